@@ -15,17 +15,17 @@ __version__ = "0.2.0"
 
 _HOMES = {  # public name → the module that defines it; type checkers read the same table below
     "make": "viewbox.envs",
-    "BaseMultiTurnEnv": "viewbox.envs.base",
+    "BaseMultiTurnEnv": "viewbox.core.base",
     "Reply": "viewbox.records",
-    "StepResult": "viewbox.envs.state",
-    "Box": "viewbox.envs.tools",
-    "Hidden": "viewbox.envs.tools",
-    "Picture": "viewbox.envs.tools",
-    "Point": "viewbox.envs.tools",
-    "Range": "viewbox.envs.tools",
-    "Tool": "viewbox.envs.tools",
-    "ToolOutput": "viewbox.envs.tools",
-    "tool": "viewbox.envs.tools.tool",
+    "StepResult": "viewbox.core.state",
+    "Box": "viewbox.tools",
+    "Hidden": "viewbox.tools",
+    "Picture": "viewbox.tools",
+    "Point": "viewbox.tools",
+    "Range": "viewbox.tools",
+    "Tool": "viewbox.tools",
+    "ToolOutput": "viewbox.tools",
+    "tool": "viewbox.tools.tool",
     "ConfigError": "viewbox.errors",
     "ImageError": "viewbox.errors",
     "ModelError": "viewbox.errors",
@@ -56,7 +56,7 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
     "ToolUseReward": "viewbox.rewards",
     "check_rewards": "viewbox.rewards",
     "play_many": "viewbox.rollouts.play",
-    "ScriptedPolicy": "viewbox.rollouts.scripted",
+    "ScriptedPolicy": "viewbox.engines.scripted",
     "summarize": "viewbox.rollouts.scoring.summary",
     "EpisodeWriter": "viewbox.rollouts.store.writer",
     "load": "viewbox.rollouts.store.reader",
@@ -68,36 +68,36 @@ REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
 
 # Kinds of specialists: `kind` in YAML -> the module that registers it, imported when an environment names it.
 SPECIALIST_PLUGINS = {
-    "classification": "viewbox.specialists.classification",
-    "detection": "viewbox.specialists.detection",
-    "function": "viewbox.envs.tools.specialist.function",
-    "grounding": "viewbox.specialists.detection",
-    "http": "viewbox.envs.tools.specialist.http",
-    "literature": "viewbox.envs.tools.search.tools",
-    "mcp": "viewbox.envs.tools.specialist.mcp",
-    "prompted_segmentation": "viewbox.specialists.prompted",
-    "segmentation": "viewbox.specialists.segmentation",
-    "text": "viewbox.specialists.text",
+    "classification": "viewbox.tools.specialists.models.classification",
+    "detection": "viewbox.tools.specialists.models.detection",
+    "function": "viewbox.tools.specialists.function",
+    "grounding": "viewbox.tools.specialists.models.detection",
+    "http": "viewbox.tools.specialists.http",
+    "literature": "viewbox.tools.search.tools",
+    "mcp": "viewbox.tools.specialists.mcp",
+    "prompted_segmentation": "viewbox.tools.specialists.models.prompted",
+    "segmentation": "viewbox.tools.specialists.models.segmentation",
+    "text": "viewbox.tools.specialists.models.text",
 }
 
 # Models of a search that read text: the kind -> the module that registers it, imported when a config names a model.
 TEXT_MODEL_PLUGINS = {
-    "cross_encoder": "viewbox.specialists.cross_encoder",
-    "embedding": "viewbox.specialists.embedding",
+    "cross_encoder": "viewbox.envs.software_adviser.retrieval.cross_encoder",
+    "embedding": "viewbox.envs.software_adviser.retrieval.embedding",
 }
 
 if TYPE_CHECKING:
     from viewbox.envs import make as make
-    from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv
-    from viewbox.envs.state import StepResult as StepResult
-    from viewbox.envs.tools import Box as Box
-    from viewbox.envs.tools import Hidden as Hidden
-    from viewbox.envs.tools import Picture as Picture
-    from viewbox.envs.tools import Point as Point
-    from viewbox.envs.tools import Range as Range
-    from viewbox.envs.tools import Tool as Tool
-    from viewbox.envs.tools import ToolOutput as ToolOutput
-    from viewbox.envs.tools.tool import tool as tool
+    from viewbox.core.base import BaseMultiTurnEnv as BaseMultiTurnEnv
+    from viewbox.core.state import StepResult as StepResult
+    from viewbox.tools import Box as Box
+    from viewbox.tools import Hidden as Hidden
+    from viewbox.tools import Picture as Picture
+    from viewbox.tools import Point as Point
+    from viewbox.tools import Range as Range
+    from viewbox.tools import Tool as Tool
+    from viewbox.tools import ToolOutput as ToolOutput
+    from viewbox.tools.tool import tool as tool
     from viewbox.errors import ConfigError as ConfigError
     from viewbox.errors import ImageError as ImageError
     from viewbox.errors import ModelError as ModelError
@@ -130,7 +130,7 @@ if TYPE_CHECKING:
     from viewbox.rewards import check_rewards as check_rewards
     from viewbox.rollouts.play import play_many as play_many
     from viewbox.rollouts.scoring.summary import summarize as summarize
-    from viewbox.rollouts.scripted import ScriptedPolicy as ScriptedPolicy
+    from viewbox.engines.scripted import ScriptedPolicy as ScriptedPolicy
     from viewbox.rollouts.store.reader import load as load
     from viewbox.rollouts.store.writer import EpisodeWriter as EpisodeWriter
 

@@ -1,7 +1,7 @@
 """The one hierarchy of errors that viewbox raises.
 
 Every message names the value that was given, the values that are allowed, and where the value came from (file, line,
-key). Model output never raises: it becomes an observation or a named end of the episode (see `viewbox.envs.base`).
+key). Model output never raises: it becomes an observation or a named end of the episode (see `viewbox.core.base`).
 """
 
 from collections.abc import Iterable

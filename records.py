@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from viewbox.frozen import FrozenDict, Record
+from viewbox.utils.frozen import FrozenDict, Record
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 

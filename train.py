@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError, suggest_nearest
-from viewbox.exit_status import guard, log_failures
-from viewbox.network.secrets import mask_settings
+from viewbox.utils.exit_status import guard, log_failures
+from viewbox.utils.secrets import mask_settings
 from viewbox.rollouts.store.run_folder import LATEST
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 from viewbox.training.checks.preflight import check
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ log = logging.getLogger("viewbox.train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status (see `viewbox.exit_status`)."""
+    """The command line; returns the exit status (see `viewbox.utils.exit_status`)."""
     return guard(lambda: _main(argv))
 
 

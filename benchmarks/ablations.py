@@ -12,10 +12,10 @@ from typing import Any
 from scripted_case import LooksEnv, ScriptedEngine, Stage
 
 from viewbox.records import Reply
-from viewbox.rollouts.engine.scheduler import Scheduler
-from viewbox.rollouts.engine.sequence import Sequence
-from viewbox.rollouts.engine.vision_cache import VisionCache
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.hf.scheduler import Scheduler
+from viewbox.engines.hf.sequence import Sequence
+from viewbox.engines.hf.vision_cache import VisionCache
+from viewbox.engines.generator import Conversation
 
 
 class NoKeptCacheEngine(ScriptedEngine):

@@ -74,7 +74,7 @@ def time_driver(case: Case) -> float:
 def time_gymnasium(case: Case) -> float:
     import gymnasium
 
-    env = gymnasium.make("viewbox.envs.adapters.gymnasium:viewbox/digits-v0", **case.settings)
+    env = gymnasium.make("viewbox.integrations.gymnasium:viewbox/digits-v0", **case.settings)
     began, totals = time.perf_counter(), []
     for number, replies in enumerate(case.replies):
         env.reset(options={"task": number})
@@ -86,7 +86,7 @@ def time_gymnasium(case: Case) -> float:
 
 
 def time_trl(case: Case) -> float:
-    from viewbox.envs.adapters.trl_rollouts import TRLRollouts
+    from viewbox.integrations.trl_rollouts import TRLRollouts
 
     owner = TRLRollouts(Digits(**case.settings, max_malformed=1))
     rollout = owner.make_rollout()
@@ -107,7 +107,7 @@ def time_trl(case: Case) -> float:
 
 
 def time_openenv(case: Case) -> float:
-    from viewbox.envs.adapters.openenv import ViewboxClient, build_app
+    from viewbox.integrations.openenv import ViewboxClient, build_app
 
     totals = []
     with serve_app(build_app("digits", case.settings)) as url, ViewboxClient(url).sync() as client:
@@ -151,7 +151,7 @@ def evaluate_with_inspect(case: Case, limit: int) -> float:
     from inspect_ai import eval as evaluate
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-    from viewbox.envs.adapters.inspect_ai import build_task
+    from viewbox.integrations.inspect_ai import build_task
 
     urls = [case.env.reset(one, seed=0).messages[1].images[0].to_data_url() for one in case.env.tasks]
     numbers = {url: number for number, url in enumerate(urls)}

@@ -35,12 +35,12 @@ from trl_loop import TRLSide, play_with_engine
 
 from viewbox.configs.sections import SamplingParams
 from viewbox.records import Reply
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.generator import Conversation
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.token_server.generator import SampledTokens, TokenRequest
-from viewbox.rollouts.token_server.vllm import VLLMGenerator, VLLMServer
-from viewbox.rollouts.token_server.wire import NEVER, build_request, encode_body, parse_generated
+from viewbox.engines.vllm.generator import SampledTokens, TokenRequest
+from viewbox.engines.vllm.vllm import VLLMGenerator, VLLMServer
+from viewbox.engines.vllm.wire import NEVER, build_request, encode_body, parse_generated
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))

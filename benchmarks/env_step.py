@@ -30,8 +30,8 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import ToolOutput
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Episode, Message, Task

@@ -38,10 +38,10 @@ from PIL import Image
 from viewbox.assets import resolve_model_path
 from viewbox.configs.sections import ModelSection
 from viewbox.images.ref import ImageRef
-from viewbox.rollouts.engine import loading
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.hf.kv_cache import compute_bytes_per_token
 
 BAR = 2.0  # times the difference that padding alone makes: plain forwards of batch 1 against batch N
 EXACT = 1e-5  # a smaller difference of log-probs counts as none

@@ -11,7 +11,7 @@ from viewbox.envs.chest_xray.radiographs import draw_film
 from viewbox.envs.literature_vqa.articles import Written, write_articles
 from viewbox.envs.literature_vqa.cases import draw_finding
 from viewbox.envs.phantom.anatomy import ORGAN_VALUES, draw_slice
-from viewbox.envs.tools.search.records import FoundImage
+from viewbox.tools.search.records import FoundImage
 
 COUNT = 60
 SIDE, QUALITY = 320, 82  # pixels of a picture; of JPEG

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support.literature_server import make_source, serve_literature
-from viewbox.envs.tools.search.records import ArticleQuery
+from viewbox.tools.search.records import ArticleQuery
 
 
 async def search_for(source, seconds):

@@ -19,8 +19,8 @@ from scripted_case import PATCH, CaseSize, Stage
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from viewbox.configs.schema import Config, parse
-from viewbox.rollouts.engine.architectures import get_architecture
-from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.engines.hf.architectures import get_architecture
+from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 from viewbox.training.grpo.micro_batches import select, split_by_tokens

@@ -12,8 +12,8 @@ from scripted_case import Stage, count_replies
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from viewbox.records import Message, Reply
-from viewbox.rollouts.engine.model_runner import use_eval_mode
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.hf.model_runner import use_eval_mode
+from viewbox.engines.generator import Conversation
 from viewbox.rollouts.play import sample_seed
 
 

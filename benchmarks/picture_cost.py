@@ -20,12 +20,12 @@ from peft import LoraConfig
 from scripted_case import CALL, PATCH, CaseSize, LooksEnv, ScriptedEngine, Stage, make_image
 from trl import GRPOConfig
 
-from viewbox.envs.adapters.trl import TRLReward
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import ToolOutput
+from viewbox.training.grpo.trl_reward import TRLReward
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.tools import ToolOutput
 from viewbox.images.view import View
-from viewbox.rollouts.engine import chat_tokens
-from viewbox.rollouts.engine.architectures import Architecture
+from viewbox.engines.hf import chat_tokens
+from viewbox.engines.hf.architectures import Architecture
 from viewbox.training.grpo import trainer as trainer_module
 
 try:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from viewbox.envs.parsing.reply import parse_reply
+from viewbox.core.parsing.reply import parse_reply
 
 SIZES = [1024 << power for power in range(7)]
 BAR = 0.050

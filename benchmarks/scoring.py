@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from viewbox.envs.parsing.answer_schema import AnswerFields
-from viewbox.envs.parsing.reply import Answer, parse_reply
+from viewbox.core.parsing.answer_schema import AnswerFields
+from viewbox.core.parsing.reply import Answer, parse_reply
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward
 
 BAR = 30_000  # scores of viewbox per second

@@ -15,15 +15,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import ToolOutput
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.tools import ToolOutput
 from viewbox.images.view import View
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.engine import tiny_model
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.generator import Conversation
 from viewbox.rollouts.play import play_many
 
 PATCH = 8

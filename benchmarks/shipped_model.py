@@ -10,8 +10,8 @@ import sys
 
 from viewbox.configs import schema
 from viewbox.configs.sections import SamplingParams
-from viewbox.rollouts.engine import loading
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.training.evaluate import evaluate
 
 KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
-from viewbox.envs.tools.search.snapshot import SnapshotSource, SnapshotWriter
+from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
+from viewbox.tools.search.snapshot import SnapshotSource, SnapshotWriter
 
 PER_SECOND, MEDIAN_MS, MEMORY_MB = 2_000, 20.0, 400  # the bars
 SMALL, FIGURES, QUERIES = 300, 60, 1_000

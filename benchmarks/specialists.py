@@ -24,10 +24,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from viewbox.envs.tools.specialist import build_specialists
-from viewbox.envs.tools.specialist.calls import Request
-from viewbox.envs.tools.specialist.served import forget_servers
-from viewbox.envs.tools.specialist.serving import ModelServer
+from viewbox.tools.specialists import build_specialists
+from viewbox.tools.specialists.calls import Request
+from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import ModelServer
 from viewbox.images.view import View
 
 EPISODES = 16

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
-from viewbox.envs import concurrency
-from viewbox.envs.sanitize import clean, make_boundary_code, wrap_in_boundary
-from viewbox.envs.tools import Picture, Tool, call_stateless
+from viewbox.utils import concurrency
+from viewbox.utils.sanitize import clean, make_boundary_code, wrap_in_boundary
+from viewbox.tools import Picture, Tool, call_stateless
 from viewbox.images.view import View
 
 CALLS, ROUNDS = 2000, 7

@@ -32,7 +32,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from viewbox.envs import tools
+from viewbox import tools
 from viewbox.images.view import View
 
 SIDE = 2048

@@ -29,7 +29,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Reply
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.engines.hf.chat_tokens import ChatTokens
 
 BAR = 2.5
 

@@ -24,8 +24,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from viewbox.rollouts.engine.architectures import Pixels, get_architecture
-from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.engines.hf.architectures import Pixels, get_architecture
+from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.training.grpo import logprobs
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 

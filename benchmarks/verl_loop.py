@@ -21,13 +21,13 @@ from hydra import compose, initialize_config_dir
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.workers.rollout.replica import TokenOutput
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import viewer
 from viewbox.rollouts.play import play_one
-from viewbox.rollouts.scripted import PolicyGenerator
-from viewbox.rollouts.verl.agent_loop import ViewboxAgentLoop
-from viewbox.rollouts.verl.export import export_verl
-from viewbox.rollouts.verl.stage import Stage, open_stage
+from viewbox.engines.scripted import PolicyGenerator
+from viewbox.integrations.verl.agent_loop import ViewboxAgentLoop
+from viewbox.integrations.verl.export import export_verl
+from viewbox.integrations.verl.stage import Stage, open_stage
 
 BAR_MS = 5.0
 TARGET = f"{__name__}.TimedLoop"
@@ -109,7 +109,7 @@ def measure(overrides: tuple[str, ...], episodes: int) -> dict[str, float]:
         folder = Path(parent) / "run"
         export_verl("quickstart", folder, [*overrides, "train.max_steps=1", "log.eval_tasks=1", "env.max_turns=4"])
         loop = folder / "agent_loop.yaml"
-        loop.write_text(loop.read_text().replace("viewbox.rollouts.verl.agent_loop.ViewboxAgentLoop", TARGET))
+        loop.write_text(loop.read_text().replace("viewbox.integrations.verl.agent_loop.ViewboxAgentLoop", TARGET))
         worker = build_worker(folder)
         stage = open_stage("viewbox.yaml", worker.config, worker.processor)
         env = stage.env

@@ -21,9 +21,9 @@ from playwright.sync_api import Page, sync_playwright
 from store import make_episode, make_images  # the script of that name
 
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.rollouts.view.report import write_report
-from viewbox.rollouts.view.server import HOST, Viewer, open_socket
-from viewbox.rollouts.view.sources import find_sets, read_all
+from viewbox.viewer.report import write_report
+from viewbox.viewer.server import HOST, Viewer, open_socket
+from viewbox.viewer.sources import find_sets, read_all
 
 CHROMIUM = "/usr/bin/chromium"
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]

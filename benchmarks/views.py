@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import cv2
 import numpy as np
 
-from viewbox.envs import tools
+from viewbox import tools
 from viewbox.images.view import View
 
 SIDE, BUDGET, LENGTH = 4096, 1024 * 1024, 30

@@ -14,7 +14,7 @@ from literature_figures import draw_figures
 import viewbox
 from viewbox.assets import SNAPSHOT
 from viewbox.envs.literature_vqa.articles import write_articles
-from viewbox.envs.tools.search.snapshot import SnapshotWriter
+from viewbox.tools.search.snapshot import SnapshotWriter
 
 NOTE = (
     "Written for viewbox, not recorded: every article, disease, drug and device is invented, and every picture drawn. "

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from viewbox import __version__
 from viewbox.errors import suggest_nearest
-from viewbox.exit_status import guard
+from viewbox.utils.exit_status import guard
 
 COMMANDS = (
     "train",
@@ -89,5 +89,5 @@ def describe(
 
 
 def main() -> None:
-    """Runs the command and ends with its status (see `viewbox.exit_status`)."""
+    """Runs the command and ends with its status (see `viewbox.utils.exit_status`)."""
     sys.exit(guard(app))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.terminal import make_line, make_printable
+from viewbox.utils.terminal import make_line, make_printable
 
 if TYPE_CHECKING:
     from viewbox.publish.checks import Row

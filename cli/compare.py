@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 if TYPE_CHECKING:
     from viewbox.rollouts.scoring.compare import Comparison, Difference

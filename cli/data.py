@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewbox.errors import ConfigError
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 if TYPE_CHECKING:
     from viewbox.cli.task_sheet import ShownTask
@@ -63,7 +63,7 @@ def check(
     from viewbox.cli.tool_trial import save_picture
     from viewbox.envs.data.env import describe_splits
     from viewbox.envs.right_answers import score_right_answers
-    from viewbox.terminal import make_printable
+    from viewbox.utils.terminal import make_printable
 
     if write is not None and not images:
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")

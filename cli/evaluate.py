@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewbox.cli import play_options as options
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 if TYPE_CHECKING:
     from viewbox.rollouts.scoring.tool_gain import ToolGain
@@ -60,7 +60,7 @@ def evaluate(
     can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
     """
     from viewbox.cli.rollout import INTERRUPTED, play_folder
-    from viewbox.files import write_atomically
+    from viewbox.utils.files import write_atomically
     from viewbox.rollouts.job import build_job, remove_tools_of_job
     from viewbox.rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
     from viewbox.rollouts.session import create_rollout_folder

@@ -7,7 +7,7 @@ import typer
 
 from viewbox.cli.filter import print_report
 from viewbox.errors import ConfigError
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -63,7 +63,7 @@ def export(
 
 def export_config(config: str, out: str, overrides: list[str]) -> None:
     """Write the folder with which verl trains, and say what is in it."""
-    from viewbox.rollouts.verl.export import export_verl
+    from viewbox.integrations.verl.export import export_verl
 
     written = export_verl(config, out, overrides)
     train, held_out = written.tasks

@@ -32,13 +32,13 @@ def openenv(
 
     chosen = parse_key_values(settings or [], "--set")
     if write is not None:
-        from viewbox.publish.openenv import write_openenv
+        from viewbox.integrations.openenv_folder import write_openenv
 
         for path in write_openenv(environment, write, chosen):
             typer.echo(f"wrote {path}")
         return
     import uvicorn
 
-    from viewbox.envs.adapters.openenv import build_app
+    from viewbox.integrations.openenv import build_app
 
     uvicorn.run(build_app(environment, chosen), host=host, port=port, log_level="info", access_log=False)

@@ -29,7 +29,7 @@ def picture(
     """
     from viewbox.cli.saved_episode import find_best_episode, load_episode, split_name
     from viewbox.cli.tool_trial import save_picture
-    from viewbox.rollouts.view.contact_sheet import draw_episode
+    from viewbox.viewer.contact_sheet import draw_episode
 
     run, line = split_name(episode, "RUN#LINE")
     found, number = find_best_episode(run) if line is None else (load_episode(run, line)[0], line)

@@ -18,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from viewbox.records import Episode
-from viewbox.rollouts.generator import Load
+from viewbox.engines.generator import Load
 from viewbox.rollouts.scoring.metrics import END_REASONS, format_part
 from viewbox.rollouts.store.lines import MAX_COUNT
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 from viewbox.training.reporting.report import format_duration
 
 log = logging.getLogger("viewbox.progress")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from viewbox.errors import ConfigError
-from viewbox.files import read_regular
-from viewbox.terminal import make_line
+from viewbox.utils.files import read_regular
+from viewbox.utils.terminal import make_line
 
 if TYPE_CHECKING:
     from viewbox.records import Episode
@@ -160,7 +160,7 @@ def _parse_reference(text: str) -> dict[str, Any]:
 
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     """The JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
-    from viewbox.envs.parsing.strict_json import build_object
+    from viewbox.core.parsing.strict_json import build_object
     from viewbox.rollouts.store.lines import MAX_LINE
 
     place = f"--{option}"

@@ -148,7 +148,7 @@ def start_server(job: "RolloutJob", folder: "Path") -> None:
     from rich.text import Text
 
     from viewbox.cli.progress import build_console
-    from viewbox.rollouts.token_server.process import LOG
+    from viewbox.engines.vllm.process import LOG
 
     server = job.server
     if server is None or server.is_ready():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 if TYPE_CHECKING:
     from viewbox.rollouts.runs.listing import RunFigures

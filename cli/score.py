@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from viewbox.terminal import make_printable
+from viewbox.utils.terminal import make_printable
 
 app = typer.Typer(name="tools", add_completion=False, rich_markup_mode="markdown")
 Frame = Literal["unit", "per_mille", "pixel"]
@@ -98,8 +98,8 @@ def list_mcp_tools(
     """
     import yaml
 
-    from viewbox.envs.tools.specialist.mcp_server.listing import record_tools
-    from viewbox.envs.tools.specialist.spec import build_specialists
+    from viewbox.tools.specialists.mcp_server.listing import record_tools
+    from viewbox.tools.specialists.spec import build_specialists
 
     given = {"command": command or [], "url": url, "api_key_env": api_key_env, "variables": variable or []}
     given = {"kind": "mcp", **{name: value for name, value in given.items() if value}}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -32,10 +32,10 @@ def view(
     Example: `viewbox view runs/quickstart-seed0`
     """
     from viewbox.rollouts.runs.pack import find_restriction
-    from viewbox.rollouts.view.report import MAX_EPISODES, write_report
-    from viewbox.rollouts.view.server import HOST, create_key, open_socket
-    from viewbox.rollouts.view.server import serve as serve_sets
-    from viewbox.rollouts.view.sources import find_sets, read_all
+    from viewbox.viewer.report import MAX_EPISODES, write_report
+    from viewbox.viewer.server import HOST, create_key, open_socket
+    from viewbox.viewer.server import serve as serve_sets
+    from viewbox.viewer.sources import find_sets, read_all
 
     def show(done: int) -> None:
         if sys.stderr.isatty():

@@ -22,7 +22,7 @@ class Section(BaseModel):
 
 
 class TinyModel(Section):
-    """A small Qwen3-VL built from scratch instead of loaded (`rollouts/engine/tiny_model.py`)."""
+    """A small Qwen3-VL built from scratch instead of loaded (`engines/hf/tiny_model.py`)."""
 
     vocab_size: Annotated[int, Field(ge=280, strict=True)] = Field(
         default=896,

@@ -22,7 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Environments": ("make", "BaseMultiTurnEnv", "StepResult", "viewbox.envs.data.env:DataEnv"),
     "Tasks, episodes and what is in them": (
         "Task", "Episode", "Turn", "ToolCall", "ToolResult", "Scores", "Message", "Reply", "RunConfig", "EpisodeTokens",
-        "viewbox.envs.tasks:ProceduralTasks",
+        "viewbox.core.tasks:ProceduralTasks",
     ),
     "Images": ("open_image", "viewbox.images.source:Source", "View", "ImageRef"),
     "Tools": ("tool", "Tool", "ToolOutput", "Point", "Box", "Picture", "Hidden", "Range"),

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.importing import load_object
+from viewbox.utils.importing import load_object
 
 if TYPE_CHECKING:
-    from viewbox.envs.base import BaseMultiTurnEnv
+    from viewbox.core.base import BaseMultiTurnEnv
 
 # name → path of the class, which is imported when it is needed
 ENVIRONMENTS = {
@@ -62,7 +62,7 @@ def load_class(name: str) -> "type[BaseMultiTurnEnv]":
 
 
 def _check_class(loaded: Any, path: str) -> "type[BaseMultiTurnEnv]":
-    from viewbox.envs.base import BaseMultiTurnEnv
+    from viewbox.core.base import BaseMultiTurnEnv
 
     if isinstance(loaded, type) and issubclass(loaded, BaseMultiTurnEnv):
         return loaded

@@ -20,12 +20,12 @@ import numpy as np
 from pydantic import Field
 
 from viewbox.envs import make
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.places import Part
-from viewbox.envs.state import EpisodeState, StepResult
-from viewbox.envs.tasks import TaskImage, TaskImages, to_sequence
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.places import Part
+from viewbox.core.state import EpisodeState, StepResult
+from viewbox.core.tasks import TaskImage, TaskImages, to_sequence
 from viewbox.errors import ConfigError
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.images.view import View
 from viewbox.records import Episode, Reply, Scores, Task
 from viewbox.rewards import CombinedReward, build

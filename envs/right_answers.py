@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.data.env import DataEnv
-from viewbox.envs.loop import Policy, get_final_value
+from viewbox.core.loop import Policy, get_final_value
 from viewbox.envs.mixture import Mixture
-from viewbox.envs.tasks import to_sequence
-from viewbox.envs.variants import replace_reward
+from viewbox.core.tasks import to_sequence
+from viewbox.core.variants import replace_reward
 from viewbox.errors import ToolError, ViewboxError, suggest_nearest
 from viewbox.images.coordinates import needs_size
 from viewbox.records import Episode, Scores, Task
@@ -25,7 +25,7 @@ from viewbox.rewards.explain import explain_reward
 from viewbox.rewards.fields import get_field, read_boxes
 from viewbox.rewards.remote import find_remote_address, is_blocking
 from viewbox.rewards.short_answer import ShortAnswerReward
-from viewbox.terminal import describe_error, make_line
+from viewbox.utils.terminal import describe_error, make_line
 
 NUM_TASKS = 20
 LEAST = 0.95  # a right answer that scores less is warned of

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel
 
 import viewbox
-from viewbox.envs.tasks import ProceduralTasks
+from viewbox.core.tasks import ProceduralTasks
 
 
 class Side(BaseModel):

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.errors import ImageError
-from viewbox.frozen import Record
+from viewbox.utils.frozen import Record
 
 if TYPE_CHECKING:
     Pixels = np.ndarray | Image.Image

@@ -8,7 +8,8 @@ may travel, redirects, cookies, proxies and compression.
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
-from viewbox.network import hosts, secrets
+from viewbox.network import hosts
+from viewbox.utils import secrets
 from viewbox.network.http import check_api_key
 
 

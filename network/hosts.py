@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from viewbox.errors import ConfigError
-from viewbox.network import secrets
+from viewbox.utils import secrets
 
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(?P<fragment>#.*)?",

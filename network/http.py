@@ -7,7 +7,7 @@ import time
 from email.utils import parsedate_to_datetime
 
 from viewbox.errors import ConfigError
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 MAX_CODING = 40  # characters of the name of a compression that a message repeats
 

@@ -15,9 +15,9 @@ from typing import Any
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from viewbox.envs import make
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
-from viewbox.files import read_regular
+from viewbox.utils.files import read_regular
 from viewbox.publish.author_files import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
 from viewbox.publish.checks.fresh import open_wheel
 from viewbox.publish.checks.installation import build_wheel

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from viewbox.errors import ConfigError
-from viewbox.network.secrets import find_key_form
+from viewbox.utils.secrets import find_key_form
 
 CODE = (".py", ".pyi")
 # Names of files that hold secrets, in lower case; a Python file may have them, because its content is read.

@@ -21,7 +21,7 @@ import verifiers.v1 as vf
 
 env_class, package = vf.environment_class(name), importlib.import_module(module)
 assert env_class is package.ViewboxEnv, f"verifiers resolves {name!r} to {env_class}"
-from viewbox.envs.adapters.verifiers import ViewboxTasksetConfig
+from viewbox.integrations.verifiers import ViewboxTasksetConfig
 
 taskset = getattr(package, package.__all__[0])(ViewboxTasksetConfig(id=name))
 data = next(iter(taskset)).data

@@ -14,12 +14,12 @@ from viewbox.configs.schema import Config, load
 from viewbox.configs.sections import ModelSection
 from viewbox.envs import ENVIRONMENTS
 from viewbox.errors import ConfigError
-from viewbox.network.secrets import mask_settings
+from viewbox.utils.secrets import mask_settings
 from viewbox.publish.deliver import Confirm, deliver
 from viewbox.publish.hubs import open_hub
 from viewbox.publish.models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
 from viewbox.publish.package import PublishedPackage
-from viewbox.publish.portable import check_portable, hide_paths
+from viewbox.core.portable import check_portable, hide_paths
 from viewbox.publish.release import Release, describe_release, list_files
 from viewbox.publish.versions import choose_version
 from viewbox.rollouts.runs.pack import find_restriction

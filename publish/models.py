@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.assets import resolve_snapshot_path
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools.search.snapshot import SnapshotSource
-from viewbox.envs.tools.search.tools import LiteratureSpecialist
-from viewbox.envs.tools.specialist.spec import Specialist
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.tools.search.snapshot import SnapshotSource
+from viewbox.tools.search.tools import LiteratureSpecialist
+from viewbox.tools.specialists.spec import Specialist
 from viewbox.errors import ConfigError
 from viewbox.publish.author_files import check_file
-from viewbox.specialists.model import ModelSpecialist, find_model
+from viewbox.tools.specialists.models.model import ModelSpecialist, find_model
 
 FOLDER, SNAPSHOTS = "models", "snapshots"
 MAX_BYTES = 2**28  # of all models and snapshots of a package

@@ -22,7 +22,7 @@ import numpy as np
 import viewbox
 from PIL import Image, ImageDraw
 from pydantic import BaseModel, Field
-from viewbox.envs.tasks import ProceduralTasks
+from viewbox.core.tasks import ProceduralTasks
 
 SIZE, CELL, RADIUS = 480, 60, 4  # pixels: the side of the picture, of a cell of its grid, and the radius of a disc
 

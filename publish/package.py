@@ -12,9 +12,9 @@ from viewbox import __version__
 from viewbox.configs.schema import load
 from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError
-from viewbox.importing import add_to_search_path
+from viewbox.utils.importing import add_to_search_path
 from viewbox.network.data_policy import check_may_leave
-from viewbox.network.secrets import mask_settings
+from viewbox.utils.secrets import mask_settings
 from viewbox.publish import author_code, task_data, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.author_files import check_file

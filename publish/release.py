@@ -10,7 +10,7 @@ import pydicom
 from pydicom.errors import InvalidDicomError
 
 from viewbox.errors import ConfigError
-from viewbox.terminal import make_line
+from viewbox.utils.terminal import make_line
 
 Kind = Literal["environment", "model"]
 # What people read or Python runs, and the weights of models; everything else is data.

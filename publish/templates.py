@@ -40,7 +40,7 @@ from {module}._vendor import provide
 
 {provides}
 
-from viewbox.envs.adapters.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset  # noqa: E402
+from viewbox.integrations.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset  # noqa: E402
 
 __all__ = ["{taskset}", "ViewboxEnv", "ViewboxHarness"]
 

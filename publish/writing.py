@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from viewbox import __version__
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.publish import models, task_data, templates, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.models import CarriedModels
-from viewbox.publish.portable import check_portable
+from viewbox.core.portable import check_portable
 from viewbox.rewards.base import get_reward_name
 
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")

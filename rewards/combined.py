@@ -24,7 +24,7 @@ from viewbox.rewards.declare import (
 )
 from viewbox.rewards.fields import to_finite_float
 from viewbox.rewards.imported import adapt_reward
-from viewbox.terminal import describe_error, make_line
+from viewbox.utils.terminal import describe_error, make_line
 
 log = logging.getLogger(__name__)
 MAX_REASON = 500  # characters kept of why a component failed

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from viewbox.errors import ConfigError
-from viewbox.importing import load_object
+from viewbox.utils.importing import load_object
 from viewbox.records import Episode
 from viewbox.rewards.base import AnyReward, get_reward_name
 from viewbox.rewards.declare import Name, register_reward

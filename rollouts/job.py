@@ -18,18 +18,18 @@ from viewbox.configs.schema import Config
 from viewbox.configs.sections import EnvSection
 from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
-from viewbox.envs import model_profiles
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core import model_profiles
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.data.fingerprint import fingerprint_data
-from viewbox.envs.tasks import to_sequence
-from viewbox.envs.variants import remove_tools
+from viewbox.core.tasks import to_sequence
+from viewbox.core.variants import remove_tools
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.hosts import read_api_key
 from viewbox.records import Task
-from viewbox.rollouts.endpoint import http
-from viewbox.rollouts.endpoint.settings import EndpointSettings, build_token_check
-from viewbox.rollouts.from_config import (
+from viewbox.engines.openai import http
+from viewbox.engines.openai.settings import EndpointSettings, build_token_check
+from viewbox.envs.from_config import (
     build_endpoint_settings,
     build_engine_settings,
     build_envs,
@@ -38,10 +38,10 @@ from viewbox.rollouts.from_config import (
     merge_settings,
     prepare_env,
 )
-from viewbox.rollouts.generator import Generator
+from viewbox.engines.generator import Generator
 
 if TYPE_CHECKING:
-    from viewbox.rollouts.token_server.process import ServerProcess
+    from viewbox.engines.vllm.process import ServerProcess
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
@@ -193,7 +193,7 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
 
 
 def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: str) -> RolloutJob:
-    from viewbox.rollouts.endpoint.client import OpenAIGenerator
+    from viewbox.engines.openai.client import OpenAIGenerator
 
     name = config.model.name
     assert name is not None
@@ -245,11 +245,11 @@ def _build_token_job(
     try:
         from transformers.utils import logging as transformers_logging
 
-        from viewbox.rollouts.engine import loading
-        from viewbox.rollouts.engine.chat_tokens import ChatTokens
-        from viewbox.rollouts.engine.engine import HFGenerator
-        from viewbox.rollouts.engine.threads import choose_threads
-        from viewbox.rollouts.token_server.vllm import build_vllm_generator
+        from viewbox.engines.hf import loading
+        from viewbox.engines.hf.chat_tokens import ChatTokens
+        from viewbox.engines.hf.engine import HFGenerator
+        from viewbox.engines.hf.threads import choose_threads
+        from viewbox.engines.vllm.vllm import build_vllm_generator
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     transformers_logging.set_verbosity_error()
@@ -284,7 +284,7 @@ def _build_token_job(
 def _build_server(config: Config, model_config: Any, processor: Any) -> "ServerProcess":
     import torch
 
-    from viewbox.rollouts.token_server.launch import build_server, choose_dtype
+    from viewbox.engines.vllm.launch import build_server, choose_dtype
 
     dtype = choose_dtype(config.model.dtype, model_config)
     return build_server(config, processor.image_processor, dtype=dtype, gpu=torch.cuda.is_available())

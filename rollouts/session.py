@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewbox.exit_status import log_failures
-from viewbox.files import write_atomically
-from viewbox.network.secrets import mask_values
+from viewbox.utils.exit_status import log_failures
+from viewbox.utils.files import write_atomically
+from viewbox.utils.secrets import mask_values
 from viewbox.records import Episode
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.play import play_many

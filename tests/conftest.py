@@ -16,7 +16,7 @@ from hypothesis import settings
 from tests.support.publishing import leave_out_check
 from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
-from viewbox.frozen import thaw
+from viewbox.utils.frozen import thaw
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests run in parallel processes
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that starts the tests in the background
@@ -123,7 +123,7 @@ def viewbox(monkeypatch, capsys):
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
     """A Qwen3-VL of some 100,000 random weights with its processor, saved; its tokenizer knows the digits' words."""
-    from viewbox.rollouts.engine import tiny_model
+    from viewbox.engines.hf import tiny_model
 
     env = Digits()
     said = [line for i in range(30) for line in viewer.write_demonstration(env, env.tasks[i], i, viewer.Habits())]

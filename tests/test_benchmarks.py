@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.support import forks
-from viewbox.envs import tools
+from viewbox import tools
 from viewbox.images.view import View
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -403,7 +403,7 @@ def test_the_share_of_time_in_forwards_is_a_share(gpu_check):
 def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package():
     calls = load("trace_episode").count_calls()
     files = {path for path, _ in calls}
-    assert {"envs/base.py", "envs/loop.py", "envs/parsing/reply.py", "rewards/combined.py"} <= files
+    assert {"core/base.py", "core/loop.py", "core/parsing/reply.py", "rewards/combined.py"} <= files
     assert all((FOLDER.parent / path).is_file() for path in files)
 
 

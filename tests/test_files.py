@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from viewbox.files import lock_file, replace_atomically, try_lock, write_atomically
+from viewbox.utils.files import lock_file, replace_atomically, try_lock, write_atomically
 
 
 @pytest.mark.parametrize(("data", "content"), [("ü\n", "ü\n".encode()), (b"\x00\xff", b"\x00\xff")])
@@ -29,7 +29,7 @@ def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path):
 
 def test_a_lock_is_refused_to_another_process_until_it_is_released(tmp_path):
     path = tmp_path / ".lock"
-    code = "import pathlib, sys, viewbox.files as f\nwith f.lock_file(pathlib.Path(sys.argv[1])): pass"
+    code = "import pathlib, sys, viewbox.utils.files as f\nwith f.lock_file(pathlib.Path(sys.argv[1])): pass"
 
     def run_other():
         return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)

@@ -6,10 +6,10 @@ import pytest
 
 import viewbox
 from viewbox.errors import ConfigError
-from viewbox.importing import load_object
+from viewbox.utils.importing import load_object
 
 ENV = """
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 from neighbor import NAME

@@ -15,7 +15,7 @@ import pytest
 import viewbox
 
 # their examples load torch or verifiers
-HEAVY_ROOMS = ("viewbox.envs.adapters", "viewbox.rollouts.engine", "viewbox.training")
+HEAVY_ROOMS = ("viewbox.integrations", "viewbox.engines.hf", "viewbox.training")
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
 HEAVY = {"torch", "torchvision", "transformers", "trl", "peft", "accelerate"}
@@ -32,8 +32,8 @@ def module_name(package, path):
 
 MODULES = {module_name(package, path): path for package in PACKAGES for path in sorted(folder(package).glob("*.py"))}
 LIGHT = [name for name in MODULES if name.split(".")[1:2] in (["envs"], ["rewards"], ["errors"])]
-VERIFIERS = "viewbox.envs.adapters.verifiers"
-FRAMEWORKS = tuple(f"viewbox.envs.adapters.{name}" for name in ("verifiers", "gymnasium", "inspect_ai", "openenv"))
+VERIFIERS = "viewbox.integrations.verifiers"
+FRAMEWORKS = tuple(f"viewbox.integrations.{name}" for name in ("verifiers", "gymnasium", "inspect_ai", "openenv"))
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
 ROOMS = {name.split(".")[1] for name in MODULES if "." in name} - {"__main__"}
 DOTTED_NAME = re.compile(r"\Aviewbox(?:\.\w+)+(?::[\w.]+)?\Z")
@@ -128,7 +128,7 @@ def test_the_adapter_of_verifiers_loads_nothing_heavy_and_no_bare_module():
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["gymnasium", "inspect_ai"])
 def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module(framework):
-    loaded = list_loaded([f"viewbox.envs.adapters.{framework}"])
+    loaded = list_loaded([f"viewbox.integrations.{framework}"])
     assert framework in loaded
     assert not loaded & (HEAVY | {"sklearn"})
     assert not loaded & ROOMS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from viewbox.errors import ImageError, StoreError
-from viewbox.frozen import FrozenDict, thaw
+from viewbox.utils.frozen import FrozenDict, thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Message, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.test_benchmarks import load
-from viewbox.rollouts.engine import chat_tokens
-from viewbox.rollouts.engine.architectures import Architecture
+from viewbox.engines.hf import chat_tokens
+from viewbox.engines.hf.architectures import Architecture
 from viewbox.training import generation
 from viewbox.training.grpo import logprobs, packing
 

@@ -5,7 +5,7 @@ import sys
 
 CODE = """
 import logging
-from viewbox.terminal import protect_output
+from viewbox.utils.terminal import protect_output
 
 protect_output()
 library = logging.getLogger("library")

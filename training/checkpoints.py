@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from viewbox.errors import ConfigError
-from viewbox.files import sync_to_disk
+from viewbox.utils.files import sync_to_disk
 from viewbox.rollouts.store.run_folder import read_json
 
 # Every private name of transformers' `Trainer` that viewbox uses; only this file uses them. `training/grpo/trainer.py`

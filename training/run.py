@@ -14,17 +14,17 @@ from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, Train
 
 from viewbox.configs.schema import Config
 from viewbox.configs.sections import MAX_THREADS
-from viewbox.envs.adapters.trl import TRLReward
-from viewbox.envs.model_profiles import get_model_settings
-from viewbox.envs.tasks import to_sequence
+from viewbox.training.grpo.trl_reward import TRLReward
+from viewbox.core.model_profiles import get_model_settings
+from viewbox.core.tasks import to_sequence
 from viewbox.errors import ConfigError
-from viewbox.files import write_atomically
-from viewbox.rollouts.engine import loading
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.quantization import merge_adapters
-from viewbox.rollouts.engine.threads import choose_threads
-from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
-from viewbox.rollouts.generator import GeneratorError
+from viewbox.utils.files import write_atomically
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.quantization import merge_adapters
+from viewbox.engines.hf.threads import choose_threads
+from viewbox.envs.from_config import build_engine_settings, build_envs, describe_filters
+from viewbox.engines.generator import GeneratorError
 from viewbox.rollouts.store import run_folder
 from viewbox.training.checkpoints import Best
 from viewbox.training.checks.outline import count_parameters, outline_run
@@ -45,7 +45,7 @@ from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
 from viewbox.training.sft.vision_task import VisionTask
 from viewbox.training.trainer_args import build_trainer_arguments
-from viewbox.training.weights.sender import build_sender
+from viewbox.engines.vllm.weights.sender import build_sender
 
 
 class Run:

@@ -14,10 +14,10 @@ from pydantic.fields import FieldInfo
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.envs import ENVIRONMENTS, load_class
-from viewbox.envs.settings import model_of
-from viewbox.envs.tools import to_tool_names
-from viewbox.envs.tools.specialist import get_specialist_class, list_kinds
-from viewbox.frozen import thaw
+from viewbox.core.settings import model_of
+from viewbox.tools import to_tool_names
+from viewbox.tools.specialists import get_specialist_class, list_kinds
+from viewbox.utils.frozen import thaw
 from viewbox.rewards import Component, Reward
 from viewbox.rewards.declare import get_reward_class, list_reward_types
 from viewbox.rewards.spec import COMPONENT_KEYS

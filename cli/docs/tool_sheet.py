@@ -14,8 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.cli.docs import tools_page
 from viewbox.cli.tool_trial import Call
-from viewbox.envs.tools import Tool
-from viewbox.envs.tools.apply import apply_tools, open_view
+from viewbox.tools import Tool
+from viewbox.tools.apply import apply_tools, open_view
 from viewbox.images.source import Source
 from viewbox.images.view import View
 

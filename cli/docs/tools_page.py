@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from viewbox.envs.tools import TOOLS, Tool, format_calls
-from viewbox.envs.tools.arguments import describe_range
+from viewbox.tools import TOOLS, Tool, format_calls
+from viewbox.tools.arguments import describe_range
 from viewbox.images.coordinates import Coordinates, describe_unit
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ front on the left. Letters at the border name the sides, if the header knows the
 
 An environment limits calls by `max_calls: {zoom: 3}` and `max_total_calls: 8`; `tools_of(task)` switches tools off for
 a task. Try tools from the shell with `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5`, or from Python
-with `viewbox.envs.tools.apply_tool("zoom", image, factor=2)`."""
+with `viewbox.tools.apply_tool("zoom", image, factor=2)`."""
 
-PACKAGE = "viewbox.envs.tools.builtin."
+PACKAGE = "viewbox.tools.builtin."
 ORDER = (
     "geometry",
     "windows",

@@ -12,8 +12,8 @@ import hashlib
 import numpy as np
 
 from viewbox.envs.chest_xray.radiographs import LABELS
-from viewbox.envs.tools.arguments import Picture
-from viewbox.envs.tools.results import ToolOutput
+from viewbox.tools.arguments import Picture
+from viewbox.tools.results import ToolOutput
 
 
 def guess_findings(image: Picture) -> ToolOutput:

@@ -19,14 +19,14 @@ from viewbox.envs.chest_xray.rewards import ConsultedReward, FindingsReward, Rep
 from viewbox.envs.consultation.hidden_facts import find_facts
 from viewbox.envs.data import MappedRow, TaskField
 from viewbox.envs.data.answer_schema import BOX
-from viewbox.envs.settings import ToolName
-from viewbox.envs.state import EpisodeState
-from viewbox.envs.tasks import ProceduralTasks, TaskImage
+from viewbox.core.settings import ToolName
+from viewbox.core.state import EpisodeState
+from viewbox.core.tasks import ProceduralTasks, TaskImage
 from viewbox.envs.vqa import questions
 from viewbox.envs.vqa.env import VQA
 from viewbox.envs.vqa.questions import write_choices
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.images.source import Source
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, Component, IoUReward

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.chest_xray import cases
-from viewbox.envs.tools import Tool
+from viewbox.tools import Tool
 from viewbox.records import Task
 
 ASKED = "On which side is the pain?"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from viewbox.envs.tools import Hidden
+from viewbox.tools import Hidden
 from viewbox.rewards.fields import fold_text, to_text
 
 MAX_SENTENCES = 3  # of one answer

@@ -17,7 +17,7 @@ from cachetools import LRUCache
 
 from viewbox.envs.data.rows import Row
 from viewbox.errors import BadRow, ConfigError
-from viewbox.files import replace_atomically
+from viewbox.utils.files import replace_atomically
 
 IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read into memory
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps

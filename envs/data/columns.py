@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError, meta
 
-from viewbox.envs.prompts.templates import JINJA
+from viewbox.core.prompts.templates import JINJA
 from viewbox.errors import ConfigError, describe_unknown
 
 Row = Mapping[str, Any]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from viewbox.envs.data.env import DataEnv
 from viewbox.errors import BadRow, ConfigError, describe_value
-from viewbox.files import replace_atomically
-from viewbox.terminal import describe_error, make_line
+from viewbox.utils.files import replace_atomically
+from viewbox.utils.terminal import describe_error, make_line
 
 MAX_ROWS_NAMED = 3  # of the rows that one problem spoils
 UNOPENED = "an image that can be opened ("  # how `RowImages` begins what was expected

@@ -10,7 +10,7 @@ from viewbox.errors import BadRow, ImageError
 from viewbox.images.files import open_image
 from viewbox.images.files.paths import split_series
 from viewbox.images.source import Source
-from viewbox.terminal import describe_error
+from viewbox.utils.terminal import describe_error
 
 FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a stack of slices
 FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")

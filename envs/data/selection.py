@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.conditions import parse_condition
+from viewbox.utils.conditions import parse_condition
 from viewbox.envs.data.columns import ColumnMap, Row, check_column, compile_path
 from viewbox.envs.data.rows import Rows
 from viewbox.envs.data.settings import DataSettings, Difficulty

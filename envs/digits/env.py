@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar
 from PIL import Image
 from pydantic import BaseModel, Field, StrictFloat
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import Difficulty, Label, Split, draw_canvas, place_digit
-from viewbox.envs.tasks import ProceduralTasks
+from viewbox.core.tasks import ProceduralTasks
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.images.resample import fit_size
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward

@@ -10,16 +10,9 @@ from functools import lru_cache
 from typing import Literal
 
 from viewbox.envs.literature_vqa.names import Draws
-from viewbox.envs.literature_vqa.sentences import (
-    BACKGROUNDS,
-    GENERAL,
-    TITLES,
-    WORK,
-    state,
-    write_missing,
-)
+from viewbox.envs.literature_vqa.sentences import BACKGROUNDS, GENERAL, TITLES, WORK, state, write_missing
 from viewbox.envs.literature_vqa.world import SEED, Fact, Question, Topic, build_facts
-from viewbox.envs.tools.search.records import Article
+from viewbox.tools.search.records import Article
 
 Role = Literal["right", "second", "old", "retracted", "review", "general"]
 FIRST_PMID = 990_000_001

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.chest_xray import radiographs
 from viewbox.envs.literature_vqa import cases
 from viewbox.envs.literature_vqa.sentences import write_query
@@ -22,10 +22,10 @@ from viewbox.envs.literature_vqa.world import QUESTIONS, Question, Split
 from viewbox.envs.phantom import anatomy
 from viewbox.envs.phantom.anatomy import ORGAN_VALUES
 from viewbox.envs.phantom.env import DISPLAY, WINDOW_WIDTH
-from viewbox.envs.tasks import ProceduralTasks
+from viewbox.core.tasks import ProceduralTasks
 from viewbox.envs.vqa.questions import list_spellings, write_choices
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.images.source import Source
 from viewbox.records import Episode, Task, ToolResult
 from viewbox.rewards import CombinedReward, Component

@@ -11,7 +11,7 @@ from viewbox.envs.data import DataEnv, MappedRow, TaskField
 from viewbox.envs.data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
 from viewbox.envs.vqa.questions import read_answers
 from viewbox.errors import ConfigError
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
 from viewbox.rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from viewbox.envs.software_adviser.requests.request import REASONS
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.rewards.fields import normalize_label, to_text
 
 COMPLETE: Final = "complete"

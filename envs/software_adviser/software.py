@@ -7,16 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from viewbox.envs.sanitize import clean
-from viewbox.envs.software_adviser.vocabulary import (
-    DIMENSIONS,
-    FORMATS,
-    INTERFACES,
-    LICENSES,
-    MODALITIES,
-    TASKS,
-    Gpu,
-)
+from viewbox.utils.sanitize import clean
+from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, INTERFACES, LICENSES, MODALITIES, TASKS, Gpu
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.hosts import parse_url
 

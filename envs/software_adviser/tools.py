@@ -17,9 +17,9 @@ from viewbox.envs.software_adviser.repositories.addresses import AddressError, r
 from viewbox.envs.software_adviser.repositories.sources import SummarySource
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.envs.tools import Hidden, Tool
-from viewbox.envs.tools.results import ToolOutput
-from viewbox.envs.tools.search.wording import join_items, make_line
+from viewbox.tools import Hidden, Tool
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.search.wording import join_items, make_line
 from viewbox.errors import ArgumentError, ToolError
 
 MAX_QUERY: Final = 500  # characters

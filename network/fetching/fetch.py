@@ -14,8 +14,8 @@ from viewbox.network.fetching.network import CONNECT_TIMEOUT, Network
 from viewbox.network.fetching.targets import Target, check_allowed_hosts, judge_redirect, judge_url
 from viewbox.network.hosts import show_url
 from viewbox.network.http import find_compression, parse_retry_after
-from viewbox.network.secrets import mask_message
-from viewbox.terminal import make_line
+from viewbox.utils.secrets import mask_message
+from viewbox.utils.terminal import make_line
 
 MAX_BYTES = 10 * 2**20  # of a content
 TIMEOUT = 30.0  # seconds for everything: name, connections, redirects and the last byte

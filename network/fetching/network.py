@@ -23,7 +23,7 @@ import httpx
 
 from viewbox.network.fetching.errors import FetchError
 from viewbox.network.fetching.targets import PORT
-from viewbox.network.secrets import mask_text
+from viewbox.utils.secrets import mask_text
 
 MAX_TRIED = 4  # addresses of a name that are connected to, one after the other
 CONNECT_TIMEOUT = 10.0  # seconds for each

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from packaging.requirements import InvalidRequirement, Requirement
 
 import viewbox
-from viewbox.files import open_regular
+from viewbox.utils.files import open_regular
 
 from .rows import Failed, shorten
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from viewbox.files import read_regular
+from viewbox.utils.files import read_regular
 from viewbox.publish.author_files import MAX_FILE
 
 from . import fresh

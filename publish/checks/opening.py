@@ -23,12 +23,12 @@ def load_environment(project: Mapping[str, Any]) -> Any:
 
 def make_environment(loaded: Any, project: Mapping[str, Any]) -> Any:
     """The environment with the settings of its package: of a class, or of the taskset of a published package."""
-    from viewbox.envs.base import BaseMultiTurnEnv
+    from viewbox.core.base import BaseMultiTurnEnv
 
     if isinstance(loaded, type) and issubclass(loaded, BaseMultiTurnEnv):
         return loaded()
     if hasattr(loaded, "environment") and hasattr(loaded, "settings"):
-        from viewbox.envs.adapters.verifiers import ViewboxTasksetConfig
+        from viewbox.integrations.verifiers import ViewboxTasksetConfig
 
         tasks = iter(loaded(ViewboxTasksetConfig(id=project["name"])))
         first = next(tasks, None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError
-from viewbox.files import open_regular, read_regular
+from viewbox.utils.files import open_regular, read_regular
 
 ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
 MARK = b"Written by `viewbox publish`"

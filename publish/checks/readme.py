@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.files import read_regular
+from viewbox.utils.files import read_regular
 from viewbox.publish.author_files import MAX_FILE
 from viewbox.publish.templates import CARD
 

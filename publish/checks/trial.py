@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from viewbox.files import open_regular, read_regular, write_atomically
+from viewbox.utils.files import open_regular, read_regular, write_atomically
 
 from .process import Limits, Outcome, read_end, run_limited
 from .project import Project

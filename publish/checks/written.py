@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.files import read_regular
+from viewbox.utils.files import read_regular
 
 from .process import Limits, run_limited
 from .rows import Failed, check

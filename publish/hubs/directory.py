@@ -9,7 +9,7 @@ from viewbox.errors import ConfigError
 from viewbox.publish.hubs.base import MAX_SHOWN, Place
 from viewbox.publish.output import MANIFEST, replace_folder
 from viewbox.publish.release import Kind, Release
-from viewbox.terminal import make_printable
+from viewbox.utils.terminal import make_printable
 
 
 class Directory:

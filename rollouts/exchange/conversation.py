@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from viewbox.envs.messages import to_openai_messages
-from viewbox.frozen import thaw
+from viewbox.core.messages import to_openai_messages
+from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Message, ToolCall, ToolResult, Turn
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from viewbox.envs.messages import to_openai_messages
+from viewbox.core.messages import to_openai_messages
 from viewbox.errors import ConfigError
-from viewbox.files import open_regular, read_regular
+from viewbox.utils.files import open_regular, read_regular
 from viewbox.records import Episode, Message
 
 MAX_LOG = 2**30  # bytes of a log, or of a sample in it once unpacked

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError
-from viewbox.files import open_regular
+from viewbox.utils.files import open_regular
 from viewbox.rollouts.store.layout import MAX_FILE
 
 BATCH = 64  # rows that are in memory at once

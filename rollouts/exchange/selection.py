@@ -7,9 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 from viewbox.errors import ConfigError
-from viewbox.files import read_regular, write_atomically
+from viewbox.utils.files import read_regular, write_atomically
 from viewbox.records import Episode
-from viewbox.rollouts.exchange.whole import create_whole
+from viewbox.utils.whole import create_whole
 from viewbox.rollouts.scoring.filters import parse_filter
 from viewbox.rollouts.store.reader import EpisodeReader, load
 from viewbox.rollouts.store.run_folder import read_config

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from viewbox.envs.messages import read_tool_calls
+from viewbox.core.messages import read_tool_calls
 from viewbox.errors import ImageError, StoreError, describe_unknown
 from viewbox.images.files import open_picture
 from viewbox.images.ref import ImageRef

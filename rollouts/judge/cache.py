@@ -15,7 +15,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from viewbox.envs.sanitize import replace_surrogates
+from viewbox.utils.sanitize import replace_surrogates
 from viewbox.errors import ConfigError
 
 log = logging.getLogger("viewbox.judge")

@@ -22,9 +22,9 @@ from viewbox.network import background
 from viewbox.network.data_policy import check_sending
 from viewbox.network.hosts import read_api_key
 from viewbox.records import Message
-from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
-from viewbox.rollouts.endpoint.http import build_completions_url
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.openai.client import EndpointError, OpenAIGenerator
+from viewbox.engines.openai.http import build_completions_url
+from viewbox.engines.generator import Conversation
 from viewbox.rollouts.judge.cache import ReplyCache
 
 log = logging.getLogger("viewbox.judge")

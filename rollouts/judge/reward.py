@@ -7,7 +7,7 @@ for making its judge fail. Where the network failed, the judge raises, and the e
 counted.
 
 The answer was written by a policy that the judge rewards. It is put between marks whose code is a hash of the texts,
-which the policy could not know, and anything in it that looks like a mark is defused (`viewbox.envs.sanitize`). The
+which the policy could not know, and anything in it that looks like a mark is defused (`viewbox.utils.sanitize`). The
 same texts always give the same prompt, so replies can be cached.
 """
 
@@ -22,10 +22,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from viewbox.envs.parsing.strict_json import build_object
-from viewbox.envs.sanitize import clean, replace_surrogates, wrap_in_boundary
+from viewbox.core.parsing.strict_json import build_object
+from viewbox.utils.sanitize import clean, replace_surrogates, wrap_in_boundary
 from viewbox.errors import ViewboxError
-from viewbox.frozen import thaw
+from viewbox.utils.frozen import thaw
 from viewbox.network.hosts import is_loopback
 from viewbox.records import Episode, Message
 from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward

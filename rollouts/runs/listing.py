@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError, ViewboxError
-from viewbox.files import open_regular
+from viewbox.utils.files import open_regular
 from viewbox.rollouts.store.layout import LINES, check_format
 from viewbox.rollouts.store.lines import parse_line, read_lines
 from viewbox.rollouts.store.parts import open_lines

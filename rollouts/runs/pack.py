@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from viewbox.envs import ENVIRONMENTS, load_class
 from viewbox.errors import ConfigError
-from viewbox.files import open_regular, try_lock
+from viewbox.utils.files import open_regular, try_lock
 from viewbox.rollouts.scoring.trust import MIXTURE
 from viewbox.rollouts.store.layout import LINES, MAX_FILE
 from viewbox.rollouts.store.reader import load

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from viewbox.errors import ConfigError, ImageError, ViewboxError
-from viewbox.files import lock_file, open_regular
+from viewbox.utils.files import lock_file, open_regular
 from viewbox.images.files import open_picture
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.runs.pack import MAX_FILES, find_bad_name

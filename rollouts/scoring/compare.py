@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.conditions import format_value, sort_key
+from viewbox.utils.conditions import format_value, sort_key
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
 from viewbox.rollouts.scoring import filters

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from viewbox.envs import ENVIRONMENTS
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.network.data_policy import check_may_leave, is_this_machine
 from viewbox.records import Episode

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from viewbox import __version__
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, StoreError, describe_unknown
-from viewbox.files import write_atomically
+from viewbox.utils.files import write_atomically
 from viewbox.records import Episode
 from viewbox.rewards.remote import iter_rewards, take_counts
 from viewbox.rollouts.scoring import filters

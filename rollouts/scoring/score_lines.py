@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
-from viewbox.conditions import format_value, sort_key
+from viewbox.utils.conditions import format_value, sort_key
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.network.data_policy import guard_sending
 from viewbox.records import Episode, Scores

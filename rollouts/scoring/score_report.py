@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from viewbox import __version__
-from viewbox.network.secrets import mask_settings
+from viewbox.utils.secrets import mask_settings
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval
 
 

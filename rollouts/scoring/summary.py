@@ -19,7 +19,7 @@ from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
 from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
 from viewbox.rollouts.scoring.metrics import count_malformed, get_episode_values, get_play_values
 from viewbox.rollouts.scoring.trust import NO_TRUST, Trust
-from viewbox.terminal import make_line, make_printable
+from viewbox.utils.terminal import make_line, make_printable
 
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
 

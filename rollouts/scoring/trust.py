@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import viewbox
 from viewbox.envs import ENVIRONMENTS, load_class, make
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.settings import LoopSettings, ToolName, model_of
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.settings import LoopSettings, ToolName, model_of
 from viewbox.errors import ConfigError
 from viewbox.rewards import AnyReward, CombinedReward, ExactMatchReward, build
 from viewbox.rewards.declare import REWARD_TYPES, list_reward_types

@@ -19,8 +19,8 @@ from typing import Any, Self
 import msgspec
 
 from viewbox.errors import ConfigError, StoreError, describe_unknown
-from viewbox.files import check_inside, check_writable, open_regular, replace_atomically
-from viewbox.network.secrets import mask_settings
+from viewbox.utils.files import check_inside, check_writable, open_regular, replace_atomically
+from viewbox.utils.secrets import mask_settings
 from viewbox.records import Scores
 from viewbox.rollouts.store.lines import check_scores, encode_line, parse_line, read_lines
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from viewbox.errors import StoreError
-from viewbox.files import open_regular
+from viewbox.utils.files import open_regular
 from viewbox.rollouts.store.layout import LINES, MAX_FILE
 from viewbox.rollouts.store.lines import MAX_LINE
 

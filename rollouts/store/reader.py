@@ -18,13 +18,7 @@ from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens, Scores
 from viewbox.rollouts.store import columns
 from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError, read_place
-from viewbox.rollouts.store.layout import (
-    LINES,
-    build_image_path,
-    check_format,
-    find_episodes_folder,
-    iter_image_dicts,
-)
+from viewbox.rollouts.store.layout import LINES, build_image_path, check_format, find_episodes_folder, iter_image_dicts
 from viewbox.rollouts.store.lines import MAX_LINE, check_episode, parse_line, read_lines
 from viewbox.rollouts.store.parts import LinePart, is_passed_over, open_lines
 from viewbox.rollouts.store.tokens import TokenFiles, get_length

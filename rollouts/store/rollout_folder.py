@@ -15,8 +15,8 @@ from typing import Any
 from viewbox.configs import yaml_reader
 from viewbox.envs.data.fingerprint import list_changed
 from viewbox.errors import ConfigError
-from viewbox.files import check_writable, open_regular, write_atomically
-from viewbox.network.secrets import mask_settings
+from viewbox.utils.files import check_writable, open_regular, write_atomically
+from viewbox.utils.secrets import mask_settings
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.layout import LINES, MAX_FILE
 

@@ -16,10 +16,10 @@ import yaml
 
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
-from viewbox.files import check_inside, check_one_name, check_writable, lock_file, read_regular, write_atomically
-from viewbox.frozen import FrozenDict
-from viewbox.network.secrets import mask_settings
-from viewbox.terminal import make_printable
+from viewbox.utils.files import check_inside, check_one_name, check_writable, lock_file, read_regular, write_atomically
+from viewbox.utils.frozen import FrozenDict
+from viewbox.utils.secrets import mask_settings
+from viewbox.utils.terminal import make_printable
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 _NOT_CHECKED = ("images", "tokens", "wandb")

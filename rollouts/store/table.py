@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from viewbox.errors import ConfigError
-from viewbox.frozen import thaw
+from viewbox.utils.frozen import thaw
 from viewbox.records import Episode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from viewbox.files import check_writable, open_regular
+from viewbox.utils.files import check_writable, open_regular
 from viewbox.records import EpisodeTokens
 from viewbox.rollouts.store.layout import MAX_FILE, TOKENS
 from viewbox.rollouts.store.line_types import TokensLine

@@ -6,7 +6,7 @@ from PIL import Image
 
 from viewbox.cli import tool_trial as trial
 from viewbox.cli.docs import tools_page
-from viewbox.envs import tools
+from viewbox import tools
 from viewbox.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)

@@ -13,7 +13,7 @@ import viewbox
 from tests.support import forks
 from viewbox import train
 from viewbox.cli import app as cli
-from viewbox.envs.adapters.trl import TRLReward
+from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rewards import build

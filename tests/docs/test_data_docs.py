@@ -17,7 +17,7 @@ from tests.support.data_kit import write_jsonl
 from viewbox.cli.app import app
 from viewbox.configs.schema import parse
 from viewbox.envs.data.settings import BoxForm, DataSettings, Difficulty, HoldOut, Sample
-from viewbox.rollouts.from_config import build_envs
+from viewbox.envs.from_config import build_envs
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)

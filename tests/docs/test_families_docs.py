@@ -15,7 +15,7 @@ from tests.support.data_kit import write_jsonl
 from viewbox import check_rewards, make, train
 from viewbox.configs.schema import parse
 from viewbox.envs.data import DataEnv
-from viewbox.rollouts.from_config import build_envs
+from viewbox.envs.from_config import build_envs
 from viewbox.rollouts.store.run_folder import read_metrics
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "families.md").read_text()

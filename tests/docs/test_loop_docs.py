@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from viewbox.envs.settings import LoopSettings, model_of
+from viewbox.core.settings import LoopSettings, model_of
 from viewbox.records import EndReason
 
 ROOT = Path(__file__).resolve().parents[2]

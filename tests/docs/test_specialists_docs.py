@@ -18,7 +18,7 @@ from tests.support.tiny_specialists import (
     save_vit,
     save_yolos,
 )
-from viewbox.envs.tools.specialist.served import forget_servers
+from viewbox.tools.specialists.served import forget_servers
 from viewbox.errors import ConfigError
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "specialists.md").read_text()

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from viewbox.cli.docs import tool_sheet, tools_page
-from viewbox.envs.tools import TOOLS
+from viewbox.tools import TOOLS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OURS = [one for members in tools_page.group_by_family().values() for one in members]

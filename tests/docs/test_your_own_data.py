@@ -13,7 +13,7 @@ from tests.support import ct_folder
 from viewbox import load
 from viewbox.cli.app import app
 from viewbox.configs.schema import parse
-from viewbox.rollouts.from_config import build_envs, merge_settings
+from viewbox.envs.from_config import build_envs, merge_settings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "your_own_data.md").read_text()
 YAML, REAL_MODEL = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)

@@ -22,12 +22,12 @@ from tests.support.loop_kit import (
     write_answer,
     write_call,
 )
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Reply, Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 
 # ---- the opening
 
@@ -329,7 +329,7 @@ def test_overviews_are_kept_by_bytes_and_the_oldest_go_first(monkeypatch):
             return super().images(task)
 
     side = 64  # 4,096 native bytes and an overview of as many pixels: 16 kB each, so two fit
-    monkeypatch.setattr("viewbox.envs.tasks.OVERVIEW_BYTES", 40_000)
+    monkeypatch.setattr("viewbox.core.tasks.OVERVIEW_BYTES", 40_000)
     env = Counting()
     tasks = [Task(f"t{i}", images=(ImageRef.of(Image.new("L", (side, side), i)),)) for i in range(4)]
     for task in (tasks[0], tasks[0], tasks[1], tasks[2], tasks[0], tasks[2]):

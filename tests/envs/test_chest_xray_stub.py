@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import chest_xray_stub as STUB
 from viewbox.errors import ToolFault
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 
 ENV = STUB.ChestXrayStub()
 RIGHT, LEFT, NONE = ENV.tasks

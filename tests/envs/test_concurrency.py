@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from viewbox.envs import concurrency
+from viewbox.utils import concurrency
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_an_idle_thread_holds_on_to_nothing():
 def test_a_hung_thread_does_not_keep_the_interpreter_alive():
     code = """
 import asyncio, threading
-from viewbox.envs import concurrency
+from viewbox.utils import concurrency
 try:
     asyncio.run(concurrency.run_in_thread(threading.Event().wait, timeout=0.05))
 except TimeoutError:
@@ -200,7 +200,7 @@ except TimeoutError:
 def test_a_child_process_makes_its_own_threads():
     code = """
 import asyncio, os, sys
-from viewbox.envs import concurrency
+from viewbox.utils import concurrency
 asyncio.run(concurrency.run_in_thread(int, "1"))  # leaves an idle thread that a child does not have
 child = os.fork()
 if child == 0:

@@ -17,9 +17,9 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.messages import to_openai_messages
-from viewbox.envs.tools import Picture, ToolOutput
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.messages import to_openai_messages
+from viewbox.tools import Picture, ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Reply, Task, ToolCall
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward

@@ -8,7 +8,7 @@ import pytest
 
 from viewbox.envs.digits import Digits, canvas, viewer
 from viewbox.envs.digits.canvas import LABELS, draw_canvas, load_digit_images
-from viewbox.envs.tools import call_stateful
+from viewbox.tools import call_stateful
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 

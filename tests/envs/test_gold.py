@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from viewbox import BaseMultiTurnEnv, Task
-from viewbox.envs.tools import Box
+from viewbox.tools import Box
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
 

@@ -3,7 +3,7 @@
 import re
 
 from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, write_call
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 
 # ---- text of tools is data
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.loop_kit import TASK, Find, write_answer, write_call
-from viewbox.envs.tools import ToolOutput
+from viewbox.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rollouts.play import play_many

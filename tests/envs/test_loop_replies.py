@@ -19,9 +19,9 @@ from tests.support.loop_kit import (
     write_answer,
     write_call,
 )
-from viewbox.envs.parsing.reply import MAX_BYTES
+from viewbox.core.parsing.reply import MAX_BYTES
 from viewbox.errors import ToolError
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.records import Reply, ToolCall
 
 # ---- malformed replies

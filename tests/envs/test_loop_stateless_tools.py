@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.loop_kit import Find, Play, ask, make_env_with_tools, write_call
-from viewbox.envs.tools import Hidden, Picture, Tool, ToolOutput
+from viewbox.tools import Hidden, Picture, Tool, ToolOutput
 from viewbox.images.view import View
 
 # ---- stateless tools

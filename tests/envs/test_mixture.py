@@ -12,7 +12,7 @@ from viewbox.configs.schema import parse
 from viewbox.envs.mixture import BLOCK, Mixture, MixtureTasks
 from viewbox.errors import ConfigError
 from viewbox.records import Task
-from viewbox.rollouts.from_config import build_envs
+from viewbox.envs.from_config import build_envs
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.resume import RunLocation

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 import viewbox
 from tests.support.tool_play import Play
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewbox.envs.sanitize import clean, make_boundary_code, wrap_in_boundary
+from viewbox.utils.sanitize import clean, make_boundary_code, wrap_in_boundary
 
 HOSTILE = st.text(
     st.one_of(
@@ -166,7 +166,7 @@ def test_a_boundary_is_fixed_by_seed_turn_and_call_and_each_has_its_own():
 
 
 def test_a_boundary_is_the_same_in_another_process():
-    code = "from viewbox.envs.sanitize import make_boundary_code; print(make_boundary_code(7, 2, 1), end='')"
+    code = "from viewbox.utils.sanitize import make_boundary_code; print(make_boundary_code(7, 2, 1), end='')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == make_boundary_code(7, 2, 1)
 

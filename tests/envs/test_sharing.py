@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from pydantic import BaseModel
 
-from viewbox.envs import tools
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox import tools
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.images.view import View

@@ -3,7 +3,7 @@
 import pytest
 
 from viewbox import BaseMultiTurnEnv, ExactMatchReward, Task
-from viewbox.envs.tasks import to_sequence
+from viewbox.core.tasks import to_sequence
 from viewbox.errors import ConfigError
 from viewbox.rollouts.job import _select_tasks
 

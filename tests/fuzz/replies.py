@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tests.fuzz.mutate import ODD_TEXTS, mutate_text, mutate_value, write_json
 from tests.support import chest_xray_stub, loop_kit, tool_play
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward

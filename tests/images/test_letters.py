@@ -6,7 +6,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from viewbox.envs.tools import apply_tools, call_stateful
+from viewbox.tools import apply_tools, call_stateful
 from viewbox.images.files import open_image
 from viewbox.images.view import GLYPHS, View
 

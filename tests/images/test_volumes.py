@@ -10,8 +10,8 @@ import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 
-from viewbox.envs.answers import is_same_image
-from viewbox.envs.tools import call_stateful
+from viewbox.core.answers import is_same_image
+from viewbox.tools import call_stateful
 from viewbox.errors import ImageError
 from viewbox.images import limits
 from viewbox.images.files import dicom_series, formats, open_image

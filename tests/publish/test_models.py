@@ -11,11 +11,11 @@ from tests.support.clean_python import run_clean, unpack_wheel
 from tests.support.tiny_specialists import save_vit
 from viewbox import make
 from viewbox.assets import resolve_model_path
-from viewbox.envs.messages import to_openai_messages
-from viewbox.envs.tools.specialist.served import forget_servers
+from viewbox.core.messages import to_openai_messages
+from viewbox.tools.specialists.served import forget_servers
 from viewbox.errors import ConfigError
 from viewbox.publish import models, publish
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 
 SETTINGS = {"questions": ["which"], "split": "test", "num_tasks": 2}
 CLASSIFY = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}
@@ -209,7 +209,7 @@ def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(unchecked, t
     for spec in (
         {**server, "command": ["python", "-m", "hospital.server"]},
         {"kind": "http", "url": "http://127.0.0.1:9/x", "description": "Sees.", "parameters": {"properties": {}}},
-        {"kind": "function", "function": "viewbox.envs.tools.builtin.geometry:zoom"},
+        {"kind": "function", "function": "viewbox.tools.builtin.geometry:zoom"},
     ):
         publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"x": spec}}, force=True)
 

@@ -14,7 +14,7 @@ from tests.support import verifiers_server as scripted
 from tests.support.clean_python import run_clean, unpack_wheel
 from tests.support.publishing import leave_out_check
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.messages import to_openai_messages
+from viewbox.core.messages import to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
 from viewbox.publish.output import MANIFEST, replace_folder
@@ -67,8 +67,8 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, tmp_path):
     where = (
-        "import importlib.util as u; assert u.find_spec('viewbox') is None; import viewbox_digits, viewbox.envs.base; "
-        "from verifiers.v1.cli.eval.main import main; main(); print(viewbox.envs.base.__file__)"
+        "import importlib.util as u; assert u.find_spec('viewbox') is None; import viewbox_digits, viewbox.core.base; "
+        "from verifiers.v1.cli.eval.main import main; main(); print(viewbox.core.base.__file__)"
     )
     env = Digits(**SETTINGS)
     look = json.dumps({"factor": 4, "center": [500, 500]})
@@ -143,7 +143,7 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
 def test_what_travels_neither_trains_nor_calls_endpoints():
     files = {path.as_posix() for path in vendor.list_library_files()}
     assert {"__init__.py", "LICENSE", "errors.py", "records.py", "images/ref.py", "configs/validation.py"} <= files
-    assert {"envs/digits/env.py", "envs/adapters/verifiers.py", "envs/prompts/system.j2"} <= files
+    assert {"envs/digits/env.py", "integrations/verifiers.py", "core/prompts/system.j2"} <= files
     assert not {"configs/schema.py", "configs/quickstart.yaml"} & files
     assert not any(
         name.startswith(("rollouts/", "publish/", "tests/", "cli", "train", "envs/adapters/trl")) for name in files

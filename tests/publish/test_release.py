@@ -14,7 +14,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 from viewbox import __version__
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
-from viewbox.publish.portable import check_portable, hide_paths, names_local_path
+from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.publish.release import Release, compare_files, describe_release, list_files
 from viewbox.publish.versions import choose_version
 

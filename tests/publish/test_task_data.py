@@ -76,7 +76,7 @@ def test_a_config_is_published_with_its_rows_and_images_and_is_played_elsewhere(
     (tmp_path / "set").rename(tmp_path / "gone")
     code = (
         "import viewbox_films\n"
-        "from viewbox.envs.adapters.verifiers import ViewboxTasksetConfig\n"
+        "from viewbox.integrations.verifiers import ViewboxTasksetConfig\n"
         "taskset = getattr(viewbox_films, viewbox_films.__all__[0])(ViewboxTasksetConfig(id='viewbox-films'))\n"
         "for task in taskset.load():\n"
         "    env, one = task.data.env(), task.data.task()\n"

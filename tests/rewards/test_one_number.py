@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from viewbox.envs.adapters.trl import TRLReward
+from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode
 from viewbox.rewards import (
@@ -101,7 +101,7 @@ def test_trl_gives_the_number_of_the_answer_where_it_has_only_the_text(episodes)
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("verifiers") is None, reason="verifiers is not installed")
 def test_verifiers_gives_the_number_of_the_episode(episodes):
-    from viewbox.envs.adapters.verifiers import ViewboxData, ViewboxTask, vf
+    from viewbox.integrations.verifiers import ViewboxData, ViewboxTask, vf
 
     plain = Digits()
     for number, episode in enumerate(episodes):

@@ -14,7 +14,7 @@ from viewbox.publish import publish
 SETTINGS = {"questions": ["which", "compare", "place"], "split": "test", "num_tasks": 3, "coordinates": "per_mille"}
 ENV = make("chest_xray", **SETTINGS)
 SPECIALISTS = """
-from viewbox.envs.tools import Picture
+from viewbox.tools import Picture
 
 def mean(image: Picture) -> dict:
     "Mean brightness."

@@ -11,15 +11,15 @@ from accelerate.state import AcceleratorState
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import RolloutSection, SamplingParams
 from viewbox.errors import ConfigError
-from viewbox.rollouts.endpoint.client import OpenAIGenerator
-from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.from_config import (
+from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.engines.hf.engine import HFGenerator
+from viewbox.envs.from_config import (
     build_endpoint_settings,
     build_engine_settings,
     build_vllm_settings,
     describe_filters,
 )
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.generator import Conversation
 
 GIVEN = {
     "slots": 3,

@@ -11,7 +11,7 @@ from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.records import RunConfig, Task
 from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.scripted import ScriptedGenerator
 
 
 def test_every_episode_says_which_task_and_which_sample_it_is(play):

@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 from pydantic import BaseModel
 
-from viewbox.envs.adapters.session import Session
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.integrations.session import Session
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
-from viewbox.envs.messages import to_openai_messages
-from viewbox.envs.tools import Picture, Tool, ToolOutput
+from viewbox.core.messages import to_openai_messages
+from viewbox.tools import Picture, Tool, ToolOutput
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.digits_play import ENV, Says, script, tasks
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.tools import ToolOutput
+from viewbox.tools import ToolOutput
 from viewbox.images.view import View
 from viewbox.rollouts.play import play_many
 

@@ -9,11 +9,11 @@ import torch
 import viewbox
 from tests.support.specialist_env import Clinic, call
 from tests.support.tiny_specialists import save_segformer, save_vit
-from viewbox.envs.tools.specialist.served import forget_servers
-from viewbox.envs.tools.specialist.serving import ServingSettings
+from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import ServingSettings
 from viewbox.records import Reply
 from viewbox.rollouts.play import play_one
-from viewbox.rollouts.scripted import PolicyGenerator
+from viewbox.engines.scripted import PolicyGenerator
 
 BAD = 5  # the task whose picture makes trouble
 REPLIES = [call("look"), call("zoom_out_of_nowhere"), "done"]

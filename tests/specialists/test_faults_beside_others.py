@@ -15,7 +15,7 @@ FUNCTIONS = """
 import time
 import numpy as np
 from viewbox import Picture
-from viewbox.envs.tools import ToolOutput
+from viewbox.tools import ToolOutput
 
 def good(image: Picture) -> dict:
     "The mean gray value."

@@ -7,7 +7,7 @@ import yaml
 
 from tests.support.tiny_specialists import save_vit
 from viewbox import train
-from viewbox.envs.tools.specialist.served import forget_servers
+from viewbox.tools.specialists.served import forget_servers
 from viewbox.rollouts.store.reader import load
 
 CONFIG = {

@@ -13,8 +13,8 @@ from viewbox import make
 from viewbox.cli.data_check import open_data_env
 from viewbox.configs import schema
 from viewbox.envs.chest_xray.env import ChestXray
-from viewbox.rollouts.scripted import ScriptedPolicy
-from viewbox.specialists.model import ModelSpecialist
+from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.tools.specialists.models.model import ModelSpecialist
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "configs" / "chest_xray.yaml"

@@ -28,7 +28,7 @@ from tests.support.tiny_specialists import widen
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.retrieval.retriever import write_record, write_text
 from viewbox.errors import ConfigError, ToolFault
-from viewbox.specialists.embedding import EmbeddingModel
+from viewbox.envs.software_adviser.retrieval.embedding import EmbeddingModel
 
 pytestmark = pytest.mark.slow
 WORDS = sorted(

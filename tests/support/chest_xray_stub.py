@@ -11,8 +11,8 @@ from typing import Annotated
 
 import numpy as np
 
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import Box, Picture, Range, Tool, ToolOutput, ViewFractions
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.tools import Box, Picture, Range, Tool, ToolOutput, ViewFractions
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from tests.support import verifiers_server as scripted
 from viewbox.envs import make
 from viewbox.envs.digits import viewer
-from viewbox.envs.kept_reply import shorten_reply
-from viewbox.envs.messages import to_openai_messages
+from viewbox.core.kept_reply import shorten_reply
+from viewbox.core.messages import to_openai_messages
 from viewbox.records import Reply
-from viewbox.rollouts.endpoint.client import OpenAIGenerator
+from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.rollouts.play import play_many
 
 SETTINGS = {"split": "test", "num_tasks": 20, "max_turns": 4}
@@ -202,7 +202,7 @@ def play_driver(case, folder):
 
 
 PACKAGE = """
-from viewbox.envs.adapters.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset
+from viewbox.integrations.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset
 
 class Taskset(ViewboxTaskset):
     environment = {environment!r}
@@ -240,7 +240,7 @@ def play_verifiers(case, folder):
 def play_gymnasium(case, folder):
     import gymnasium
 
-    id_ = "viewbox.envs.adapters.gymnasium:viewbox/digits-v0"
+    id_ = "viewbox.integrations.gymnasium:viewbox/digits-v0"
     env = gymnasium.make(id_, environment=case.environment, **case.settings)
     plays = {}
     for number, replies in enumerate(case.replies):
@@ -258,7 +258,7 @@ def play_gymnasium(case, folder):
 
 
 def play_openenv(case, folder):
-    from viewbox.envs.adapters.openenv import ViewboxAction, ViewboxClient, build_app
+    from viewbox.integrations.openenv import ViewboxAction, ViewboxClient, build_app
 
     plays = {}
     with serve_app(build_app(case.environment, case.settings)) as url, ViewboxClient(url).sync() as client:
@@ -332,7 +332,7 @@ def evaluate_with_inspect(case, folder, model, **options):
     """The log of one evaluation."""
     from inspect_ai import eval as evaluate
 
-    from viewbox.envs.adapters.inspect_ai import build_task
+    from viewbox.integrations.inspect_ai import build_task
 
     task = build_task(case.environment, case.settings, limit=len(case.names))
     (log,) = evaluate(task, model=model, log_dir=str(folder / "logs"), display="none", log_format="json", **options)

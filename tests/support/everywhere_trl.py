@@ -8,11 +8,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 from tests.support.everywhere import Play
 from tests.support.tiny_models import Kit
-from viewbox.envs.adapters.trl_rollouts import TRLRollouts
+from viewbox.integrations.trl_rollouts import TRLRollouts
 from viewbox.envs.digits import Digits, viewer
-from viewbox.frozen import thaw
+from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
-from viewbox.rollouts.engine import tiny_model
+from viewbox.engines.hf import tiny_model
 
 
 def build_kit():

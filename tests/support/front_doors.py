@@ -11,7 +11,7 @@ from tests.support.digits_play import Says
 from tests.support.servers import serve
 from tests.support.verifiers_command import run_command
 from viewbox import make
-from viewbox.envs.messages import to_openai_messages
+from viewbox.core.messages import to_openai_messages
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.store.reader import load
 

@@ -4,7 +4,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig
 
-from viewbox.envs.adapters.trl import TRLReward
+from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.reporting.callbacks import MetricsFile, ProgressPrinter

@@ -20,10 +20,10 @@ from rich.console import Console
 from tests.support.servers import make_completion, serve
 from viewbox.cli.progress import Progress, print_summary
 from viewbox.configs.schema import Config
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.endpoint.client import OpenAIGenerator
+from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.session import open_session
 from viewbox.rollouts.store.reader import load

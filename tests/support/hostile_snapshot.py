@@ -3,8 +3,8 @@
 import sqlite3
 
 from tests.support.snapshots import draw_png
-from viewbox.envs.tools.search.records import Article, FoundImage
-from viewbox.envs.tools.search.snapshot import SnapshotWriter
+from viewbox.tools.search.records import Article, FoundImage
+from viewbox.tools.search.snapshot import SnapshotWriter
 
 WORD = "zebrafish"  # every hostile text holds it: a search for it finds all
 HOSTILE_TEXTS = {

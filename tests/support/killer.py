@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from viewbox import train
-from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.engines.hf.engine import HFGenerator
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.reporting import callbacks
 

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support.servers import make_response, send_bytes
 from tests.support.small_literature import make_png
 from tests.support.tls_server import make_network, serve_tls
-from viewbox.envs.tools.search import eutils, openi
-from viewbox.envs.tools.search.live import LiveSource, Setup
+from viewbox.tools.search import eutils, openi
+from viewbox.tools.search.live import LiveSource, Setup
 
 DOCTYPE = (
     '<?xml version="1.0" ?>\n<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" '

@@ -15,10 +15,10 @@ from accelerate.state import AcceleratorState, PartialState
 
 from tests.support.tiny_models import FAMILIES, Kit, Pairs, Strips, Words, build_qwen2_5_processor
 from viewbox.envs.digits import Digits, viewer
-from viewbox.frozen import thaw
-from viewbox.rollouts.engine import tiny_model
+from viewbox.utils.frozen import thaw
+from viewbox.engines.hf import tiny_model
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.scripted import ScriptedGenerator
 
 __all__ = [
     "bf16_accelerator",

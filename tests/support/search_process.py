@@ -11,9 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from viewbox.envs.tools.search import eutils
-from viewbox.envs.tools.search.live import LiveSource, Setup
-from viewbox.envs.tools.search.records import ArticleQuery
+from viewbox.tools.search import eutils
+from viewbox.tools.search.live import LiveSource, Setup
+from viewbox.tools.search.records import ArticleQuery
 from viewbox.network.fetching.network import Network
 
 ADDRESS = "130.14.29.110"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import cv2
 import numpy as np
 
-from viewbox.envs.tools import Tool
-from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
-from viewbox.envs.tools.search.tools import LiteratureSpecialist, LiteratureTools
+from viewbox.tools import Tool
+from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
+from viewbox.tools.search.tools import LiteratureSpecialist, LiteratureTools
 from viewbox.errors import ToolError
 
 

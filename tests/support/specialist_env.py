@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import viewbox
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
 

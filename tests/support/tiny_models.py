@@ -15,13 +15,13 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
 from viewbox.configs.sections import SamplingParams
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.engine import tiny_model
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.engine import HFGenerator
 
 torch.set_num_threads(1)
 FAMILIES = ("qwen3_vl", "qwen2_5_vl")

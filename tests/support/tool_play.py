@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tests.support import loop_kit
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward

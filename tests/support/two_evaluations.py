@@ -8,7 +8,7 @@ from accelerate import PartialState
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from viewbox.envs.digits import Digits
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.training import evaluate
 
 

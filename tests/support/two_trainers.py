@@ -7,7 +7,7 @@ from viewbox import train
 from viewbox.rollouts import play as playing
 from viewbox.training.grpo import player
 from viewbox.training.grpo.player import BatchPlayer
-from viewbox.training.weights import sender
+from viewbox.engines.vllm.weights import sender
 
 
 def main(argv):

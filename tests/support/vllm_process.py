@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import viewbox
-from viewbox.rollouts.token_server.process import ServerProcess
+from viewbox.engines.vllm.process import ServerProcess
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -25,7 +25,7 @@ FLAGS = [
     *("--max-model-len", "4096", "--max-num-seqs", "16", "--limit-mm-per-prompt", '{"image": 8, "video": 0}'),
     *("--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--block-size", "32"),
     *("--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"),
-    *("--worker-extension-cls", "viewbox.rollouts.token_server.vllm_extension.FileWeights"),
+    *("--worker-extension-cls", "viewbox.engines.vllm.vllm_extension.FileWeights"),
     *("--weight-transfer-config", '{"backend": "file"}'),
 ]
 

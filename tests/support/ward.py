@@ -8,7 +8,7 @@ import json
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
 from viewbox.rollouts.play import play_many

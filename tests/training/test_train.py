@@ -228,7 +228,7 @@ def test_a_run_with_4_bit_weights_saves_the_adapter_and_the_policy_without_quant
 
 def test_4_bit_weights_without_their_package_or_of_a_new_model_are_refused(refused, monkeypatch):
     assert "built in float32" in refused("lora.quantize=4bit", "model={tiny: {}}")
-    monkeypatch.setattr("viewbox.rollouts.engine.quantization.find_spec", lambda name: None)
+    monkeypatch.setattr("viewbox.engines.hf.quantization.find_spec", lambda name: None)
     told = refused("lora.quantize=4bit")
     assert "lora.quantize = 4bit: needs the package bitsandbytes" in told
     assert "pip install 'viewbox[qlora]'" in told
@@ -327,8 +327,8 @@ def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_
     def never(*args, **kwargs):
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("viewbox.rollouts.engine.loading.load_model", never)
-    monkeypatch.setattr("viewbox.rollouts.engine.loading.build_tiny_model", never)
+    monkeypatch.setattr("viewbox.engines.hf.loading.load_model", never)
+    monkeypatch.setattr("viewbox.engines.hf.loading.build_tiny_model", never)
     overrides = [] if configs.load(name).model.tiny else [f"model.name={tiny_folder}"]
     assert train.main([name, *overrides, "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -23,12 +23,12 @@ from tests.support.verl_server import (
     list_replies,
     run_row,
 )
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Scores
-from viewbox.rollouts.generator import GeneratorError
-from viewbox.rollouts.verl import agent_loop
+from viewbox.engines.generator import GeneratorError
+from viewbox.integrations.verl import agent_loop
 from viewbox.training.grpo.batch import add_pixels, collate
 
 TOLERANCE = 1e-5  # fp32
@@ -137,7 +137,7 @@ def test_pixels_and_grids_are_those_of_our_own_trainer(played, worker):
 
 
 def agent_loop_tokens(worker):
-    from viewbox.rollouts.verl import stage
+    from viewbox.integrations.verl import stage
 
     (one,) = {id(found.tokens): found.tokens for found in stage._stages.values()}.values()
     return one
@@ -260,7 +260,7 @@ def test_a_prompt_that_is_too_long_is_refused_with_its_task(other, dataset):
     ],
 )
 def test_settings_that_would_train_on_other_tokens_are_refused(other, monkeypatch, settings, says):
-    monkeypatch.setattr("viewbox.rollouts.verl.stage._stages", {})
+    monkeypatch.setattr("viewbox.integrations.verl.stage._stages", {})
     with pytest.raises(Exception, match="(?s)" + says.replace("(", r"\(")) as caught:
         other(**settings)
     assert isinstance(caught.value, ConfigError) or isinstance(caught.value.__cause__, ConfigError)
@@ -391,8 +391,8 @@ def test_the_weights_that_replied_are_named(other):
 
 def test_environment_and_tokens_are_made_once_a_process(other, monkeypatch):
     built, build = [], agent_loop.open_stage.__globals__["_build_stage"]
-    monkeypatch.setattr("viewbox.rollouts.verl.stage._stages", {})
-    monkeypatch.setattr("viewbox.rollouts.verl.stage._build_stage", lambda *a: built.append(1) or build(*a))
+    monkeypatch.setattr("viewbox.integrations.verl.stage._stages", {})
+    monkeypatch.setattr("viewbox.integrations.verl.stage._build_stage", lambda *a: built.append(1) or build(*a))
     other()
     other(row={"number": 1})
     assert built == [1]

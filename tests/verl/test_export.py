@@ -16,8 +16,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from tests.support.verl_server import StubServer, compose_trainer, run_row
 from viewbox.errors import ConfigError
-from viewbox.rollouts.verl import stage
-from viewbox.rollouts.verl.export import export_verl
+from viewbox.integrations.verl import stage
+from viewbox.integrations.verl.export import export_verl
 
 
 def list_keys(values, path=""):

@@ -10,7 +10,7 @@ import viewbox as package
 from tests.support.fake_server import wait_until_gone
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
-from viewbox.rollouts.token_server import process
+from viewbox.engines.vllm import process
 
 TOLERANCE = 5e-5
 WORST = "sampling/logp_difference/max"

@@ -9,13 +9,13 @@ from typing import Any
 import yaml
 
 from viewbox.configs.schema import Config, locate_errors
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.data.env import describe_splits
 from viewbox.envs.right_answers import score_right_answers
-from viewbox.envs.tasks import to_sequence
+from viewbox.core.tasks import to_sequence
 from viewbox.errors import BadRow, ModelError, ViewboxError
-from viewbox.network.secrets import mask_settings
-from viewbox.rollouts.from_config import build_envs
+from viewbox.utils.secrets import mask_settings
+from viewbox.envs.from_config import build_envs
 from viewbox.training.checks import prompt_page
 from viewbox.training.checks.preflight import LocalModel, find_model, open_first_task
 from viewbox.training.grpo.curriculum import build_curriculum

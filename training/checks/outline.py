@@ -10,8 +10,8 @@ from peft import get_peft_model
 from transformers import AutoModelForImageTextToText
 
 from viewbox.configs.schema import Config
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tasks import to_sequence
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
 from viewbox.errors import ConfigError, suggest_nearest
 from viewbox.training.checks.overlap import describe_overlap
 from viewbox.training.checks.plan import build_plan

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from viewbox.configs.schema import Config
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tasks import to_sequence
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
 from viewbox.records import Task
 
 MAX_COMPARED = 5000  # tasks of each environment

@@ -9,14 +9,14 @@ from typing import Any
 from viewbox.configs.schema import Config, locate_errors
 from viewbox.configs.sections import ModelSection
 from viewbox.configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tasks import to_sequence
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
 from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
-from viewbox.network.secrets import mask_assignments
+from viewbox.utils.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rewards.explain import describe_reward
-from viewbox.rollouts.engine.quantization import check_bitsandbytes
-from viewbox.rollouts.from_config import (
+from viewbox.engines.hf.quantization import check_bitsandbytes
+from viewbox.envs.from_config import (
     FILTERS,
     MISSING_FILE,
     build_envs,
@@ -287,8 +287,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
     """The model of a folder; None for a hub name and for `model.tiny`. Raises `ConfigError` and `ModelError`."""
     if section.name is None:
         return None
-    from viewbox.rollouts.engine.architectures import ARCHITECTURES
-    from viewbox.rollouts.engine.loading import find_model_folder, get_view_settings, load_processor
+    from viewbox.engines.hf.architectures import ARCHITECTURES
+    from viewbox.engines.hf.loading import find_model_folder, get_view_settings, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
     if path is None:
@@ -317,8 +317,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
     """Raises `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
-    from viewbox.rollouts.engine.chat_tokens import ChatTokens
-    from viewbox.rollouts.engine.loading import set_max_pixels
+    from viewbox.engines.hf.chat_tokens import ChatTokens
+    from viewbox.engines.hf.loading import set_max_pixels
 
     set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(model.processor, model.config)
@@ -347,8 +347,8 @@ def check_server(config: Config, *envs: BaseMultiTurnEnv) -> None:
     section = config.rollout
     if section.engine != "vllm":
         return
-    from viewbox.rollouts.token_server.launch import find_vllm
-    from viewbox.rollouts.token_server.vllm import clean_url
+    from viewbox.engines.vllm.launch import find_vllm
+    from viewbox.engines.vllm.vllm import clean_url
 
     if section.url is None:
         find_vllm()

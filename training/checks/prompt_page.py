@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from viewbox.configs.schema import Config
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.state import EpisodeState
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.state import EpisodeState
 from viewbox.images.ref import ImageRef
 from viewbox.training.checks.preflight import LocalModel
 
@@ -36,8 +36,8 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
         return Prompt(tuple(parts), None)
     env = env.for_task(state.task)
-    from viewbox.rollouts.engine.chat_tokens import ChatTokens
-    from viewbox.rollouts.engine.loading import set_max_pixels
+    from viewbox.engines.hf.chat_tokens import ChatTokens
+    from viewbox.engines.hf.loading import set_max_pixels
 
     set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(model.processor, model.config)

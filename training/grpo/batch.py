@@ -11,9 +11,9 @@ import torch
 
 from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens
-from viewbox.rollouts.engine.architectures import Pixels
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.vision_cache import KEY_DIGITS
+from viewbox.engines.hf.architectures import Pixels
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.vision_cache import KEY_DIGITS
 
 
 def collate(

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from viewbox.rollouts.engine.architectures import Pixels
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.engines.hf.architectures import Pixels
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.training.grpo.batch import get_sampled
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 from viewbox.training.grpo.micro_batches import select, split_by_tokens

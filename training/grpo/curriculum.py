@@ -19,12 +19,12 @@ from typing import Any
 
 from viewbox.configs.schema import Config
 from viewbox.configs.train_sections import CurriculumSection
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tasks import to_sequence
-from viewbox.envs.variants import replace_reward
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
+from viewbox.core.variants import replace_reward
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.combined import CombinedReward, Component
-from viewbox.rollouts.from_config import build_envs, merge_settings
+from viewbox.envs.from_config import build_envs, merge_settings
 
 KEY = "train.curriculum"
 

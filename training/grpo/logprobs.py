@@ -34,8 +34,8 @@ from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from viewbox.rollouts.engine.architectures import Architecture, Pixels
-from viewbox.rollouts.engine.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
+from viewbox.engines.hf.architectures import Architecture, Pixels
+from viewbox.engines.hf.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
 from viewbox.training.grpo.packing import AttentionPart, Group, Pack, Segment, split_into_packs
 
 NO_PIXELS: Mapping[int, Pixels] = {}

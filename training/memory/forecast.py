@@ -10,16 +10,16 @@ import psutil
 import torch
 
 from viewbox.configs.schema import Config
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
-from viewbox.rollouts.engine.adapters import has_two_byte_weights, use_merged_adapters
-from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
-from viewbox.rollouts.engine.memory import CPU_SHARE, GPU_SHARE
-from viewbox.rollouts.engine.quantization import KEPT as QUANTIZATION_KEPT
-from viewbox.rollouts.engine.vision_cache import MAX_BYTES
-from viewbox.rollouts.from_config import build_envs
-from viewbox.specialists.model import ModelSpecialist
-from viewbox.specialists.weights import estimate_bytes
+from viewbox.engines.hf.adapters import has_two_byte_weights, use_merged_adapters
+from viewbox.engines.hf.kv_cache import compute_bytes_per_token
+from viewbox.engines.hf.memory import CPU_SHARE, GPU_SHARE
+from viewbox.engines.hf.quantization import KEPT as QUANTIZATION_KEPT
+from viewbox.engines.hf.vision_cache import MAX_BYTES
+from viewbox.envs.from_config import build_envs
+from viewbox.tools.specialists.models.model import ModelSpecialist
+from viewbox.tools.specialists.models.weights import estimate_bytes
 from viewbox.training.memory.generation import Load, measure_generation
 from viewbox.training.memory.live_bytes import count_shapes, create_shapes_mode, replace_by_shapes
 from viewbox.training.memory.model_shapes import (

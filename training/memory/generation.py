@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from viewbox.configs.sections import SamplingParams
-from viewbox.rollouts.engine.architectures import get_architecture
-from viewbox.rollouts.engine.kv_cache import GROWTH, KVCache
-from viewbox.rollouts.engine.model_runner import ModelRunner, use_eval_mode
-from viewbox.rollouts.engine.sampler import Sampler
-from viewbox.rollouts.engine.sequence import Stats
-from viewbox.rollouts.engine.vision_cache import MAX_PATCHES
+from viewbox.engines.hf.architectures import get_architecture
+from viewbox.engines.hf.kv_cache import GROWTH, KVCache
+from viewbox.engines.hf.model_runner import ModelRunner, use_eval_mode
+from viewbox.engines.hf.sampler import Sampler
+from viewbox.engines.hf.sequence import Stats
+from viewbox.engines.hf.vision_cache import MAX_PATCHES
 from viewbox.training.memory.live_bytes import LiveBytes
 from viewbox.training.memory.pictures import build_features, build_pixels
 from viewbox.training.memory.workload import Grid, Workload, count_image_tokens

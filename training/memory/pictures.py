@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from viewbox.rollouts.engine.architectures import Pixels, get_architecture
+from viewbox.engines.hf.architectures import Pixels, get_architecture
 from viewbox.training.memory.workload import Grid, count_image_tokens
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from viewbox.configs.schema import Config
-from viewbox.rollouts.engine.architectures import get_architecture
+from viewbox.engines.hf.architectures import get_architecture
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 from viewbox.training.grpo.micro_batches import select, split_by_tokens
 from viewbox.training.memory.live_bytes import LiveBytes

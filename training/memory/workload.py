@@ -9,11 +9,11 @@ import torch
 from transformers import PretrainedConfig
 
 from viewbox.configs.schema import Config
-from viewbox.envs import model_profiles
-from viewbox.rollouts.engine.architectures import get_architecture
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.loading import get_view_settings, set_max_pixels
-from viewbox.rollouts.from_config import build_envs
+from viewbox.core import model_profiles
+from viewbox.engines.hf.architectures import get_architecture
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.loading import get_view_settings, set_max_pixels
+from viewbox.envs.from_config import build_envs
 from viewbox.training.checks.preflight import open_crowded_task
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from viewbox.configs.sections import LogSection
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.files import read_regular, write_atomically
+from viewbox.utils.files import read_regular, write_atomically
 from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Episode
-from viewbox.rollouts.view.contact_sheet import draw_episode
+from viewbox.viewer.contact_sheet import draw_episode
 
 # Arguments of the trainers that send files or texts of a run, and where to.
 UPLOADS = {

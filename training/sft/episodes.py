@@ -12,17 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.loop import parse_reply
-from viewbox.envs.parsing.reply import ToolCalls
-from viewbox.envs.prompts.templates import Prompts
-from viewbox.envs.settings import ReplyFormat
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.loop import parse_reply
+from viewbox.core.parsing.reply import ToolCalls
+from viewbox.core.prompts.templates import Prompts
+from viewbox.core.settings import ReplyFormat
 from viewbox.errors import ImageError, StoreError
-from viewbox.frozen import thaw
+from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.generator import Conversation
 from viewbox.rollouts.store.reader import load
 from viewbox.training.sft.transcripts import TranscriptReader
 

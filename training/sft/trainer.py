@@ -13,15 +13,15 @@ import torch
 from transformers import Trainer
 
 from viewbox.configs.train_sections import Demonstrations
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tasks import to_sequence
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
 from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens
-from viewbox.rollouts.engine import tiny_model
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.trainable import describe_mismatch
+from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.trainable import describe_mismatch
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints

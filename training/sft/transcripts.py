@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ImageError, StoreError
-from viewbox.files import open_regular
-from viewbox.frozen import FrozenDict
+from viewbox.utils.files import open_regular
+from viewbox.utils.frozen import FrozenDict
 from viewbox.images.files import open_image
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View

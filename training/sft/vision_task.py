@@ -17,7 +17,7 @@ from viewbox.configs.train_sections import VisionSection
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.engines.hf.chat_tokens import ChatTokens
 
 
 class CloseLook(NamedTuple):

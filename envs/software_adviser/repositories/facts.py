@@ -15,9 +15,9 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
-from viewbox.envs.tools.search.wording import make_line
+from viewbox.tools.search.wording import make_line
 from viewbox.errors import ConfigError
-from viewbox.files import read_regular
+from viewbox.utils.files import read_regular
 
 log = logging.getLogger("viewbox.envs")
 

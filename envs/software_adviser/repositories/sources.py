@@ -11,7 +11,7 @@ from cachetools import LRUCache
 from pydantic import ValidationError
 
 from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts
-from viewbox.envs.tools.search.wording import make_line
+from viewbox.tools.search.wording import make_line
 from viewbox.errors import ToolError
 from viewbox.network.fetching import FetchError, fetch_url
 from viewbox.network.fetching.network import Network

@@ -19,7 +19,7 @@ from viewbox.envs.software_adviser.requests.request import REASONS, STATUSES, UN
 from viewbox.envs.software_adviser.requests.wording import write_hidden_fact, write_words
 from viewbox.envs.software_adviser.requests.words import HiddenKind, Level, Split
 from viewbox.errors import ConfigError
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 
 TEST_SHARE = 0.4  # of the catalogue
 ATTEMPTS = 400  # draws for a request of a kind

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from viewbox.envs.consultation.hidden_facts import find_facts
 from viewbox.envs.software_adviser.requests.words import Constraint, HiddenKind, Level, Split
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 
 Status = Literal["answerable", "ambiguous", "unanswerable"]
 Reason = Literal["no_suitable_tool", "no_modality_match", "no_task_match", "no_dimension_match", "invalid_files"]

@@ -11,7 +11,7 @@ import numpy as np
 from viewbox.envs.software_adviser.requests import words
 from viewbox.envs.software_adviser.requests.request import Request
 from viewbox.envs.software_adviser.requests.words import HiddenKind, Level, Split
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 
 
 def write_words(request: Request, rng: np.random.Generator) -> str:

@@ -1,7 +1,7 @@
 """Search in a catalogue of software: BM25 and vectors, fused and reranked.
 
 BM25 and LSA score every entry, a fusion takes the best of both, and they are ordered by the facts that a
-query names. Embedding models and cross-encoders (`viewbox.specialists`) take the place of the second and the last if a
+query names. Embedding models and cross-encoders (`viewbox.tools.specialists.models`) take the place of the second and the last if a
 config names one. `retriever.py` is the whole.
 """
 

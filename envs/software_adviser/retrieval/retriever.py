@@ -27,9 +27,9 @@ from viewbox.envs.software_adviser.retrieval.text_models import build_encoder, b
 from viewbox.envs.software_adviser.retrieval.vectors import VectorIndex, normalize
 from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_synonyms, get_wish_reader, has_fact, read_table
 from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.envs.tools.search.snapshot.schema import TOKENIZER
-from viewbox.envs.tools.search.snapshot.words import Synonyms, is_telling, quote, read_query, split_words, stem_all
-from viewbox.envs.tools.specialist.cache import ResultCache
+from viewbox.tools.search.snapshot.schema import TOKENIZER
+from viewbox.tools.search.snapshot.words import Synonyms, is_telling, quote, read_query, split_words, stem_all
+from viewbox.tools.specialists.cache import ResultCache
 
 K: Final = 60  # of the paper
 DIGITS: Final = 5  # of a score that count: the last ones differ between machines

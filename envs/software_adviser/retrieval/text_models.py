@@ -1,4 +1,4 @@
-"""Models that read text, by name: what `viewbox.specialists` registers and what is asked of them.
+"""Models that read text, by name: what `viewbox.tools.specialists.models` registers and what is asked of them.
 
 No torch here. `viewbox.TEXT_MODEL_PLUGINS` names the module of each kind; it is imported when a config names a model.
 """

@@ -11,8 +11,8 @@ from typing import Final
 
 from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.software_adviser.vocabulary import ANY
-from viewbox.envs.tools.search.snapshot.synonyms import read_shipped_synonyms
-from viewbox.envs.tools.search.snapshot.words import Synonyms, is_telling, split_words, stem_word
+from viewbox.tools.search.snapshot.synonyms import read_shipped_synonyms
+from viewbox.tools.search.snapshot.words import Synonyms, is_telling, split_words, stem_word
 
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query

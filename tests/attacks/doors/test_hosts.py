@@ -16,8 +16,8 @@ from viewbox.errors import ConfigError
 from viewbox.network.data_policy import is_this_machine
 from viewbox.network.hosts import is_loopback, parse_url, read_api_key
 from viewbox.rewards import build
-from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
-from viewbox.rollouts.endpoint.http import build_completions_url
+from viewbox.engines.openai.client import EndpointError, OpenAIGenerator
+from viewbox.engines.openai.http import build_completions_url
 from viewbox.rollouts.play import play_many
 
 ENV = Digits()
@@ -196,7 +196,7 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
         "trust_env=": ["network/fetching/network.py"],  # of certificates
         '"trust_env"': ["network/client_settings.py"],
         "follow_redirects=": [],
-        "CookieJar(": ["envs/adapters/verifiers_harness.py", "network/client_settings.py"],  # that one is of aiohttp
+        "CookieJar(": ["integrations/verifiers_harness.py", "network/client_settings.py"],  # that one is of aiohttp
         "urlsplit(": ["training/reporting/tracking.py"],  # of W&B's own variable, to see whether it can log in
     }
 

@@ -19,17 +19,17 @@ import yaml
 from tests.support.servers import make_completion, serve
 from viewbox.configs.sections import LogSection
 from viewbox.envs import ENVIRONMENTS
-from viewbox.envs.adapters.trl import TRLReward
+from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, ToolFault
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_on_this_machine
 from viewbox.publish import publish
 from viewbox.records import Message, Reply, ToolCall
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
-from viewbox.rollouts.endpoint.client import OpenAIGenerator
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.engines.generator import Conversation
 from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.rescore import score_run
@@ -364,7 +364,7 @@ def env_call(env):
 
 # ---------------------------------------------------------------------- verifiers
 TASKSET = """
-from viewbox.envs.adapters.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset
+from viewbox.integrations.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset
 
 
 class WardTaskset(ViewboxTaskset):
@@ -419,7 +419,7 @@ def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, mo
 @pytest.mark.slow
 def test_verifiers_sends_no_image_into_a_remote_runtime():
     pytest.importorskip("verifiers")
-    from viewbox.envs.adapters.verifiers import check_agent, vf
+    from viewbox.integrations.verifiers import check_agent, vf
 
     here = vf.EvalClientConfig(base_url="http://127.0.0.1:1/v1")
     check_agent(Scans(), vf.AgentConfig(client=here, runtime=vf.SubprocessConfig()))

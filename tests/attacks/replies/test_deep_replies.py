@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support import loop_kit
-from viewbox.envs.parsing.reply import Malformed, parse_reply
+from viewbox.core.parsing.reply import Malformed, parse_reply
 
 FIELDS = {
     "arguments": '{"name": "zoom", "arguments": {"x": @}}',

@@ -25,8 +25,8 @@ from pydantic import (
     model_validator,
 )
 
-from viewbox.envs.answers import find_non_finite
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.answers import find_non_finite
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.store.reader import load

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, Union
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
 
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.parsing import json_schema
-from viewbox.envs.parsing.json_schema import TOO_MUCH_WORK, find_violation
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.utils import json_schema
+from viewbox.utils.json_schema import TOO_MUCH_WORK, find_violation
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward

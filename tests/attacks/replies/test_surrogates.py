@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Episode, Reply, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.judge.cache import ReplyCache

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Reply, RunConfig, Scores, Task, ToolCall, ToolResult, Turn

@@ -9,8 +9,8 @@ from viewbox import make
 from viewbox.envs.chest_xray.cases import CHANGES, FOCAL, FOUR_SIDES, NOTHING, name_finding, plan_case
 from viewbox.envs.chest_xray.radiographs import LABELS, SIDES
 from viewbox.envs.chest_xray.rewards import FindingsReward
-from viewbox.envs.tools import Picture
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.tools import Picture
+from viewbox.engines.scripted import ScriptedPolicy
 
 EVERY = [f"{side} {label}" for label in FOCAL for side in SIDES] + ["cardiomegaly"]
 GOLD = ["left nodule", "cardiomegaly"]

@@ -12,7 +12,7 @@ from PIL import Image
 
 import viewbox as package
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
-from viewbox import files
+from viewbox.utils import files
 from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.scoring.rescore import score_run

@@ -5,7 +5,7 @@ from importlib import resources
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.prompts.templates import VALUES, Prompts
+from viewbox.core.prompts.templates import VALUES, Prompts
 from viewbox.errors import ConfigError
 
 HOSTILE = {
@@ -87,7 +87,7 @@ def test_a_template_of_the_users_own_works(source, text):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_default_template_works_as_an_authors_own(name):
-    source = (resources.files("viewbox.envs.prompts") / f"{name}.j2").read_text()
+    source = (resources.files("viewbox.core.prompts") / f"{name}.j2").read_text()
     assert Prompts({name: source}).render(name, **VALUES[name]) == Prompts().render(name, **VALUES[name])
 
 

@@ -10,11 +10,11 @@ from rich.console import Console
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
 from viewbox.cli import progress as progress_module
 from viewbox.cli.progress import Progress, print_summary
-from viewbox.exit_status import guard
+from viewbox.utils.exit_status import guard
 from viewbox.records import Episode, Scores, Task
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
-from viewbox.terminal import PrintableFormatter, make_printable
-from viewbox.terminal import make_line as to_line
+from viewbox.utils.terminal import PrintableFormatter, make_printable
+from viewbox.utils.terminal import make_line as to_line
 
 EVIL = {
     "the clipboard": "\x1b]52;c;ZWNobyBwd25lZA==\x07",

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, serve
 from tests.support.ward import Ward, get_result, make_png, make_tasks, play
-from viewbox.envs.tools.specialist import schemas
+from viewbox.tools.specialists import schemas
 from viewbox.errors import ConfigError, ToolError
 
 UNUSABLE = "look gave no reply that can be used"

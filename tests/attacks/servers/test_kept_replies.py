@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.hostile_rollout import RIGHT, Ward, check_outcome, make_generator, make_tasks, play_hostile
 from tests.support.servers import make_completion, make_response, serve
-from viewbox.envs.kept_reply import MAX_NAME, shorten_reply
-from viewbox.envs.messages import to_openai_messages
-from viewbox.envs.parsing.reply import MAX_BYTES
-from viewbox.envs.sanitize import CONTROL_TOKENS, break_control_tokens
+from viewbox.core.kept_reply import MAX_NAME, shorten_reply
+from viewbox.core.messages import to_openai_messages
+from viewbox.core.parsing.reply import MAX_BYTES
+from viewbox.utils.sanitize import CONTROL_TOKENS, break_control_tokens
 from viewbox.images.ref import ImageRef
 from viewbox.network.body import MAX_KEPT, BodyBuffer, parse_body
 from viewbox.records import Message, Reply, Task, ToolCall

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ward import Ward, get_result, make_tasks, play
-from viewbox.envs.tools.specialist.mcp_server import server as servers
+from viewbox.tools.specialists.mcp_server import server as servers
 from viewbox.errors import ConfigError
 
 pytest.importorskip("mcp")

@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.hostile_snapshot import WORD, edit, write_hostile_snapshot
 from tests.support.snapshots import ARTICLES, write_snapshot
-from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
-from viewbox.envs.tools.search.snapshot import SnapshotSource
-from viewbox.envs.tools.search.snapshot import connection as opening
+from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
+from viewbox.tools.search.snapshot import SnapshotSource
+from viewbox.tools.search.snapshot import connection as opening
 from viewbox.errors import ConfigError, ToolError, ToolFault, ViewboxError
 
 EVERYTHING = "pneumonia nodules aspirin chest"
@@ -265,7 +265,7 @@ def test_lies_about_the_frequency_of_words_change_no_answer_of_a_small_snapshot(
 def test_a_search_that_takes_too_long_is_interrupted(path, monkeypatch):
     source = SnapshotSource(path)
     source.prepare()
-    monkeypatch.setattr("viewbox.envs.tools.search.snapshot.source.limit_steps", _stop_at_once)
+    monkeypatch.setattr("viewbox.tools.search.snapshot.source.limit_steps", _stop_at_once)
     with pytest.raises(ToolError, match="takes too long; use fewer words"):
         source.find_articles(ArticleQuery(EVERYTHING))
 
@@ -278,8 +278,8 @@ def _stop_at_once(connection):
 
 _SEARCH = """
 import sys
-from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
-from viewbox.envs.tools.search.snapshot import SnapshotSource
+from viewbox.tools.search.records import ArticleQuery, ImageQuery
+from viewbox.tools.search.snapshot import SnapshotSource
 from viewbox.errors import ConfigError, ToolError, ToolFault
 for path in sys.argv[1:]:
     source = SnapshotSource(path)

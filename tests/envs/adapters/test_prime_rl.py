@@ -19,11 +19,11 @@ from viewbox.configs.sections import ModelSection
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.ref import ImageRef
 from viewbox.publish import publish
-from viewbox.rollouts.engine import loading
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.rollouts.store.reader import load
 
 TASKS = 3

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from viewbox.envs.adapters.trl import TRLReward
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.training.grpo.trl_reward import TRLReward
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward

@@ -16,12 +16,12 @@ from trl import GRPOTrainer
 
 from tests.support.everywhere_trl import build_kit, make_trainer
 from viewbox.assets import resolve_model_path
-from viewbox.envs.adapters.trl_rollouts import ENDED, LIMITS, TRLRollouts
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.integrations.trl_rollouts import ENDED, LIMITS, TRLRollouts
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.envs.mixture import Mixture
 from viewbox.errors import ConfigError, ImageError
-from viewbox.frozen import thaw
+from viewbox.utils.frozen import thaw
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 

@@ -17,12 +17,12 @@ from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion, make_response, make_script, serve
 from tests.support.verifiers_command import run_command
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.messages import to_openai_messages
+from viewbox.core.messages import to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.publish import publish
 from viewbox.records import Episode
-from viewbox.rollouts.endpoint.client import OpenAIGenerator
+from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.store.reader import load
@@ -261,13 +261,13 @@ def test_the_pin_of_verifiers_has_not_moved():
 
 
 def test_another_minor_version_of_verifiers_is_refused_in_words():
-    code = "import importlib.metadata as m; m.version = lambda name: '0.5.0'; import viewbox.envs.adapters.verifiers"
+    code = "import importlib.metadata as m; m.version = lambda name: '0.5.0'; import viewbox.integrations.verifiers"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
     assert "ConfigError: verifiers 0.5.0 is installed; verifiers 0.4 is needed: pip install" in said
 
 
 def test_without_verifiers_the_adapter_says_what_to_install():
-    code = "import sys; sys.modules['verifiers'] = None; import viewbox.envs.adapters.verifiers"
+    code = "import sys; sys.modules['verifiers'] = None; import viewbox.integrations.verifiers"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
     assert "ConfigError: verifiers 0.4 is needed: pip install 'verifiers>=0.4,<0.5'" in said
 
@@ -278,7 +278,7 @@ def test_nothing_but_the_adapter_needs_verifiers():
 
 
 def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():
-    from viewbox.envs.adapters import verifiers as adapter
+    from viewbox.integrations import verifiers as adapter
 
     data = adapter.ViewboxData(environment="digits", settings={"num_tasks": 3}, number=7)
     interaction = type("Interaction", (), {"trace": adapter.vf.Trace.model_construct(id="ab" * 16, info={})})()
@@ -291,7 +291,7 @@ def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():
 
 
 def test_a_missing_verifiers_is_a_config_error_as_everything_else_is():
-    from viewbox.envs.adapters.verifiers_harness import check_version
+    from viewbox.integrations.verifiers_harness import check_version
 
     check_version("0.4.7")
     with pytest.raises(ConfigError, match=r"0\.40\.1 is installed"):
@@ -323,7 +323,7 @@ def test_what_vf_eval_wrote_is_imported_with_its_pixels_and_scores(run, tmp_path
 def test_data_do_not_follow_a_redirect_of_the_endpoint():
     import aiohttp
 
-    from viewbox.envs.adapters.verifiers_harness import ViewboxHarness, ViewboxHarnessConfig, ViewboxSession
+    from viewbox.integrations.verifiers_harness import ViewboxHarness, ViewboxHarnessConfig, ViewboxSession
 
     async def ask(endpoint):
         harness = ViewboxHarness(ViewboxHarnessConfig())

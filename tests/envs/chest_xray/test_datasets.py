@@ -11,9 +11,9 @@ from viewbox import check_rewards
 from viewbox.cli.data_check import open_data_env
 from viewbox.configs import schema
 from viewbox.envs.chest_xray.env import ChestXray
-from viewbox.envs.variants import remove_tools
+from viewbox.core.variants import remove_tools
 from viewbox.errors import ConfigError
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.training.checks import preflight
 
 PRESETS = {"chestagentbench": "metadata.jsonl", "rexvqa": "train.jsonl"}

@@ -11,10 +11,10 @@ from tests.support.data_kit import write_images, write_jsonl
 from viewbox import check_rewards, make
 from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
 from viewbox.envs.chest_xray.radiographs import SIZE
-from viewbox.envs.tools import Picture, Tool, ToolOutput, ViewFractions
-from viewbox.envs.variants import remove_tools
+from viewbox.tools import Picture, Tool, ToolOutput, ViewFractions
+from viewbox.core.variants import remove_tools
 from viewbox.errors import ConfigError
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 
 FORMS = ("json", "text")
 
@@ -133,7 +133,7 @@ def test_the_same_specialist_under_two_names_and_both_films_by_name():
 
 def test_a_specialist_of_the_config_stands_beside_the_viewers_tools(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from viewbox.envs.tools import Picture\n"
+        "from viewbox.tools import Picture\n"
         "def mean(image: Picture) -> dict:\n    'Mean brightness.'\n    return {'mean': 7}\n"
     )
     env = make("chest_xray", specialists={"brightness": {"kind": "function", "function": f"{tmp_path}/mine.py:mean"}})

@@ -13,7 +13,7 @@ from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write
 from viewbox.envs.data import tasks
 from viewbox.errors import BadRow, ConfigError
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 
 BOX_COLUMNS = {**COLUMNS, "box": "box"}
 

@@ -9,7 +9,7 @@ from viewbox import check_rewards, make
 from viewbox.envs.literature_vqa.cases import UNKNOWN, draw_case_film, draw_case_slice
 from viewbox.envs.literature_vqa.world import QUESTIONS
 from viewbox.errors import ConfigError
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 
 ENV = make("literature_vqa")
 

@@ -16,8 +16,8 @@ from viewbox.envs.literature_vqa.articles import FIRST_PMID, get_support, write_
 from viewbox.envs.literature_vqa.names import Draws
 from viewbox.envs.literature_vqa.sentences import state, write_query
 from viewbox.envs.literature_vqa.world import QUESTIONS, build_facts, find_facts
-from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
-from viewbox.envs.tools.search.snapshot import SnapshotSource
+from viewbox.tools.search.records import ArticleQuery, ImageQuery
+from viewbox.tools.search.snapshot import SnapshotSource
 
 FIGURES = runpy.run_path(str(Path(__file__).resolve().parents[3] / "benchmarks" / "literature_figures.py"))
 SHIPPED = SnapshotSource(resolve_snapshot_path("package:literature"))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from viewbox.envs.parsing import reply
-from viewbox.envs.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
-from viewbox.envs.sanitize import replace_surrogates
+from viewbox.core.parsing import reply
+from viewbox.core.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
+from viewbox.utils.sanitize import replace_surrogates
 
 SCHEMA = {
     "type": "object",

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import pytest
 from pydantic import BaseModel
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.envs.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
-from viewbox.frozen import thaw
+from viewbox.core.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
+from viewbox.utils.frozen import thaw
 
 RECORDED = [json.loads(line) for line in Path(__file__).with_name("hard_replies.jsonl").read_text("utf-8").splitlines()]
 SCHEMA = {

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from viewbox.envs.parsing import answer_schema, calls, lenient_json, reply, scan, strict_json
-from viewbox.envs.parsing.reply import (
+from viewbox.core.parsing import answer_schema, calls, lenient_json, reply, scan, strict_json
+from viewbox.core.parsing.reply import (
     MAX_BYTES,
     MAX_ITEMS,
     Answer,

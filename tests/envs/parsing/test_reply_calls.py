@@ -4,16 +4,9 @@ import json
 
 import pytest
 
-from viewbox.envs.parsing.calls import parse_single_call
-from viewbox.envs.parsing.reply import (
-    THINKING,
-    Answer,
-    AnswerFields,
-    ParsedCall,
-    parse_native_call,
-    parse_reply,
-)
-from viewbox.envs.parsing.scan import ReplyScan
+from viewbox.core.parsing.calls import parse_single_call
+from viewbox.core.parsing.reply import THINKING, Answer, AnswerFields, ParsedCall, parse_native_call, parse_reply
+from viewbox.core.parsing.scan import ReplyScan
 from viewbox.records import ToolCall
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from viewbox.envs.digits import DigitAnswer
-from viewbox.envs.prompts.answer_format import describe_answer_format
+from viewbox.core.prompts.answer_format import describe_answer_format
 
 
 class Finding(BaseModel):

@@ -5,11 +5,11 @@ from importlib import resources
 import jinja2
 import pytest
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
-from viewbox.envs.messages import render_tools
-from viewbox.envs.parsing import reply
-from viewbox.envs.prompts.templates import VALUES, Prompts
+from viewbox.core.messages import render_tools
+from viewbox.core.parsing import reply
+from viewbox.core.prompts.templates import VALUES, Prompts
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 
@@ -25,13 +25,13 @@ def opening(**given):
 
 # ---------------------------------------------------------------------- the default texts
 def test_there_is_a_file_for_every_template_and_no_other():
-    files = {f.name for f in resources.files("viewbox.envs.prompts").iterdir() if f.name.endswith(".j2")}
+    files = {f.name for f in resources.files("viewbox.core.prompts").iterdir() if f.name.endswith(".j2")}
     assert files == {f"{name}.j2" for name in VALUES}
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_every_template_uses_exactly_the_values_it_is_given(name):
-    source = (resources.files("viewbox.envs.prompts") / f"{name}.j2").read_text()
+    source = (resources.files("viewbox.core.prompts") / f"{name}.j2").read_text()
     assert jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(source)) == VALUES[name].keys()
 
 

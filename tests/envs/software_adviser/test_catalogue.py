@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from viewbox.cli.app import app
-from viewbox.envs.sanitize import clean
+from viewbox.utils.sanitize import clean
 from viewbox.envs.software_adviser import SHIPPED, SoftwareTool, check_catalogue, read_catalogue
 from viewbox.envs.software_adviser.catalogue import MAX_ROWS, fold_name, fold_url
 from viewbox.envs.software_adviser.software import FROM_MEMORY, LISTS

@@ -12,7 +12,7 @@ from viewbox.envs.software_adviser.repositories.sources import CatalogueSource, 
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
-from viewbox.rollouts.scripted import ScriptedPolicy
+from viewbox.engines.scripted import ScriptedPolicy
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
 RECORDED = RecordedSource({FACTS.repository: FACTS})

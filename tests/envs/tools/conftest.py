@@ -2,7 +2,7 @@
 
 import pytest
 
-from viewbox.envs.tools import TOOLS
+from viewbox.tools import TOOLS
 
 
 @pytest.fixture

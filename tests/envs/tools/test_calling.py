@@ -11,19 +11,8 @@ from PIL import Image
 
 from viewbox.cli import tool_trial as trial
 from viewbox.cli.docs.tools_page import format_listing
-from viewbox.envs import tools
-from viewbox.envs.tools import (
-    TOOLS,
-    Box,
-    Hidden,
-    Picture,
-    Point,
-    Range,
-    Tool,
-    ToolOutput,
-    ViewFractions,
-    call_stateless,
-)
+from viewbox import tools
+from viewbox.tools import TOOLS, Box, Hidden, Picture, Point, Range, Tool, ToolOutput, ViewFractions, call_stateless
 from viewbox.errors import ConfigError, ImageError, ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import View

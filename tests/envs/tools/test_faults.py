@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs import concurrency, tool_calls
-from viewbox.envs.tools import Picture, Tool, ToolOutput, ViewFractions, call_stateful, call_stateless, calling
+from viewbox.utils import concurrency
+from viewbox.core import tool_calls
+from viewbox.tools import Picture, Tool, ToolOutput, ViewFractions, call_stateful, call_stateless, calling
 from viewbox.errors import ToolError, ToolFault, describe_value
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View

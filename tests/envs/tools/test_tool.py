@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 from PIL import Image
 
 from viewbox.cli.docs import tools_page
-from viewbox.envs import tools
-from viewbox.envs.tools import TOOLS, Box, Hidden, Point, Range, ToolOutput, call_stateful, tool
+from viewbox import tools
+from viewbox.tools import TOOLS, Box, Hidden, Point, Range, ToolOutput, call_stateful, tool
 from viewbox.errors import ImageError
 from viewbox.images.view import View
 

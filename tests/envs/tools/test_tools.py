@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from PIL import Image, ImageEnhance
 
-from viewbox.envs import tools
-from viewbox.envs.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
+from viewbox import tools
+from viewbox.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
 from viewbox.errors import ToolError
 from viewbox.images.coordinates import from_unit, get_limits, to_unit
 from viewbox.images.source import Source

@@ -11,7 +11,7 @@ from tests.publish.hubs.conftest import KEY
 from tests.support.hub_server import HubServer, Status, cut, say, serve_hub
 from tests.support.publishing import leave_out_check
 from viewbox.errors import ConfigError
-from viewbox.network.secrets import find_key_form
+from viewbox.utils.secrets import find_key_form
 from viewbox.publish import publish
 from viewbox.publish.output import MANIFEST
 

@@ -7,10 +7,10 @@ import pytest
 from tests.support.servers import make_completion, serve
 from viewbox.configs.sections import ModelSection
 from viewbox.envs.digits import Digits, viewer
-from viewbox.rollouts.endpoint.client import OpenAIGenerator
-from viewbox.rollouts.endpoint.token_check import TokenCheck
-from viewbox.rollouts.engine import loading
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.engines.openai.token_check import TokenCheck
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.chat_tokens import ChatTokens
 
 ENV = Digits(max_turns=3, reply_format="native", coordinates="per_mille")
 TASK = ENV.tasks[0]

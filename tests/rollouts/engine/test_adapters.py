@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.test_benchmarks import load as load_benchmark
-from viewbox.rollouts.engine.adapters import measure_kept_change, use_merged_adapters
+from viewbox.engines.hf.adapters import measure_kept_change, use_merged_adapters
 from viewbox.training.generation import use_for_generation
 
 LAYERS = ["q_proj", "v_proj", "down_proj"]

@@ -14,17 +14,17 @@ from PIL import Image
 
 from viewbox.configs.sections import ModelSection
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.messages import render_tools
+from viewbox.core.messages import render_tools
 from viewbox.errors import ConfigError, ImageError, ModelError
-from viewbox.frozen import thaw
+from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.loading import load_processor
-from viewbox.rollouts.engine.trainable import describe_mismatch
-from viewbox.rollouts.generator import Conversation
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.hf.loading import load_processor
+from viewbox.engines.hf.trainable import describe_mismatch
+from viewbox.engines.generator import Conversation
+from viewbox.engines.scripted import ScriptedGenerator
 
 ENV = Digits(max_turns=7)
 LOOK = viewer.write_zoom(ENV, 2, 0.4, 0.6)

@@ -5,8 +5,8 @@ import logging
 import pytest
 import torch
 
-from viewbox.rollouts.engine import decode_graphs
-from viewbox.rollouts.engine.decode_graphs import choose_recorder
+from viewbox.engines.hf import decode_graphs
+from viewbox.engines.hf.decode_graphs import choose_recorder
 
 TOLERANCE = 1e-5
 

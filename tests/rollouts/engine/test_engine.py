@@ -12,15 +12,15 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.tools import ToolOutput
+from viewbox.tools import ToolOutput
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
-from viewbox.rollouts.engine import engine
-from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
-from viewbox.rollouts.engine.model_runner import use_eval_mode
-from viewbox.rollouts.generator import Load, TokenRecord
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.hf import engine
+from viewbox.engines.hf.kv_cache import compute_bytes_per_token
+from viewbox.engines.hf.model_runner import use_eval_mode
+from viewbox.engines.generator import Load, TokenRecord
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
 TOLERANCE = 1e-5  # fp32

@@ -13,8 +13,8 @@ import pytest
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
 from viewbox.records import Message
-from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
-from viewbox.rollouts.generator import Conversation
+from viewbox.engines.hf.kv_cache import compute_bytes_per_token
+from viewbox.engines.generator import Conversation
 
 ENV = Digits()
 COUNT, GROUP, TURNS = 6, 2, 2  # conversations, those with the same prompt, replies of each

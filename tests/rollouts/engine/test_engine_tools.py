@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.tools import ToolOutput
+from viewbox.tools import ToolOutput
 from viewbox.images.view import View
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.scripted import ScriptedGenerator
 
 COUNT, GROUP = 6, 2  # episodes, those of the same task
 OVER = threading.Event()  # what hangs in a thread hangs on this

@@ -14,7 +14,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from viewbox.configs.sections import ModelSection
-from viewbox.rollouts.engine.loading import load_model
+from viewbox.engines.hf.loading import load_model
 from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 

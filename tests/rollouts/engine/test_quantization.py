@@ -7,9 +7,9 @@ from peft import LoraConfig, get_peft_model
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import load
 from viewbox.configs.sections import ModelSection
-from viewbox.rollouts.engine import loading
-from viewbox.rollouts.engine.adapters import has_two_byte_weights, use_merged_adapters
-from viewbox.rollouts.engine.quantization import is_quantized, merge_adapters
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.adapters import has_two_byte_weights, use_merged_adapters
+from viewbox.engines.hf.quantization import is_quantized, merge_adapters
 from viewbox.training.lora import build_lora_config
 
 LANGUAGE = ".*language_model.*_proj"

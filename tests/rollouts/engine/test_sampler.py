@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from viewbox.configs.sections import SamplingParams
-from viewbox.rollouts.engine.sampler import Sampler
+from viewbox.engines.hf.sampler import Sampler
 
 LOGITS = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)) * 3
 DRAWS = 4001

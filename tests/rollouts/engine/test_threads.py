@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from viewbox.configs.sections import ModelSection
-from viewbox.rollouts.engine import loading
-from viewbox.rollouts.engine.threads import choose_threads, measure_forwards
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.threads import choose_threads, measure_forwards
 
 
 class Model(torch.nn.Module):

@@ -7,8 +7,8 @@ import torch
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen3VLForConditionalGeneration
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from viewbox.rollouts.engine.architectures import BaseModelOutputWithDeepstackFeatures
-from viewbox.rollouts.engine.kv_cache import KVCache, KVCacheLayer
+from viewbox.engines.hf.architectures import BaseModelOutputWithDeepstackFeatures
+from viewbox.engines.hf.kv_cache import KVCache, KVCacheLayer
 
 MODELS = (Qwen3VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration)
 

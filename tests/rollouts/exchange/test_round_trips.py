@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.saved_episodes import made, run, written  # noqa: F401
-from viewbox.envs.messages import to_openai_messages
+from viewbox.core.messages import to_openai_messages
 from viewbox.images.ref import ImageRef
 from viewbox.records import Scores
 from viewbox.rollouts.exchange.conversation import list_messages

@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz.mutate import mutate_value
 from tests.support.forged_runs import make_line
 from viewbox.errors import StoreError
-from viewbox.frozen import FrozenDict
+from viewbox.utils.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn

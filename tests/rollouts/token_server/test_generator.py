@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from viewbox.errors import ModelError
-from viewbox.rollouts.generator import Conversation, ReplyError
+from viewbox.engines.generator import Conversation, ReplyError
 from viewbox.rollouts.play import play_one
-from viewbox.rollouts.token_server.generator import SampledTokens, TokenServerGenerator, check_sampled
+from viewbox.engines.vllm.generator import SampledTokens, TokenServerGenerator, check_sampled
 
 TOLERANCE = 1e-5  # fp32
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.support.fake_server import wait_until_gone
-from viewbox.rollouts.generator import GeneratorError
-from viewbox.rollouts.token_server.process import ServerProcess
+from viewbox.engines.generator import GeneratorError
+from viewbox.engines.vllm.process import ServerProcess
 
 # Answers /health, and has a worker, as vLLM does. `fails` in its folder makes the next start fail.
 SERVER = """
@@ -32,7 +32,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 OWNER = """
 import sys
 from pathlib import Path
-from viewbox.rollouts.token_server.process import ServerProcess
+from viewbox.engines.vllm.process import ServerProcess
 server = ServerProcess(lambda port: [sys.executable, "server.py", str(port)], Path("server.log"))
 server.wait()
 print("up", flush=True)

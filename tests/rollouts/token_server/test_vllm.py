@@ -13,11 +13,11 @@ from tests.support.vllm_server import PlainVLLM
 from viewbox.configs.sections import ModelSection, SamplingParams
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
-from viewbox.rollouts.endpoint.connection import EndpointError
-from viewbox.rollouts.generator import ReplyError
+from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.generator import ReplyError
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.token_server import wire
-from viewbox.rollouts.token_server.vllm import FLAGS, GENERATE, build_probe, build_vllm_generator, clean_url
+from viewbox.engines.vllm import wire
+from viewbox.engines.vllm.vllm import FLAGS, GENERATE, build_probe, build_vllm_generator, clean_url
 
 TOLERANCE = 1e-5  # fp32
 SMALL = {"max_reply_tokens": 4, "max_completion_tokens": 50, "model_name": "m", "first_pause": 0.01}
@@ -311,7 +311,7 @@ def test_the_probe_has_the_smallest_and_the_largest_picture(tokens):
 
 # ---------------------------------------------------------------------- the command
 def test_the_command_plays_on_a_vllm_server_as_with_its_own_engine(viewbox, tmp_path, monkeypatch):
-    from viewbox.rollouts.engine import loading
+    from viewbox.engines.hf import loading
     from viewbox.rollouts.store.reader import load
 
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ from PIL import Image
 from tests.rollouts.view.test_server import KEY, serving
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import plays, written
-from viewbox.conditions import parse_condition
+from viewbox.utils.conditions import parse_condition
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
@@ -22,8 +22,8 @@ from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, Too
 from viewbox.rollouts.scoring.filters import expand_field, parse_filter
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.rollouts.view.report import write_report
-from viewbox.rollouts.view.sources import find_sets, read_all
+from viewbox.viewer.report import write_report
+from viewbox.viewer.sources import find_sets, read_all
 
 
 def report(tmp_path, *runs):
@@ -410,7 +410,7 @@ def test_the_policy_stops_what_slips_through(page, digits):
 
 
 def test_the_data_of_a_page_cannot_end_its_block():
-    from viewbox.rollouts.view.page import build_data
+    from viewbox.viewer.page import build_data
 
     for text in itertools.chain(BAD[:-1], ["</SCRIPT>", "<!--<script>"]):
         block = build_data("x", text.encode("utf-8", "replace").decode())

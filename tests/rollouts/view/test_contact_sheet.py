@@ -15,9 +15,9 @@ from viewbox.images.shown import ShownView
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.rollouts.view import contact_sheet
-from viewbox.rollouts.view.contact_sheet import ACROSS, KINDS, LINE, MARGIN, MAX_PANELS, SIDE, draw_episode, list_panels
-from viewbox.rollouts.view.episode_page import build_episode_page
+from viewbox.viewer import contact_sheet
+from viewbox.viewer.contact_sheet import ACROSS, KINDS, LINE, MARGIN, MAX_PANELS, SIDE, draw_episode, list_panels
+from viewbox.viewer.episode_page import build_episode_page
 
 ENV = Digits()
 RED, GREEN, BLUE = (KINDS[kind][0] for kind in ("answer", "gold", "tool"))

@@ -9,7 +9,7 @@ from tests.support.saved_episodes import written
 from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.rollouts.view.sources import MAX_COLUMNS, EpisodeIndex, find_sets, read_all
+from viewbox.viewer.sources import MAX_COLUMNS, EpisodeIndex, find_sets, read_all
 
 
 def make(number, **changes):

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.images.source import AXES, Source, Volume
 from viewbox.records import Episode, Task
-from viewbox.rollouts.view.episode_page import build_episode_page
+from viewbox.viewer.episode_page import build_episode_page
 
 WIDTH, HEIGHT = 320, 200
 DARK, BRIGHT = 20, 220

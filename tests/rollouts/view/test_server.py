@@ -13,8 +13,8 @@ from tests.support.saved_episodes import plays, written
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.rollouts.view.server import Viewer, open_socket
-from viewbox.rollouts.view.sources import find_sets, read_all
+from viewbox.viewer.server import Viewer, open_socket
+from viewbox.viewer.sources import find_sets, read_all
 
 KEY = "secret"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from viewbox.records import EpisodeTokens
-from viewbox.rollouts.engine.trainable import describe_mismatch
+from viewbox.engines.hf.trainable import describe_mismatch
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 
 

@@ -4,7 +4,7 @@ import math
 
 from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from viewbox import make
-from viewbox.envs.tools import Picture
+from viewbox.tools import Picture
 from viewbox.rollouts.store.reader import load
 
 

@@ -10,7 +10,7 @@ import wandb
 from viewbox.configs.sections import LogSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
-from viewbox.rollouts.view.contact_sheet import draw_episode
+from viewbox.viewer.contact_sheet import draw_episode
 from viewbox.training.reporting import tracking
 
 

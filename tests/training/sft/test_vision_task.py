@@ -6,7 +6,7 @@ import torch
 from viewbox.configs.train_sections import VisionSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
-from viewbox.rollouts.scripted import ScriptedGenerator
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.training.evaluate import build_script
 from viewbox.training.sft.vision_task import VisionTask, find_close_looks, find_overviews
 

@@ -18,7 +18,7 @@ from tests.support.servers import hang_up
 from tests.support.vllm_server import TrainedVLLM
 from viewbox import train
 from viewbox.configs.sections import ModelSection
-from viewbox.rollouts.engine import loading
+from viewbox.engines.hf import loading
 from viewbox.rollouts.store.run_folder import read_metrics
 
 PARITY = 1e-5

@@ -11,12 +11,12 @@ from tests.support.servers import hang_up, make_response
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError
-from viewbox.rollouts.endpoint.connection import EndpointError
-from viewbox.rollouts.engine.adapters import use_merged_adapters
-from viewbox.rollouts.generator import GeneratorError
+from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.hf.adapters import use_merged_adapters
+from viewbox.engines.generator import GeneratorError
 from viewbox.training.checks.preflight import check_server
-from viewbox.training.weights.sender import HEAD, WeightSender, iterate_weights
-from viewbox.training.weights.transfers import split_tensors
+from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
+from viewbox.engines.vllm.weights.transfers import split_tensors
 
 UPDATE = [
     "/pause?mode=wait",
@@ -60,7 +60,7 @@ def equal_weights(model, other):
 # ---------------------------------------------------------------------- which tensors
 def test_the_head_is_sent_also_where_it_is_the_embedding():
     from viewbox.configs.sections import ModelSection
-    from viewbox.rollouts.engine import loading
+    from viewbox.engines.hf import loading
 
     model = loading.load_model(ModelSection(name="package:tiny_viewer"))
     sent = dict(iterate_weights(model))

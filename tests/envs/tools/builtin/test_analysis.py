@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs.tools import call_stateful
-from viewbox.envs.tools.builtin.analysis import LONGEST_PROFILE
-from viewbox.envs.tools.builtin.drawing import COLORS
+from viewbox.tools import call_stateful
+from viewbox.tools.builtin.analysis import LONGEST_PROFILE
+from viewbox.tools.builtin.drawing import COLORS
 from viewbox.images.source import Source
 from viewbox.images.view import View
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.tool_play import FindInView, Play
-from viewbox.envs.tools import call_stateful
+from viewbox.tools import call_stateful
 from viewbox.errors import ImageError
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View

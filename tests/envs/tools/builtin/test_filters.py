@@ -7,7 +7,7 @@ from PIL import Image, ImageEnhance
 from scipy import ndimage
 from skimage.filters import gaussian
 
-from viewbox.envs.tools import call_stateful
+from viewbox.tools import call_stateful
 from viewbox.images.view import View
 
 COLOR = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (70, 110, 3), dtype=np.uint8), (0, 0), 1)

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from viewbox.envs import tools
-from viewbox.envs.tools import call_stateful
+from viewbox import tools
+from viewbox.tools import call_stateful
 from viewbox.errors import ToolError
 from viewbox.images.resample import resample
 from viewbox.images.source import Source

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewbox.envs.tools import call_stateful
+from viewbox.tools import call_stateful
 from viewbox.images.view import View
 
 NOISE = np.random.default_rng(0).integers(0, 256, (80, 120), dtype=np.uint8)

@@ -9,10 +9,10 @@ import pytest
 from pydicom.data import get_testdata_file
 from pydicom.pixels import apply_windowing
 
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import call_stateful, window_presets
-from viewbox.envs.tools.builtin.windows import Preset
-from viewbox.envs.tools.window_presets import PRESETS, find_percentiles
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.tools import call_stateful, window_presets
+from viewbox.tools.builtin.windows import Preset
+from viewbox.tools.window_presets import PRESETS, find_percentiles
 from viewbox.errors import ConfigError
 from viewbox.images.files import open_image
 from viewbox.images.source import Source, Volume

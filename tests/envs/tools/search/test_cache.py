@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from viewbox.envs.tools.search.cache import FILE, AnswerCache
+from viewbox.tools.search.cache import FILE, AnswerCache
 
 
 class Clock:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from viewbox.envs.tools.search.limiter import LEASE, MAX_PAUSE, Busy, Limiter
+from viewbox.tools.search.limiter import LEASE, MAX_PAUSE, Busy, Limiter
 
 
 def test_a_place_is_free_one_window_after_the_answer_and_not_after_the_departure(tmp_path):

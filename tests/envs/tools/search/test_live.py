@@ -17,10 +17,10 @@ from tests.support.literature_server import (
     serve_literature,
 )
 from tests.support.small_literature import make_png
-from viewbox.envs.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
-from viewbox.envs.tools.search.tools import LiteratureSpecialist, LiteratureTools
+from viewbox.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
+from viewbox.tools.search.tools import LiteratureSpecialist, LiteratureTools
 from viewbox.errors import ConfigError, ToolError, ToolFault
-from viewbox.network import secrets
+from viewbox.utils import secrets
 from viewbox.network.data_policy import guard_sending
 
 KEY = "0123456789abcdef0123456789abcdef0123"
@@ -92,7 +92,7 @@ def test_key_email_and_tool_are_sent_and_never_written(served, monkeypatch, capl
 
 
 def test_a_key_makes_the_rate_ten_and_counts_alone(monkeypatch, tmp_path):
-    from viewbox.envs.tools.search.live import Setup, _build_services
+    from viewbox.tools.search.live import Setup, _build_services
 
     without, _ = _build_services(Setup(limiters=tmp_path), None)
     with_key, figures = _build_services(Setup(limiters=tmp_path), KEY)

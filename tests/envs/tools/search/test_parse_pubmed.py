@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.literature_server import DOCTYPE, make_book, make_record, make_set
-from viewbox.envs.tools.search.eutils import read_articles
-from viewbox.envs.tools.search.records import Article
+from viewbox.tools.search.eutils import read_articles
+from viewbox.tools.search.records import Article
 from viewbox.network.errors import UnusableReplyError
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(

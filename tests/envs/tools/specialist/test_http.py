@@ -14,7 +14,7 @@ from PIL import Image
 from tests.support.servers import make_response, make_script, serve
 from tests.support.ward import SIZE, ClosedWard, Ward, ask, get_result, make_png, make_tasks, play
 from viewbox.errors import ConfigError
-from viewbox.network.secrets import MASK
+from viewbox.utils.secrets import MASK
 
 PARAMETERS = {
     "properties": {

@@ -10,16 +10,16 @@ CONFIG = Path(viewbox.__file__).with_name("configs") / "chest_xray.yaml"
 CODE = """
 import importlib, pkgutil, sys
 import yaml
-import viewbox, viewbox.specialists
-from viewbox.envs.tools.specialist import get_specialist_class, list_kinds
+import viewbox, viewbox.tools.specialists.models
+from viewbox.tools.specialists import get_specialist_class, list_kinds
 
 def list_heavy():
     return sorted({"torch", "transformers", "torchvision"} & set(sys.modules))
 
 for kind in list_kinds():
     get_specialist_class(kind)
-for module in pkgutil.iter_modules(viewbox.specialists.__path__):
-    importlib.import_module(f"viewbox.specialists.{module.name}")
+for module in pkgutil.iter_modules(viewbox.tools.specialists.models.__path__):
+    importlib.import_module(f"viewbox.tools.specialists.models.{module.name}")
 specs = yaml.safe_load(open(sys.argv[1]))["env"]["specialists"]
 env = viewbox.make("chest_xray", questions=["which"], specialists=specs)
 state = env.reset(env.tasks[0], seed=0)

@@ -9,11 +9,11 @@ import pytest
 from pydantic import Field
 
 import viewbox
-from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.mixture import Mixture
-from viewbox.envs.tools import Picture, Tool
-from viewbox.envs.tools.specialist import Specialist, register_specialist
-from viewbox.envs.tools.specialist.spec import SPECIALISTS
+from viewbox.tools import Picture, Tool
+from viewbox.tools.specialists import Specialist, register_specialist
+from viewbox.tools.specialists.spec import SPECIALISTS
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
@@ -154,7 +154,7 @@ def test_a_mixture_prepares_each_environment_by_itself(meter):
 
 
 def test_without_tools_nothing_is_prepared(meter):
-    from viewbox.envs.variants import remove_tools
+    from viewbox.core.variants import remove_tools
 
     for refuse in (False, True):
         env = remove_tools(Ward(specialists={"density": {"kind": "meter", "model": "gone"}}), refuse=refuse)

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.snapshots import write_snapshot
-from viewbox.envs.tools.search.records import Article, ArticleQuery
-from viewbox.envs.tools.search.snapshot import SnapshotSource, schema, words
-from viewbox.envs.tools.search.snapshot import source as answering
+from viewbox.tools.search.records import Article, ArticleQuery
+from viewbox.tools.search.snapshot import SnapshotSource, schema, words
+from viewbox.tools.search.snapshot import source as answering
 
 COUNT = 40
 

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
-from viewbox.envs.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage
-from viewbox.envs.tools.search.snapshot import SnapshotSource, SnapshotWriter
-from viewbox.envs.tools.search.snapshot.kinds import list_kinds
-from viewbox.envs.tools.search.snapshot.rows import BadRecord
-from viewbox.envs.tools.search.snapshot.synonyms import parse_synonyms, read_shipped_synonyms, read_synonyms
-from viewbox.envs.tools.search.snapshot.words import Synonyms, stem_all
+from viewbox.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage
+from viewbox.tools.search.snapshot import SnapshotSource, SnapshotWriter
+from viewbox.tools.search.snapshot.kinds import list_kinds
+from viewbox.tools.search.snapshot.rows import BadRecord
+from viewbox.tools.search.snapshot.synonyms import parse_synonyms, read_shipped_synonyms, read_synonyms
+from viewbox.tools.search.snapshot.words import Synonyms, stem_all
 from viewbox.errors import ConfigError
 
 WORDS = {"note": "n", "license": "l", "recorded": "2025-06-01"}
@@ -55,7 +55,7 @@ def test_an_older_snapshot_stays_until_the_new_one_is_whole(tmp_path):
 
 
 def test_a_disk_that_is_full_leaves_the_draft_and_no_half_of_a_file(tmp_path, monkeypatch):
-    from viewbox.envs.tools.search.snapshot import writer as module
+    from viewbox.tools.search.snapshot import writer as module
 
     def fail(connection, *others):
         raise sqlite3.OperationalError("database or disk is full")
@@ -72,7 +72,7 @@ def test_a_disk_that_is_full_leaves_the_draft_and_no_half_of_a_file(tmp_path, mo
 _RECORD = """
 import os, signal, sys
 from tests.support.snapshots import ARTICLES
-from viewbox.envs.tools.search.snapshot import SnapshotWriter
+from viewbox.tools.search.snapshot import SnapshotWriter
 writer = SnapshotWriter(sys.argv[1], note="n", license="l")
 writer.add_article(ARTICLES[0])
 writer.mark_recorded("first")

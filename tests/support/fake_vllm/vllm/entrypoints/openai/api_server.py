@@ -48,7 +48,7 @@ def main():
 
     from tests.support.vllm_server import TrainedVLLM
     from viewbox.configs.sections import ModelSection
-    from viewbox.rollouts.engine import loading
+    from viewbox.engines.hf import loading
 
     class Fake(TrainedVLLM):
         def _record(self, path, method):

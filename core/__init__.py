@@ -1,0 +1,1 @@
+"""core: say in a line what this room is for."""

@@ -1,0 +1,275 @@
+"""The turn loop: how an environment answers one reply, and how an episode is played to its end.
+
+No model output can raise an exception here. Tool calls are run (`tool_calls.py`), and an answer beside them is set
+aside; on the last turn calls are refused and the answer counts. `docs/loop.md` lists every rule and the test that
+holds it.
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from viewbox.utils import concurrency
+from viewbox.utils.box_paths import BoxPath
+from viewbox.core.kept_reply import is_cut, is_cut_call, shorten_reply
+from viewbox.core.parsing import reply as parsing
+from viewbox.utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
+from viewbox.core.settings import IDLE_TURNS
+from viewbox.core.state import EpisodeState, PlayableEnv, StepResult
+from viewbox.core.tasks import list_names, name_image
+from viewbox.core.tool_calls import run_calls
+from viewbox.errors import ToolFault
+from viewbox.utils.frozen import FrozenDict
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message, Nudge, Reply, Turn
+
+log = logging.getLogger("viewbox.envs")
+
+Policy = Callable[[list[Message]], Reply | str | Awaitable[Reply | str]]
+Parsed = parsing.ToolCalls | parsing.Answer | parsing.Malformed
+
+
+async def play_to_end(
+    state: EpisodeState, get_reply: Callable[[], Awaitable[Reply | None]], step: Callable[[Reply], Awaitable[Any]]
+) -> None:
+    """Play an open episode to its end: one reply, one step, and again. Every driver uses this loop.
+
+    Args:
+        state: the episode, as `env.reset` returned it.
+        get_reply: asks the policy. It returns None if it ended the episode (`state.end`) instead.
+        step: `env.step` of this episode, perhaps with the driver's own handling of errors.
+    """
+    while state.end_reason is None:
+        reply = await get_reply()
+        if reply is not None and reply.finish_reason == "budget":
+            state.end("max_tokens")
+        elif reply is not None:
+            await step(reply)
+        reply = None  # a long one is not held while the next is awaited
+
+
+async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
+    """The reply of a policy function, which may be a coroutine function and may return plain text."""
+    value = policy(messages)
+    reply = await value if inspect.isawaitable(value) else value
+    return Reply(reply) if isinstance(reply, str) else reply
+
+
+async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResult:
+    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`.
+
+    Raises:
+        ToolFault: a tool raised what is no `ToolError`; drivers end the episode as `error`.
+    """
+    if state.end_reason is not None:
+        raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
+    last = state.last_turn
+    kept = shorten_reply(reply)
+    if kept is not reply and is_cut(reply, kept):
+        state.flags.add("reply_cut")
+    state.messages.append(kept.to_message())
+    state.turn += 1
+    text = reply.text if len(kept.text) < len(reply.text) else kept.text  # a long one is refused by its length
+    parsed = parse_reply(env, text, reply.finish_reason, last=last)
+    calls = _collect_calls(reply, kept, parsed)
+    state.turns.append(Turn("assistant", kept.text, tool_calls=tuple(call.call for call in calls)))
+    if calls and not last:
+        return await _run_tools(env, state, calls)
+    if calls:  # last turn: calls are not run, but an answer beside them counts
+        answer_beside = None if env.answer is None else _get_answer_beside_calls(env, parsed)
+        if answer_beside is None:
+            return state.end("max_turns")
+        parsed = replace(answer_beside, wants_more=False, flags=answer_beside.flags | {"salvaged"})
+    if isinstance(parsed, parsing.Malformed):
+        return _handle_malformed(env, state, parsed.reason)
+    assert isinstance(parsed, parsing.Answer)
+    if parsed.wants_more and not last and not state.finalized:
+        return _save_notes(env, state, parsed.value)
+    answer, problem = await _check_answer(env, state, parsed.value)
+    if problem is not None:
+        return _handle_malformed(env, state, problem)
+    user_text = None if last else env.on_answer(state, answer)
+    user_text = await user_text if inspect.isawaitable(user_text) else user_text
+    if user_text is not None:
+        if not isinstance(user_text, str):
+            raise TypeError(f"{env.name}: on_answer returned {type(user_text).__name__}; allowed: a string or None")
+        state.malformed_in_a_row, state.finalized = 0, False
+        return _send_user_message(env, state, user_text)
+    state.answer = FrozenDict(answer)
+    state.flags |= parsed.flags | ({"forced_final"} if parsed.wants_more else set())
+    return state.end("answered")
+
+
+# ---------------------------------------------------------------------- reading a reply
+def _collect_calls(reply: Reply, kept: Reply, parsed: Parsed) -> tuple[parsing.ParsedCall, ...]:
+    """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
+    native = tuple(
+        parsing.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
+        if kept is not reply and is_cut_call(whole, call)
+        else parsing.parse_native_call(call)
+        for whole, call in zip(reply.tool_calls, kept.tool_calls, strict=False)
+    )
+    taken = {call.id for call in kept.tool_calls}
+    from_text = []
+    for call in parsed.calls if isinstance(parsed, parsing.ToolCalls) else ():
+        call_id = call.call.id
+        while call_id in taken:
+            call_id = f"text_{call_id}"
+        from_text.append(call if call_id == call.call.id else replace(call, call=replace(call.call, id=call_id)))
+    return native + tuple(from_text)
+
+
+def parse_reply(env: PlayableEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
+    """Parse a reply. Without an answer schema, any reply without a tool call is the answer."""
+    parsed = parsing.parse_reply(
+        text, answer_fields=env.answer_fields, last=last, finish_reason=finish_reason, thinking=env.thinking
+    )
+    if env.answer is not None or isinstance(parsed, parsing.ToolCalls):
+        return parsed
+    return _parse_plain_text(env, text, parsed, cut=finish_reason == "length", last=last)
+
+
+def _parse_plain_text(
+    env: PlayableEnv, text: str, parsed: Parsed, *, cut: bool, last: bool
+) -> parsing.Answer | parsing.Malformed:
+    """The reply without its thinking as the answer."""
+    if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
+        return parsed
+    for opening, closing in env.thinking:
+        text = text.rpartition(closing)[2].partition(opening)[0]
+    answer = text.strip()
+    if not answer:
+        return parsing.Malformed("there is no text after the thinking" if text else "the reply is empty", "empty")
+    if cut and not last:
+        return parsing.Malformed("the reply was cut off before its end", "truncated")
+    return parsing.Answer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))
+
+
+def _get_answer_beside_calls(env: PlayableEnv, parsed: Parsed) -> parsing.Answer | None:
+    """The answer given together with tool calls; plain text does not count."""
+    if isinstance(parsed, parsing.ToolCalls) and parsed.answer is not None and env.answer is not None:
+        return parsing.Answer(parsed.answer, flags=parsed.flags)
+    return parsed if isinstance(parsed, parsing.Answer) else None
+
+
+def get_final_value(env: PlayableEnv, text: str) -> Mapping[str, Any] | None:
+    """The answer of a reply that is read as the last one; None if it has none."""
+    answer = _get_answer_beside_calls(env, parse_reply(env, replace_surrogates(text), last=True))
+    return None if answer is None else answer.value
+
+
+async def _check_answer(
+    env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """`env.check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
+    images = (state.images or None,) if env.place or env.boxes_3d else ()
+    if not env._checks_in_thread:
+        return env.check_answer(value, state.task, state.views, *images)
+    try:
+        return await concurrency.run_in_thread(
+            env.check_answer, value, state.task, state.views, *images, timeout=env.tool_timeout
+        )
+    except concurrency.CallTimeout:
+        log.warning("%s: checking an answer took longer than %s s", env.name, env.tool_timeout)
+        return {}, f"checking the answer took longer than {env.tool_timeout or 0:g} seconds; give another"
+
+
+# ---------------------------------------------------------------------- the environment's messages
+def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str, nudge: Nudge = "") -> StepResult:
+    content: list[str | ImageRef] = [replace_surrogates(text)]
+    message = Message("user", _add_last_turn_notice(env, state, content, state.messages))
+    state.turns.append(Turn("user", message.text, images=message.images, nudge=nudge))
+    state.messages.append(message)
+    return StepResult((message,))
+
+
+def _add_last_turn_notice(
+    env: PlayableEnv, state: EpisodeState, content: list[str | ImageRef], before: Sequence[Message]
+) -> tuple[str | ImageRef, ...]:
+    """The content of a message; before the last turn with the request to answer, and with the pictures of the start if
+    the model no longer sees them."""
+    if not state.last_turn:
+        return tuple(content)
+    changed = state.view is not None and state.overview is not None and state.view != state.overview
+    whole, is_placed = "the original image", bool(env.place)
+    if state.view is not None and state.view.source.volume is not None:
+        whole = "the whole slice" if is_placed else "the slice that was shown first"
+        changed = changed and (not is_placed or state.view != state.view.reset())  # another slice may be named
+        is_placed = False
+    elif state.view is not None and state.images and state.images.count_own() > 1:
+        whole = "the whole image" if "image" in env.place else name_image(0)
+        changed = changed and ("image" not in env.place or state.view != state.view.reset())
+    fields = [] if env.view_field is not None or is_placed else [BoxPath.parse(path).field for path in env.boxes]
+    notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, whole=whole, fields=fields)
+    content = [f"{content[0]}\n{notice}", *content[1:]]
+    originals = next((message.images for message in state.messages if message.images), ())
+    if originals and env.history != "full":
+        visible = env.apply_history([*before, Message("user", tuple(content))])
+        if {image.hash for image in originals} - {image.hash for message in visible for image in message.images}:
+            names = list_names(len(originals)) if len(originals) > 1 else None
+            content += [env.prompts.render("original", names=names), *originals]
+    return tuple(content)
+
+
+def _demand_answer(env: PlayableEnv, state: EpisodeState) -> StepResult:
+    """Tell the model to finish: its next answer is accepted whatever its `continue` says."""
+    state.finalized = True
+    return _send_user_message(env, state, env.prompts.render("finalize", answer_format=env.answer_format), "finalize")
+
+
+def _save_notes(env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]) -> StepResult:
+    """Keep an object with `continue: true` as the model's working notes."""
+    state.malformed_in_a_row = 0
+    state.notes.append(FrozenDict(value))
+    if state.turn >= IDLE_TURNS and state.tools and not state.tool_calls:
+        return _demand_answer(env, state)
+    text = env.prompts.render("notes", turn=state.turn, max_turns=env.max_turns)
+    return _send_user_message(env, state, text, "notes")
+
+
+def _handle_malformed(env: PlayableEnv, state: EpisodeState, reason: str) -> StepResult:
+    state.malformed += 1
+    state.malformed_in_a_row += 1
+    if state.turn >= env.max_turns:
+        return state.end("max_turns")
+    if _has_failed_too_often(env, state):
+        return state.end("malformed")
+    if state.malformed_in_a_row >= env.max_consecutive_malformed:
+        return _demand_answer(env, state)
+    reason = clean(reason, env.max_tool_chars)
+    text = env.prompts.render("malformed", reason=reason, answer_format=env.answer_format, tools=bool(state.tools))
+    return _send_user_message(env, state, text, "malformed")
+
+
+def _has_failed_too_often(env: PlayableEnv, state: EpisodeState) -> bool:
+    return state.malformed + state.refused >= env.max_malformed
+
+
+async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[parsing.ParsedCall]) -> StepResult:
+    results = await run_calls(env, state, calls)
+    state.tool_calls += len(calls)
+    if any(result.success for result in results):
+        state.malformed_in_a_row, state.finalized = 0, False
+    elif all(parsed.error is not None for parsed in calls):
+        state.malformed += 1
+    else:
+        state.refused += not any(result.was_run for result in results)
+    messages: list[Message] = []
+    for number, result in enumerate(results):
+        text = clean(result.text, env.max_tool_chars)
+        if env.boundary:
+            text = wrap_in_boundary(text, make_boundary_code(state.seed, state.turn, number))
+        content: list[str | ImageRef] = [text] if result.image is None else [text, result.image]
+        if number == len(results) - 1:
+            content = list(_add_last_turn_notice(env, state, content, [*state.messages, *messages]))
+        messages.append(Message("tool", tuple(content), tool_call_id=result.call_id, name=result.tool_name))
+    state.messages += messages
+    images = tuple(image for message in messages for image in message.images)
+    text = "\n".join(message.text for message in messages)
+    state.turns.append(Turn("tool_result", text, tool_results=tuple(results), images=images))
+    for result in results:
+        if result.raised and not result.success:  # drivers treat it as any exception of an environment
+            raise ToolFault(str(result.error))
+    return state.end("malformed") if _has_failed_too_often(env, state) else StepResult(tuple(messages))

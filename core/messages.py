@@ -1,0 +1,221 @@
+"""Messages as a model is shown them, and as the OpenAI chat interface writes them.
+
+Images travel as data URLs. Not every endpoint accepts an image in a tool message. For those, the tool's text says that
+the image follows, and one user message after a round of tool messages carries the images. A tool message answers a
+native call. A call that stood in the reply's text is answered by a user message in Hermes form: the text that Qwen's
+chat templates make of it. Control tokens in any text are broken, because a server's tokenizer would find them.
+`render_tools` is the text that teaches a format, for every path alike.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from viewbox.core.prompts.templates import Prompts
+from viewbox.utils.sanitize import break_control_tokens
+from viewbox.core.settings import ReplyFormat
+from viewbox.utils.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message, ToolCall
+
+ToolImages = Literal["tool", "user"]
+FOLLOWS = "(The image follows in the next message.)"
+SHOWN = "The image of tool call {id}:"
+
+
+def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Callable[[int], str]) -> list[Message]:
+    """The messages with their last `last_images` images; `dropped(n)` replaces the n-th image (from 0).
+
+    The pictures at the start count as one: all are kept, or none. If the last message shows one of them again, it is
+    not counted: it would push out what the model has just asked for.
+
+    >>> import numpy as np
+    >>> first, second = (ImageRef.of(np.full((2, 2), shade, np.uint8)) for shade in (1, 2))
+    >>> conversation = [Message("user", (first, "What is it?")), Message("tool", ("zoomed in", second))]
+    >>> visible = drop_older_images(conversation, 1, "image {} is gone".format)
+    >>> [len(message.images) for message in visible]
+    [0, 1]
+    """
+    left = last_images
+    opening = next((message for message in messages if message.images), None)
+    originals = {image.hash for image in opening.images} if opening is not None else set()
+    number = sum(len(message.images) for message in messages)
+    selected: list[Message] = []
+    for place, message in zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True):
+        parts: list[str | ImageRef] = []
+        is_opening = message is opening
+        for part in reversed(message.content):
+            if isinstance(part, ImageRef):
+                number -= 1
+                again = not is_opening and place == len(messages) - 1 and part.hash in originals
+                if not again and left <= 0:
+                    part = dropped(number)
+                elif not again and not is_opening:
+                    left -= 1
+            parts.append(part)
+        selected.append(replace(message, content=tuple(reversed(parts))) if message.images else message)
+    return selected[::-1]
+
+
+def to_openai_messages(
+    messages: Iterable[Message], *, tool_images: ToolImages = "tool", text_calls: bool = False
+) -> list[dict[str, Any]]:
+    """The messages as chat-completion dicts; text alone stays a string.
+
+    With `text_calls`, a tool message that answers no native call of the reply before it becomes a user message.
+
+    >>> to_openai_messages([Message("system", ("Look.",)), Message("user", ("What is it?",))])
+    [{'role': 'system', 'content': 'Look.'}, {'role': 'user', 'content': 'What is it?'}]
+    """
+    wire: list[dict[str, Any]] = []
+    waiting: list[str | ImageRef] = []
+    for message in _answered(messages) if text_calls else messages:
+        content: Sequence[str | ImageRef] = message.content
+        if message.role == "tool" and tool_images == "user" and message.images:
+            for image in message.images:
+                waiting += [SHOWN.format(id=message.tool_call_id or message.name), image]
+            content = (f"{message.text}\n{FOLLOWS}",)
+        elif message.role != "tool" and waiting:
+            wire.append({"role": "user", "content": _content(waiting)})
+            waiting = []
+        wire.append(_one(message, content))
+    if waiting:
+        wire.append({"role": "user", "content": _content(waiting)})
+    return wire
+
+
+def render_tools(
+    tools: Iterable[Mapping[str, Any]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
+) -> str:
+    """The end of a system message, which teaches the model to call these tools in a format; "" without tools.
+
+    An API or a chat template teaches the format "native" itself. If neither does, the Hermes text is used.
+
+    >>> print(render_tools([{"name": "zoom"}], "json").rpartition("\\n")[2])
+    {"tool": <function-name>, "arguments": <args-json-object>}
+    """
+    listed = [json.dumps(thaw(tool), ensure_ascii=False) for tool in tools]
+    name = f"tools_{'hermes' if reply_format == 'native' else reply_format}"
+    return "\n\n" + (prompts or Prompts()).render(name, tools=listed) if listed else ""
+
+
+def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """The native tool calls of an assistant message; malformed ones are skipped.
+
+    >>> read_tool_calls({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})
+    (ToolCall(id='a', name='zoom', arguments='{"factor": 2}'),)
+    """
+    found = []
+    listed = message.get("tool_calls")
+    for number, call in enumerate(listed if isinstance(listed, list) else ()):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            continue
+        identity, name = call.get("id"), function.get("name")
+        identity = identity if isinstance(identity, str) and identity else f"call_{number}"
+        arguments = _write_arguments(function.get("arguments"))
+        found.append(ToolCall(identity, name if isinstance(name, str) else "", arguments))
+    return tuple(found)
+
+
+def _write_arguments(given: Any) -> str:
+    """A call's arguments as text, however the server wrote them: what they hold is checked in one place, the parser."""
+    if isinstance(given, str):
+        return given
+    try:
+        return "{}" if given is None else json.dumps(thaw(given))
+    except RecursionError:
+        return "[…nested too deep…]"
+
+
+def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
+    """The parts of a message with adjacent texts as one: a chat template puts nothing between them.
+
+    >>> join_texts(["<|im_", "end|>"])
+    ['<|im_end|>']
+    """
+    joined: list[str | ImageRef] = []
+    for part in content:
+        last = joined[-1] if joined else None
+        if isinstance(part, str) and isinstance(last, str):
+            joined[-1] = last + part
+        else:
+            joined.append(part)
+    return joined
+
+
+def _answered(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages with results of calls from the text as user messages, one message per round."""
+    native: set[str] = set()
+    round_: list[str | ImageRef] = []
+    for message in messages:
+        if message.role == "tool" and message.tool_call_id not in native:
+            opening = "\n<tool_response>\n" if round_ else "<tool_response>\n"
+            round_ = join_texts([*round_, opening, *message.content, "\n</tool_response>"])  # servers join differently
+            continue
+        if round_:
+            yield Message("user", tuple(round_))
+            round_ = []
+        if message.role == "assistant":
+            native = {call.id for call in message.tool_calls}
+        yield message
+    if round_:
+        yield Message("user", tuple(round_))
+
+
+def _arguments(call: ToolCall) -> str:
+    """A call's arguments as JSON text; any other value is wrapped in an object, because servers parse it.
+
+    A server may also put their texts through a chat template, so control tokens in them are broken, escaped ones too.
+    """
+    written = call.arguments
+    try:
+        value = json.loads(written) if isinstance(written, str) and written else thaw(written or {})
+        if isinstance(value, dict):
+            safe = _break_texts(value)
+            return written if isinstance(written, str) and written and safe == value else json.dumps(safe)
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"malformed": break_control_tokens(str(written))})
+
+
+def _break_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return break_control_tokens(value)
+    if isinstance(value, dict):
+        return {break_control_tokens(key): _break_texts(item) for key, item in value.items()}
+    return [_break_texts(item) for item in value] if isinstance(value, list) else value
+
+
+def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
+    one: dict[str, Any] = {"role": message.role, "content": _content(content)}
+    if message.tool_calls:
+        one["content"] = one["content"] or None  # "" makes some chat templates write an empty line before the call
+        one["tool_calls"] = [
+            {
+                "id": break_control_tokens(call.id),
+                "type": "function",
+                "function": {
+                    "name": break_control_tokens(call.name),
+                    "arguments": _arguments(call),
+                },
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        one["tool_call_id"] = break_control_tokens(message.tool_call_id)
+    if message.role == "tool" and message.name is not None:
+        one["name"] = break_control_tokens(message.name)
+    return one
+
+
+def _content(content: Sequence[str | ImageRef]) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, str) for part in content):
+        return break_control_tokens("".join(str(part) for part in content))
+    return [
+        {"type": "text", "text": break_control_tokens(part)}
+        if isinstance(part, str)
+        else {"type": "image_url", "image_url": {"url": part.to_data_url()}}
+        for part in join_texts(content)
+    ]

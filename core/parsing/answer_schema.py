@@ -1,0 +1,155 @@
+"""The answer's JSON Schema, as far as it helps to read a reply: its fields, the required ones, the nested objects.
+
+It decides which of two objects is the answer, whether the answer is under a wrong key, and whether the model
+returned the schema itself. Whether an answer is valid is decided by `json_schema.py`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from viewbox.utils.frozen import thaw
+
+_TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
+_KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})
+_MAX_REFERENCES = 8  # followed in a row
+
+
+@dataclass(frozen=True)
+class AnswerFields:
+    """The fields of an answer; `objects` holds, for each field that is an object, the fields inside it, and `lengths`
+    for fields that are lists how many items they need.
+
+    >>> fields = AnswerFields.from_schema({"properties": {"answer": {"type": "string"}}, "required": ["answer"]})
+    >>> fields.unwrap({"result": {"answer": "left"}})
+    {'answer': 'left'}
+    """
+
+    names: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
+    objects: tuple[tuple[str, frozenset[str]], ...] = ()
+    lengths: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def from_schema(cls, schema: Mapping[str, Any]) -> "AnswerFields":
+        """The fields of `schema` (JSON Schema, local references followed); cached by schema."""
+        return _read_fields(_to_json(schema))
+
+    def unwrap(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
+
+        The answer is moved only if one reading is possible: there is no field of the answer beside it, and exactly one
+        object inside has all required fields.
+        """
+        inner_fields = dict(self.objects)
+        known = [key for key in value if key in self.names]
+        if known and not (len(value.keys() - {"continue"}) == 1 and known[0] not in inner_fields):
+            return value
+        inside = [item for item in value.values() if isinstance(item, dict) and self._is_complete(item)]
+        if len(inside) != 1:
+            return value
+        outer = {"continue": value["continue"]} if "continue" in value else {}
+        return outer | inside[0]
+
+    def unwrap_list(self, value: list[Any]) -> dict[str, Any] | None:
+        """The answer in a list that holds nothing else; None if the list is anything else."""
+        only = value[0] if len(value) == 1 else None
+        return only if isinstance(only, dict) and self._is_complete(only) else None
+
+    def wrap(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Puts the fields of one nested object under its name; returns `value` unless exactly one object has them."""
+        keys = value.keys() - {"continue"}
+        if not keys or keys & self.names:
+            return value
+        parents = [name for name, fields in self.objects if keys <= fields]
+        if len(parents) != 1:
+            return value
+        outer = {"continue": value["continue"]} if "continue" in value else {}
+        return outer | {parents[0]: {key: value[key] for key in value if key in keys}}
+
+    def drop_short_lists(self, value: dict[str, Any]) -> dict[str, Any]:
+        """An answer that was cut, without lists that hold less than they need: half a box is none."""
+        needed = dict(self.lengths)
+        is_short = {key: isinstance(item, list) and len(item) < needed.get(key, 0) for key, item in value.items()}
+        return {key: item for key, item in value.items() if not is_short[key]}
+
+    def is_in(self, value: dict[str, Any]) -> bool:
+        """Whether `value` has a field of the answer, perhaps under a wrong key."""
+        return bool(value.keys() & self.names) or self.unwrap(value) is not value
+
+    def _is_complete(self, value: dict[str, Any]) -> bool:
+        return bool(value.keys() & self.names) and self.required <= value.keys()
+
+
+def describe_echo(value: Mapping[str, Any], answer_fields: AnswerFields | None) -> str | None:
+    """The complaint about a reply that repeats the schema of the answer or of a tool; None if it repeats neither.
+
+    >>> describe_echo({"type": "object", "properties": {"answer": {"type": "string"}}}, None)
+    "this is the answer's schema, not an answer: give the values themselves"
+    """
+    names = answer_fields.names if answer_fields is not None else frozenset()
+    inner = value.get("function", value)
+    if isinstance(inner, Mapping) and is_schema(inner.get("parameters")) and "parameters" not in names:
+        return 'this is the schema of a tool, not a call: give its "name" and "arguments"'
+    if (is_schema(value) and "properties" not in names) or _is_properties(value, names):
+        return "this is the answer's schema, not an answer: give the values themselves"
+    return None
+
+
+def is_schema(value: Any) -> bool:
+    """Whether `value` is the JSON Schema of an object, rather than an object."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("properties"), Mapping):
+        return False
+    inside = value["properties"].values()
+    schemas = all(isinstance(item, Mapping) and item.keys() & _KEYWORDS for item in inside)
+    return schemas and (value.get("type") == "object" or not value.keys().isdisjoint(("$schema", "$defs", "required")))
+
+
+def _is_properties(value: Mapping[str, Any], names: frozenset[str]) -> bool:
+    """Whether `value` is the inside of the schema: the answer's fields, each with a type in place of its value."""
+    inside = [item for key, item in value.items() if key in names]
+    return bool(inside) and all(
+        isinstance(item, Mapping) and isinstance(item.get("type"), str) and item["type"] in _TYPES for item in inside
+    )
+
+
+def _to_json(schema: Mapping[str, Any]) -> str:
+    return json.dumps(thaw(schema))
+
+
+@lru_cache(maxsize=64)
+def _read_fields(schema: str) -> AnswerFields:
+    root = json.loads(schema)
+    top = next(_iter_objects(root, root), {})
+    properties = top.get("properties", {})
+    inner = {name: next(_iter_objects(spec, root), None) for name, spec in properties.items()}
+    lists = {
+        name: next(_iter_objects(spec, root, kind="array", keyword="items"), {}) for name, spec in properties.items()
+    }
+    return AnswerFields(
+        frozenset(properties),
+        frozenset(top.get("required", ())) - {"continue"},
+        tuple((name, frozenset(spec.get("properties", ()))) for name, spec in inner.items() if spec is not None),
+        tuple((name, spec["minItems"]) for name, spec in lists.items() if isinstance(spec.get("minItems"), int)),
+    )
+
+
+def _iter_objects(
+    spec: Any, root: Mapping[str, Any], depth: int = 0, *, kind: str = "object", keyword: str = "properties"
+) -> Iterator[Mapping[str, Any]]:
+    """The schemas of a kind that `spec` allows, itself first; references outside the schema are not followed."""
+    if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
+        return
+    if keyword in spec or spec.get("type") == kind:
+        yield spec
+    reference = spec.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/"):
+        target: Any = root
+        for part in reference[2:].split("/"):
+            target = target.get(part) if isinstance(target, Mapping) else None
+        yield from _iter_objects(target, root, depth + 1, kind=kind, keyword=keyword)
+    for choices in (spec.get("anyOf"), spec.get("oneOf"), spec.get("allOf")):
+        for choice in choices or ():
+            yield from _iter_objects(choice, root, depth + 1, kind=kind, keyword=keyword)

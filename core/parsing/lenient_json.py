@@ -1,0 +1,323 @@
+"""Reads the faulty JSON that models write, if only one reading is possible.
+
+It accepts single, typographic and CJK quotes and punctuation, keys and single words without quotes, Python's
+literals and tuples, comments, trailing commas, raw line breaks in strings, a comma missing at a line's end, a trailing
+ellipsis among the keys, closing brackets missing at the end. It refuses, with a reason, what could mean two things: a
+quote inside a string, a missing or omitted value (…), a bare word that may be text or a literal (yes, none, nan),
+crossing brackets. Nothing is filled in: if the text ends right after a bare word or a number, the value may be cut off,
+so it is dropped and the object counts as incomplete.
+
+The libraries fail on 64 KB of adversarial text. json_repair 0.64.5 is quadratic (over 5 s for 64 KB of "{", 1.5 s for
+8 KB), raises RecursionError on deep nesting, and needs 300 ms for half strings. fast_json_repair 0.2.3 is linear (under
+7 ms) but invents values: '{"a": 50%}' becomes {"a": 50, "%": null}. pyjson5 2.0.1 is fast and strict, but reads neither
+Python's literals nor missing brackets; pydantic_core's allow_partial does not either. All keep the last of two equal
+keys. This reader is a pass of one regular expression; benchmarks/reply.py times it.
+"""
+
+import re
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from viewbox.core.parsing.strict_json import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    StrictJson,
+    describe_duplicate,
+    parse_float,
+    parse_integer,
+)
+from viewbox.utils.sanitize import replace_surrogates
+
+# No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
+_TOKEN = re.compile(
+    r"""(?P<skip>[\s\ufeff]++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)
+    |(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'
+        |[“”](?:[^“”\\]|\\.)*+[“”]|[‘’](?:[^‘’\\]|\\.)*+[‘’]|「(?:[^「」\\]|\\.)*+」)
+    |(?P<comma>[,，、])|(?P<colon>[:：])|(?P<open>[{\[(｛［])|(?P<close>[}\])｝］])
+    |(?P<number>[-+]?(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+(?![\w.%]))
+    |(?P<word>[^\W\d]\w*+)|(?P<dots>\.\.\.|…)|(?P<fence>```)|(?P<unclosed>["'“”‘’「])
+    |(?P<odd>[-+.0-9][\w.+%/-]*+)|(?P<other>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_CLOSERS = {"{": "}", "[": "]", "(": ")"}
+_WIDE = str.maketrans("｛｝［］", "{}[]")
+_LITERALS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_LITERALS |= dict.fromkeys(("null", "Null", "NULL", "None"))  # type: ignore[arg-type]
+_AMBIGUOUS = frozenset(
+    {"yes", "no", "on", "off", "y", "n", "t", "f", "true", "false", "none", "nil", "null", "undefined"}
+)
+_UNAMBIGUOUS = frozenset({("continue", "yes"), ("continue", "no")})  # (key, word): text and literal mean the same
+_NOT_NUMBERS = frozenset({"nan", "inf", "infinity"})
+_CROSSED = "brackets cross: a list is not closed with ]"
+_QUOTE_OR_ESCAPE = re.compile(r'\\.|"', re.DOTALL)
+_CONTINUES = re.compile(r"\s*+[,:}\])]")
+
+
+@dataclass(frozen=True, slots=True)
+class LenientJson:
+    """What was read: `value` up to `end`, or a `complaint` and the `depth` in brackets at which reading stopped.
+
+    If the text ended inside the value, `complete` is False and `value` is the part that was written completely (None:
+    nothing).
+    """
+
+    value: Any
+    end: int
+    complaint: str | None = None
+    complete: bool = True
+    depth: int = 0
+
+    def to_strict(self) -> StrictJson:
+        """The same as a `StrictJson`: an incomplete value becomes None."""
+        return StrictJson(self.value if self.complete else None, self.end, self.complaint)
+
+
+def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> LenientJson:
+    """The object or list that begins at `begin` and ends before `limit`; `cut`: the token budget ended it there.
+
+    >>> text = "{'side': “left”, seen: True, box: [0.1, .5,], // sure\\n}"
+    >>> parse_lenient_json(text, 0, len(text)).value
+    {'side': 'left', 'seen': True, 'box': [0.1, 0.5]}
+    >>> print(parse_lenient_json('{"a": "said "left"}', 0, 19).complaint)
+    a " inside a string must be written \\", before 'left"}'
+    """
+    reader = _Reader(text)
+    for token in _TOKEN.finditer(text, begin, limit):
+        kind = token.lastgroup
+        if kind == "skip":
+            reader.after_newline = reader.after_newline or "\n" in token[0]
+        elif kind == "fence":
+            return reader.finish_unclosed(token.start(), cut=False)
+        elif kind == "unclosed" and reader.state in ("key", "value"):
+            return reader.finish_unclosed(limit, cut=True, complaint="a string is never closed")
+        elif kind == "odd" and cut and token.end() == limit and reader.state == "value":
+            return reader.finish_unclosed(limit, cut=True)
+        else:
+            reader.read_token(str(kind), token)
+            if reader.complaint is not None:
+                return LenientJson(None, token.start(), reader.complaint, depth=len(reader.containers))
+            if not reader.containers:
+                return reader.finish_closed(token.end(), limit)
+    return reader.finish_unclosed(limit, cut=cut)
+
+
+class _Container:
+    """An object or a list that is not closed yet."""
+
+    __slots__ = ("closer", "key", "value")
+
+    def __init__(self, bracket: str) -> None:
+        self.closer = _CLOSERS[bracket]
+        self.value: Any = {} if bracket == "{" else []
+        self.key = ""
+
+    def add(self, value: Any) -> None:
+        if self.closer == "}":
+            self.value[self.key] = value
+        else:
+            self.value.append(value)
+
+
+class _Reader:
+    """The open containers, and what may come next: a key, the colon after it, a value, or what follows a value."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.containers: list[_Container] = []
+        self.root: Any = None
+        self.state = "value"
+        self.after_newline = False  # since the last token
+        self.complaint: str | None = None
+        self._values = 0
+        self._last: re.Match[str] | None = None  # the last token
+        self._crossed = False  # a list was closed by the bracket of its object
+
+    def read_token(self, kind: str, token: re.Match[str]) -> None:
+        """Reads one more token; what is wrong with it becomes the `complaint`."""
+        if self.state == "key":
+            self._read_key(kind, token[0])
+        elif self.state == "colon":
+            self._expect(
+                kind == "colon", "value", f"the key {self.containers[-1].key[:64]!r} is not followed by a colon"
+            )
+        elif self.state == "value":
+            self._read_value(kind, token[0])
+        elif self.state == "next":
+            self._read_after_value(kind, token[0])
+        elif kind == "close":  # after an ellipsis
+            self._close_bracket(token[0])
+        else:
+            self._expect(kind == "comma", "elided", "a part is left out (...): write all of it")
+        if self.complaint is not None:
+            near = self.text[token.start() : token.start() + 24].partition("\n")[0]
+            self.complaint = f"{self.complaint}, before {near!r}"
+        self._last = token
+        self.after_newline = False
+
+    def finish_unclosed(self, end: int, *, cut: bool, complaint: str | None = None) -> LenientJson:
+        """The text ended before the last bracket closed: complete if only closing brackets are missing."""
+        unfinished = self.state == "next" and self._ends_in_bare_token(end, cut)
+        if unfinished:
+            self._drop_last_value()
+        complete = not cut and not unfinished and self.state == "next" and not self._crossed
+        while len(self.containers) > 1:
+            inner = self.containers.pop().value
+            if complete or _is_worth_keeping(inner, is_field=len(self.containers) == 1):
+                self.containers[-1].add(inner)
+        value = self.containers[0].value if self.containers else None
+        if complete:
+            return LenientJson(value, end)
+        return LenientJson(value or None, end, complaint or "it is not finished", complete=False)
+
+    def _ends_in_bare_token(self, end: int, cut: bool) -> bool:
+        """Whether the text ends right after a number or a bare word, so that the token may be cut off.
+
+        A literal (true, null) is complete if the model ended the reply by itself.
+        """
+        last = self._last
+        if last is None or last.lastgroup not in ("number", "word") or last.end() != end:
+            return False
+        return cut or (end == len(self.text) and last[0] not in _LITERALS)
+
+    def finish_closed(self, end: int, limit: int) -> LenientJson:
+        """The last bracket closed."""
+        if self._crossed and _CONTINUES.match(self.text, end, limit):
+            return LenientJson(None, end, _CROSSED)
+        return LenientJson(self.root, end)
+
+    def _expect(self, right: bool, state: str, otherwise: str) -> None:
+        if right:
+            self.state = state
+        else:
+            self.complaint = otherwise
+
+    def _read_key(self, kind: str, word: str) -> None:
+        if kind == "close":
+            self._close_bracket(word)
+        elif kind == "dots":
+            self.state = "elided"
+        elif kind in ("string", "word"):
+            key = self._parse_string(word) if kind == "string" else word
+            if key in self.containers[-1].value:
+                self.complaint = describe_duplicate(key)
+            self.containers[-1].key = key
+            self.state = "colon"
+        else:
+            escaped = 'write the quotes around keys and values as ", not \\"'
+            self.complaint = escaped if word == "\\" else "a key in double quotes is expected"
+
+    def _read_value(self, kind: str, word: str) -> None:
+        if kind == "open":
+            bracket = word.translate(_WIDE)
+            self.containers.append(_Container(bracket))
+            self.state = "key" if bracket == "{" else "value"
+            if len(self.containers) > MAX_DEPTH:
+                self.complaint = f"nested more than {MAX_DEPTH} deep"
+        elif kind == "string":
+            self._add_value(self._parse_string(word))
+        elif kind == "number":
+            self._add_value(self._parse_number(word))
+        elif kind == "word":
+            self._add_value(self._parse_word(word))
+        elif kind == "close" and self.containers and self.containers[-1].closer != "}":
+            self._close_bracket(word)
+        elif kind == "dots":
+            self.complaint = "a value is left out (...): write the value"
+        elif kind == "odd":
+            self.complaint = f"{word[:32]} is not a JSON number"
+        else:
+            self.complaint = "a value is missing" if kind in ("comma", "close") else "a JSON value is expected"
+
+    def _read_after_value(self, kind: str, word: str) -> None:
+        inside = self.containers[-1]
+        if self._crossed and kind != "close":
+            self.complaint = _CROSSED
+        elif kind == "comma":
+            self.state = "key" if inside.closer == "}" else "value"
+        elif kind == "close":
+            self._close_bracket(word)
+        elif kind == "string" and self.after_newline and inside.closer == "}":  # a comma is missing at the line's end
+            self._read_key(kind, word)
+        elif self._last is not None and self._last.lastgroup == "string":
+            double = 'a " inside a string must be written \\"'
+            self.complaint = double if self._last[0][0] == '"' else "a string ends early: write it in double quotes"
+        else:
+            self.complaint = f"a comma or {inside.closer} is expected"
+
+    def _close_bracket(self, bracket: str) -> None:
+        bracket = bracket.translate(_WIDE)
+        closers = [container.closer for container in self.containers[-2:]]
+        if bracket == "}" and closers == ["}", "]"] and self.state == "next" and not self._crossed:
+            self._crossed = True  # {"box": [1, 2}: clear if nothing but closing brackets follows
+            self._pop_container()
+        if bracket != self.containers[-1].closer:
+            self.complaint = f"found {bracket}, but {self.containers[-1].closer} is expected"
+        elif bracket == ")" and len(self.containers[-1].value) < 2:
+            self.complaint = "( ) is not JSON: a list is written [ ]"
+        else:
+            self._pop_container()
+
+    def _pop_container(self) -> None:
+        value = self.containers.pop().value
+        self.state = "next"
+        if self.containers:
+            self._add_value(value)
+        else:
+            self.root = value
+
+    def _add_value(self, value: Any) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            self.complaint = f"holds more than {MAX_VALUES} values"
+        self.containers[-1].add(value)
+        self.state = "next"
+
+    def _drop_last_value(self) -> None:
+        inside = self.containers[-1].value
+        if isinstance(inside, dict):
+            inside.popitem()
+        else:
+            inside.pop()
+
+    def _parse_string(self, quoted: str) -> str:
+        inside = quoted[1:-1]
+        if "\\" not in inside:
+            return inside
+        try:
+            text: str = scanstring(f'{_QUOTE_OR_ESCAPE.sub(_escape_quote, inside)}"', 0, False)[0]
+            return replace_surrogates(text)
+        except ValueError as error:
+            self.complaint = f"a string cannot be read ({getattr(error, 'msg', error)}): a backslash is written \\\\"
+            return ""
+
+    def _parse_number(self, written: str) -> int | float:
+        digits = written.lstrip("+-")
+        if digits[0] == "0" and digits[1:2].isdigit():
+            self.complaint = f"{written[:32]} is not a JSON number: it begins with 0"
+            return 0
+        value, complaint = parse_integer(written) if digits.isdigit() else parse_float(written)
+        self.complaint = self.complaint or complaint
+        return value
+
+    def _parse_word(self, word: str) -> Any:
+        if word in _LITERALS:
+            return _LITERALS[word]
+        plain = word.lower()
+        if plain in _NOT_NUMBERS:
+            self.complaint = f"{word} is not a JSON number"
+        elif plain in _AMBIGUOUS and (self.containers[-1].key, plain) not in _UNAMBIGUOUS:
+            self.complaint = f"{word} may be text or a literal: write it in double quotes, or true, false or null"
+        return word
+
+
+def _escape_quote(match: re.Match[str]) -> str:
+    """What replaces `match` inside a JSON string: a plain double quote is escaped, an escaped single one is not."""
+    return {'"': '\\"', "\\'": "'"}.get(match[0], match[0])
+
+
+def _is_worth_keeping(inner: Any, *, is_field: bool) -> bool:
+    """Whether a container that was never closed is worth keeping: half a point, in a list or an object, is not."""
+    if isinstance(inner, dict) or is_field:
+        return bool(inner)
+    return any(not isinstance(item, int | float) or isinstance(item, bool) for item in inner)

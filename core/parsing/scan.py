@@ -1,0 +1,198 @@
+"""One pass over the text of a reply: its tool calls, its top-level objects, and the first thing that cannot be read.
+
+The work is linear. Reading begins only where an object can begin; what has been read, as strict or as lenient JSON, is
+never read again; and at most `MAX_ITEMS` items are read. A call that cannot be run as written keeps its raw text
+and the reason, so that it gets an error and is not lost.
+"""
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from viewbox.core.parsing.answer_schema import AnswerFields
+from viewbox.core.parsing.calls import ParsedCall, TagPairs, find_calls, get_call_name, parse_call
+from viewbox.core.parsing.lenient_json import parse_lenient_json
+from viewbox.core.parsing.strict_json import decode_json
+from viewbox.records import ToolCall
+
+MAX_ITEMS = 256  # tool calls and top-level objects in one reply
+MAX_BRACKETS = 10_000  # read in search of the end of a broken object
+
+
+# An object with its first key (or none at all); `bare` if the key has no quotes, so that it may be only prose.
+_OBJECT = (
+    r'[{｛]\s*+(?:[}｝]|"(?:[^"\\]|\\.)*+"\s*+[:：]|\'(?:[^\'\\]|\\.)*+\'\s*+[:：]|[“”][^“”\n]{0,200}+[“”]\s*+[:：]'
+    r'|[‘’][^‘’\n]{0,200}+[‘’]\s*+[:：]|「[^「」\n]{0,200}+」\s*+[:：]|\\"|/[/*]|(?P<bare>[^\W\d]\w{0,63}+\s*+[:：]))'
+)
+_LIST = r"[\[［]\s*+[{｛]\s*+(?:[\"'“”‘’「}｝]|[^\W\d]\w{0,63}+\s*+[:：])"
+_FENCED_CALL = r"```[ \t]*+(?:tool(?:_calls?+|_code|_use)?+|function_calls?+)\b"
+_CALL_TAG = re.compile(r"</?tool_call>")
+_FENCE = re.compile(r"```")
+_OPENING = {"</tool_call>": re.compile(r"\s*+(?:```\w*+\s*+)?+"), "```": re.compile(r"\s*+")}  # before a block's JSON
+_CLOSING = re.compile(r"[\s}\])]*+(?:```\s*+)?+")  # after it: space, and brackets that close nothing
+# A string (perhaps unclosed), or brackets.
+_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[]++|[}\]]++', re.DOTALL)
+_CALL_START = re.compile(
+    r"""[{｛]\s*+["'“](?:tool|name)["'”]\s*+[:：]\s*+["'“]([\w.-]{1,64})["'”]\s*+[,，]\s*+["'“](?:arguments|parameters)["'”]"""
+)
+_FORMAT = 'write {"name": …, "arguments": {…}}'
+_CUT_OFF_CALL = "the tool call was cut off before its JSON was complete"
+_BRACKETS = ("{", "[", "｛", "［")
+
+
+@lru_cache(maxsize=32)
+def _build_patterns(thinking: TagPairs) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Patterns of the beginning of an item, and of the tags at which lenient reading stops."""
+    tags = "|".join(re.escape(tag) for pair in thinking for tag in pair if tag)
+    start = "|".join(filter(None, (tags, "<tool_call>", _FENCED_CALL, _LIST, _OBJECT)))
+    return re.compile(start, re.DOTALL), re.compile("|".join(filter(None, (tags, _CALL_TAG.pattern))))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyObject:
+    """An object outside any call, why it cannot be used, and whether it is only lenient JSON."""
+
+    value: dict[str, Any]
+    complaint: str | None = None
+    repaired: bool = False
+
+
+class ReplyScan:
+    """What the text of a reply holds, in order; `cut` says that the token budget ended the reply."""
+
+    def __init__(self, text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> None:
+        self.text = text
+        self.items = 0
+        self.open_think: str | None = None  # the closing tag that is missing
+        self._answer_fields, self._cut = answer_fields, cut
+        self._clear_items()
+        start, tags = _build_patterns(thinking)
+        self._closing_tags = {opening: closing for opening, closing in thinking if opening}
+        self._lone_closing_tags = {closing for _, closing in thinking if closing}
+        self._tags = [(tag.start(), tag.end(), tag[0]) for tag in tags.finditer(text)]
+        self._fences = [(fence.start(), fence.end(), "```") for fence in _FENCE.finditer(text)]
+        position = 0
+        while self.items <= MAX_ITEMS and (match := start.search(text, position)):
+            position = self._read_item(match)
+
+    def _clear_items(self) -> None:
+        """Removes all items, because everything up to here was thinking."""
+        self.calls: list[ParsedCall] = []
+        self.objects: list[ReplyObject] = []
+        self.lists: list[list[Any]] = []
+        self.partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
+        self.broken: str | None = None
+        self.broken_last = False  # the last object is broken
+
+    def _read_item(self, start: re.Match[str]) -> int:
+        """Reads the item that begins at `start`; returns the position after it."""
+        opening = start[0]
+        if opening in self._closing_tags:
+            closing = self._closing_tags[opening]
+            end = self.text.find(closing, start.end())
+            self.open_think = closing if end < 0 else None
+            return len(self.text) if end < 0 else end + len(closing)
+        if opening in self._lone_closing_tags:  # the prompt opened it: everything before was thinking
+            self._clear_items()
+            return start.end()
+        self.items += 1
+        if opening == "<tool_call>":
+            return self._read_block(start.end(), self._tags, "</tool_call>")
+        if opening.startswith("```"):
+            return self._read_block(start.end(), self._fences, "```")
+        return self._read_value(start.start(), bare=start["bare"] is not None)
+
+    def _read_value(self, begin: int, bare: bool) -> int:
+        """Reads an object or a list outside any tag."""
+        value, end, complaint = decode_json(self.text, begin)
+        repaired = value is None
+        if repaired:
+            limit = self._find_next_mark(self._tags, begin)[0]
+            lenient = parse_lenient_json(self.text, begin, limit, cut=self._cut and limit == len(self.text))
+            value, end, complaint = lenient.to_strict()
+            if value is None:
+                end = self._find_end(lenient.end, lenient.depth, limit)
+                self._note_unreadable(begin, end, f"the JSON cannot be read: {complaint}", bare)
+                if not lenient.complete and isinstance(lenient.value, dict):
+                    self.partial = ReplyObject(lenient.value, None, True)
+                return end
+        calls = find_calls(value, self._answer_fields)
+        if calls is not None:
+            for call in calls:
+                self._add_call(call, self.text[begin:end], complaint)
+        elif isinstance(value, dict):
+            self.objects.append(ReplyObject(value, complaint, repaired))
+            self.broken_last = False
+        elif complaint is None:
+            self.lists.append(value)
+        else:
+            self.broken = self.broken or complaint
+        return end
+
+    def _note_unreadable(self, begin: int, end: int, complaint: str, bare: bool) -> None:
+        start = _CALL_START.match(self.text, begin, end)
+        if start is not None and find_calls({"name": start[1], "arguments": {}}, self._answer_fields):
+            complaint = _CUT_OFF_CALL if self._cut and end == len(self.text) else complaint
+            self._refuse_call(start[1], self.text[begin:end], complaint)
+        elif not bare:
+            self.broken = self.broken or complaint
+            self.broken_last = True
+        elif not self.objects:  # {x: …} is a broken object only if there is no other
+            self.broken = self.broken or complaint
+
+    def _read_block(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int:
+        """Reads a tool call between marks; returns the position after it."""
+        begin = _OPENING[closing].match(self.text, begin).end()  # type: ignore[union-attr]
+        value, end, complaint = decode_json(self.text, begin)
+        stop, after, mark = self._find_next_mark(marks, begin if value is None else end)
+        closed = mark == closing
+        if value is None and self.text.startswith(_BRACKETS, begin):
+            value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=self._cut and not mark).to_strict()
+        if value is not None and not closed:
+            stop = after = end  # complete, only its closing mark is missing
+        text = self.text[begin:stop].strip()
+        rest = _CLOSING.match(self.text, end, stop)
+        if value is None and not mark:
+            self._refuse_call("", text, _CUT_OFF_CALL)
+        elif value is None:
+            reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
+            self._refuse_call("", text, f"the tool call is not valid JSON: {reason}")
+        elif complaint is None and (rest is None or rest.end() < stop):
+            self._add_call(value, text, "a tool call block must hold one JSON object and nothing after it")
+        else:
+            error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
+            for call in find_calls(value, None) or [value]:
+                self._add_call(call, text, error)
+        return after if closed else stop
+
+    def _add_call(self, value: Any, text: str, error: str | None) -> None:
+        """Adds a call as it was read; with an `error` it is kept but not run."""
+        if error is None:
+            self.calls.append(parse_call(value, text, f"call_{len(self.calls)}"))
+        else:
+            self._refuse_call(get_call_name(value), text, error)
+
+    def _refuse_call(self, name: str, text: str, error: str) -> None:
+        self.calls.append(ParsedCall(ToolCall(f"call_{len(self.calls)}", name, text), error))
+
+    def _find_next_mark(self, marks: list[tuple[int, int, str]], position: int) -> tuple[int, int, str]:
+        """The first of `marks` from `position` on; the end of the text if there is none."""
+        index = bisect_left(marks, (position,))
+        return marks[index] if index < len(marks) else (len(self.text), len(self.text), "")
+
+    def _find_end(self, begin: int, depth: int, limit: int) -> int:
+        """Where an object ends that became unreadable at `begin`, `depth` brackets deep."""
+        if depth == 0:
+            return begin
+        for token in islice(_BRACKET.finditer(self.text, begin, limit), MAX_BRACKETS):
+            brackets = token[0]
+            if brackets[0] in "{[":
+                depth += len(brackets)
+            elif brackets[0] != '"':
+                depth -= len(brackets)
+                if depth <= 0:
+                    return token.end() + depth  # of several brackets only those that close the object
+        return limit

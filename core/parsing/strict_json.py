@@ -1,0 +1,149 @@
+"""JSON as the standard defines it, with limits on what one reply may hold.
+
+The standard library's decoder does the reading. This module also refuses what that decoder accepts against the
+standard: NaN, infinities and duplicate keys.
+"""
+
+import json
+import math
+from threading import local
+from typing import Any, NamedTuple
+
+from viewbox.utils.sanitize import replace_surrogates
+
+MAX_DEPTH = 64  # objects and lists inside each other
+MAX_VALUES = 3_000  # in one object, at any depth: a schema checks so many in about 30 ms
+MAX_DIGITS = 308  # of an integer: a float can still hold it
+
+
+class StrictJson(NamedTuple):
+    """The value at a position: `value` is None if there is no JSON; `complaint` says why it cannot be used."""
+
+    value: Any
+    end: int
+    complaint: str | None
+
+
+class StrictDecoder:
+    """Decodes one JSON value at a position; never raises.
+
+    >>> StrictDecoder().decode('so: {"a": 1} yes', 4)
+    StrictJson(value={'a': 1}, end=12, complaint=None)
+    >>> StrictDecoder().decode('{"a": NaN}', 0).complaint
+    'NaN is not a JSON number'
+    """
+
+    def __init__(self) -> None:
+        self._complaints: list[str] = []
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._build_object,
+            parse_constant=lambda name: self._complaints.append(f"{name} is not a JSON number"),
+            parse_int=self._build_integer,
+            parse_float=self._build_float,
+        )
+
+    def decode(self, text: str, begin: int) -> StrictJson:
+        """The value at `begin`, where it ends, and what is wrong with it."""
+        self._complaints.clear()
+        try:
+            value, end = self._decoder.raw_decode(text, begin)
+        except json.JSONDecodeError as error:
+            return StrictJson(None, begin, f"{error.msg} at character {error.pos}")
+        except RecursionError:
+            return StrictJson(None, begin, f"nested more than {MAX_DEPTH} deep")
+        excess = _describe_excess(value) if isinstance(value, dict | list) else None
+        complaint = self._complaints[0] if self._complaints else excess
+        if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
+            value = replace_lone_surrogates(value)
+        return StrictJson(value, end, complaint)
+
+    def _build_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        try:
+            return build_object(pairs)
+        except ValueError as error:
+            self._complaints.append(str(error))
+            return dict(pairs)
+
+    def _build_integer(self, digits: str) -> int:
+        value, complaint = parse_integer(digits)
+        if complaint is not None:
+            self._complaints.append(complaint)
+        return value
+
+    def _build_float(self, digits: str) -> float:
+        value, complaint = parse_float(digits)
+        if complaint is not None:
+            self._complaints.append(complaint)
+        return value
+
+
+def replace_lone_surrogates(value: Any) -> Any:
+    """A JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, dict):
+        return {replace_lone_surrogates(key): replace_lone_surrogates(item) for key, item in value.items()}
+    return [replace_lone_surrogates(item) for item in value] if isinstance(value, list) else value
+
+
+class _ThreadDecoder(local):
+    """Making a decoder takes as long as reading a short reply, so each thread keeps its own."""
+
+    def __init__(self) -> None:
+        self.decoder = StrictDecoder()
+
+
+_THREAD = _ThreadDecoder()
+
+
+def decode_json(text: str, begin: int = 0) -> StrictJson:
+    """The JSON value at `begin` of `text`, decoded by this thread's decoder."""
+    return _THREAD.decoder.decode(text, begin)
+
+
+def parse_integer(digits: str) -> tuple[int, str | None]:
+    """The integer, or 0 and why it cannot be used."""
+    if len(digits) <= MAX_DIGITS:
+        return int(digits), None
+    return 0, f"a number of {len(digits)} digits is too large"
+
+
+def parse_float(digits: str) -> tuple[float, str | None]:
+    """The finite number, or 0.0 and why it cannot be used."""
+    value = float(digits)
+    return (value, None) if math.isfinite(value) else (0.0, f"the number {digits[:32]} is too large")
+
+
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object from its pairs, as an `object_pairs_hook`; raises `ValueError` if a key is given twice.
+
+    >>> json.loads('{"a": 1, "a": 2}', object_pairs_hook=build_object)
+    Traceback (most recent call last):
+    ValueError: the key 'a' is given twice
+    """
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(describe_duplicate(twice))
+    return value
+
+
+def describe_duplicate(key: str) -> str:
+    """The complaint about a key that an object has twice."""
+    return f"the key {key[:64]!r} is given twice"
+
+
+def _describe_excess(value: Any) -> str | None:
+    """What exceeds a limit in `value`: its nesting, or the number of its values."""
+    layer, count, depth = [value], 1, 0
+    while layer:
+        if depth > MAX_DEPTH:
+            return f"nested more than {MAX_DEPTH} deep"
+        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
+        count += len(inner)
+        if count > MAX_VALUES:
+            return f"holds more than {MAX_VALUES} values"
+        layer = [item for item in inner if isinstance(item, dict | list)]
+        depth += 1
+    return None

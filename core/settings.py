@@ -1,0 +1,177 @@
+"""The settings of an environment: every constant of the turn loop, its default and its range; and how they are checked.
+
+An author writes settings as annotated class attributes. They become the fields of a frozen pydantic model, one per
+environment class, and `viewbox.make(name, max_turns=6)` fills it in. `docs/loop.md` says what each rule does and names
+the test that holds it.
+"""
+
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Protocol, get_origin, get_type_hints
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from viewbox.configs.validation import describe_errors, describe_type
+from viewbox.tools import to_tool_names
+from viewbox.tools.window_presets import WindowName, WindowPreset
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.utils.frozen import FrozenDict
+from viewbox.images.coordinates import Coordinates
+
+NonNegative = Annotated[int, Field(ge=0)]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]  # text that is no path and no address
+ReplyFormat = Literal["native", "hermes", "fenced", "json"]
+MAX_TURNS_CEILING = 30
+IDLE_TURNS = 3  # turns without a tool call after which notes are answered with "give your final answer"
+
+
+class LastImages(BaseModel):
+    """The history policy that shows the model only its last few images; placeholders replace older ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    last_images: Annotated[int, Field(ge=1)]
+
+
+History = Literal["full"] | LastImages
+
+
+class ViewSettings(Protocol):
+    """What the model may do with the image, and how large it is shown; `BaseMultiTurnEnv` inherits them all."""
+
+    # A class may also list functions and `Tool`s here; an environment holds their names.
+    tools: Annotated[
+        tuple[str, ...], BeforeValidator(to_tool_names), Field(description="names of the tools the model may call")
+    ] = ("zoom", "crop", "adjust_contrast", "reset")
+    coordinates: Annotated[
+        Coordinates,
+        Field(description="how points and boxes are written; default in a run: as the model was trained to"),
+    ] = "unit"
+    windows: Annotated[
+        Mapping[WindowName, WindowPreset],
+        Field(
+            description="presets of window_level by name, beside the built-in ones: {center: -600, width: 1500, "
+            "unit: HU}, or {percentiles: [1, 99]} of the volume's values"
+        ),
+    ] = FrozenDict()
+    specialists: Annotated[
+        Mapping[str, Any],
+        Field(
+            description="tools by name, added to `tools`: a model, a function or a server, chosen by its `kind` "
+            "(listed below)"
+        ),
+    ] = FrozenDict()
+    max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
+    pixel_multiple: Annotated[
+        int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")
+    ] = 1
+
+
+class LoopSettings(Protocol):
+    """The settings of the turn loop; `BaseMultiTurnEnv` inherits them all."""
+
+    max_turns: Annotated[int, Field(ge=1, description="replies of the model in an episode, the answer included")] = 10
+    max_calls: Annotated[
+        Mapping[str, NonNegative],
+        Field(description="calls of a tool that run in an episode, by tool name; refused ones are not counted"),
+    ] = FrozenDict()
+    max_total_calls: Annotated[
+        NonNegative | None, Field(description="calls of all tools together that run in an episode")
+    ] = None
+    max_calls_per_turn: Annotated[
+        int, Field(ge=1, description="calls of one reply that are run; further calls get an error as their result")
+    ] = 16
+    tool_timeout: Annotated[float | None, Field(gt=0, description="seconds after which a tool call is abandoned")] = (
+        60.0
+    )
+    max_tool_chars: Annotated[int, Field(ge=100, description="characters of a tool's text that the model reads")] = 8000
+    boundary: Annotated[
+        bool, Field(description="wrap each tool's text in marks with a random code: it is data, not instructions")
+    ] = True
+    max_consecutive_malformed: Annotated[
+        NonNegative,
+        Field(description="which malformed reply in a row is answered with the demand for the final answer"),
+    ] = 2
+    max_malformed: Annotated[
+        int,
+        Field(ge=1, description="malformed replies in total that end the episode, and replies with refused calls only"),
+    ] = 5
+    history: Annotated[
+        History,
+        Field(description="full: messages only grow (training); {last_images: k}: placeholders replace older images"),
+    ] = "full"
+    reply_format: Annotated[
+        ReplyFormat,
+        Field(description="how tool calls are taught (native: by the API or the chat template); all formats are read"),
+    ] = "native"
+    thinking: Annotated[
+        tuple[tuple[str, str], ...],
+        Field(description="pairs of tags around thinking, which is never read. Default in a run: the model's own"),
+    ] = (("<think>", "</think>"),)
+    templates: Annotated[
+        Mapping[str, str],
+        Field(description="Jinja2 sources by name that replace those of envs/prompts: what the environment says"),
+    ] = FrozenDict()
+
+
+@cache
+def model_of(cls: type) -> type[BaseModel]:
+    """The settings of an environment class as a frozen pydantic model: its annotated public class attributes."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (hint, getattr(cls, name))
+        for name, hint in hints.items()
+        if not name.startswith("_")
+        and name not in ("reward", "prompts", "restricted")  # no config lifts a restriction
+        and get_origin(hint) is not ClassVar
+        and hasattr(cls, name)
+    }
+    config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+    return create_model(f"{cls.__name__}Settings", __config__=config, **fields)
+
+
+def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
+    """All settings of an environment class; the given ones are checked by type and range.
+
+    Raises:
+        ConfigError: a setting is unknown or has an invalid value; its `key` is the setting.
+    """
+    model = model_of(cls)
+    env_name = getattr(cls, "name", cls.__name__)
+    for name in given:
+        if name not in model.model_fields:
+            raise ConfigError(f"{env_name}: {describe_unknown('setting', name, model.model_fields)}", key=name)
+    try:
+        settings = model.model_validate(dict(given))
+    except ValidationError as error:
+        problem = describe_errors(error, model, given)[0]
+        raise ConfigError(f"{env_name}: {problem}", key=problem.key) from error
+    for name, value in given.items():
+        if isinstance(value, bool) and type(getattr(settings, name)) in (int, float):  # pydantic reads true as 1
+            field = model.model_fields[name]
+            allowed = describe_type(field.annotation, field.metadata)
+            raise ConfigError(f"{env_name}: {name} = {value}; allowed: {allowed}", key=name)
+    return settings
+
+
+def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
+    """The checked settings of a new environment: templates merged with the author's, `max_turns` at most 30."""
+    settings = check_settings(cls, given)
+    values = dict(settings)
+    max_turns, multiple = values["max_turns"], values["pixel_multiple"]
+    if max_turns > MAX_TURNS_CEILING:
+        warnings.warn(f"max_turns = {max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=3)
+    if multiple**2 > values["max_pixels"]:
+        raise ConfigError(
+            f"{getattr(cls, 'name', cls.__name__)}: max_pixels = {values['max_pixels']}; "
+            f"allowed with pixel_multiple = {multiple}: at least {multiple**2}",
+            key="max_pixels",
+        )
+    changes = {
+        "max_turns": min(max_turns, MAX_TURNS_CEILING),
+        "max_calls": FrozenDict(values["max_calls"]),
+        "windows": FrozenDict(values["windows"]),
+        "templates": FrozenDict({**type(settings).model_fields["templates"].default, **values["templates"]}),
+    }
+    return settings.model_copy(update=changes)

@@ -1,0 +1,276 @@
+"""The tool calls of one reply, run: stateful tools in order on the episode's view, stateless tools beside them.
+
+Every call has a result, in the order of the calls. A `ToolError` is the model's own doing: it reads the message and
+goes on. Any other exception is the environment's. The call is tried once more, with the same arguments, view and
+pictures; after the second exception its result holds it (`raised`), and the loop ends the episode as a fault. A
+`ToolFault`, a call that takes too long and a tool that wants to end the process are not tried again.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from viewbox.utils import concurrency
+from viewbox import tools
+from viewbox.core.answers import show_whole
+from viewbox.core.parsing.reply import ParsedCall
+from viewbox.utils.sanitize import clean
+from viewbox.core.state import EpisodeState, PlayableEnv
+from viewbox.core.tasks import list_names, name_image
+from viewbox.tools.calling import build_timeout
+from viewbox.errors import ArgumentError, ToolFault, describe_unknown
+from viewbox.images.source import Source
+from viewbox.images.view import View
+from viewbox.records import ToolResult
+from viewbox.utils.terminal import make_line
+
+log = logging.getLogger("viewbox.envs")
+
+MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown but cannot be opened
+MAX_REASON = 500  # characters kept of a tool's exception
+
+
+async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
+    """One result for each call, in order. Views whose pictures are shown are added to `state.views`, and pictures that
+    tools put in their hidden argument `found` to the episode's images.
+
+    Only calls that ran are counted: one that its tool refuses for its arguments gives its place back. So a call for
+    which there is no place waits for those before it in the reply.
+    """
+    views_before = tuple(state.views)  # the views a call can name: those shown when the reply was written
+    found: dict[int, list[Source]] = {}
+    results: dict[int, ToolResult] = {}
+    views: dict[int, View] = {}
+    waiting = list(range(len(calls)))
+    while waiting:
+        admitted: list[int] = []
+        for place in tuple(waiting):
+            name = calls[place].call.name
+            problem = _find_problem(env, state, calls[place], place)
+            if problem is None and (problem := _check_budget(env, state, name)) is not None and admitted:
+                break
+            waiting.remove(place)
+            if problem is None:
+                state.calls[name] += 1
+                admitted.append(place)
+            else:
+                results[place] = ToolResult(name or "tool_call", error=problem)
+        await _run_admitted(env, state, calls, admitted, views_before, found, results, views)
+        state.calls.subtract(calls[one].call.name for one in admitted if not results[one].was_run)
+    finished = []
+    for place, parsed in enumerate(calls):
+        result = _add_found_images(state, results[place], found.get(place, ()))
+        result = _add_view_number(env, state, clip_result(result, env.max_tool_chars), views.get(place))
+        finished.append(replace(result, call_id=parsed.call.id))
+    return finished
+
+
+async def _run_admitted(
+    env: PlayableEnv,
+    state: EpisodeState,
+    calls: Sequence[ParsedCall],
+    admitted: Sequence[int],
+    views_before: Sequence[View],
+    found: dict[int, list[Source]],
+    results: dict[int, ToolResult],
+    views: dict[int, View],
+) -> None:
+    """Run the calls at the places `admitted`; fills `found`, `results` and `views` by place."""
+    # Outside the task group, where an author's bug is raised as it is.
+    found |= {place: [] for place in admitted}
+    hidden = {
+        place: {"found": found[place], **_get_hidden_arguments(env, state, calls[place].call.name)}
+        for place in admitted
+    }
+    stateful = [place for place in admitted if env.get_tool(calls[place].call.name).stateful]
+
+    async def run_stateless(place: int) -> None:
+        given = calls[place], views_before, hidden[place], found[place]
+        results[place] = await _run_stateless(env, state, *given)
+
+    async with asyncio.TaskGroup() as group:
+        for place in admitted:
+            if place in stateful:
+                continue
+            if len(admitted) == 1:  # most replies: the call needs no task of its own
+                await run_stateless(place)
+            else:
+                group.create_task(run_stateless(place))
+        for place in stateful:
+            results[place] = await _run_stateful(env, state, calls[place], hidden[place], found[place])
+            if state.view is not None and "shows" in results[place].facts:
+                views[place] = state.view
+
+
+def _find_problem(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
+    """Why a call cannot be run, whatever was called before, in words; None if it can."""
+    if parsed.error is not None:
+        return parsed.error
+    if place >= env.max_calls_per_turn:
+        return f"Not run: at most {tools.format_calls(env.max_calls_per_turn)} per reply."
+    name = parsed.call.name
+    return None if name in state.tools else describe_unknown("tool", name, state.tools)
+
+
+def _check_budget(env: PlayableEnv, state: EpisodeState, name: str) -> str | None:
+    """The reason why a tool may not be called again, in words; None if it may."""
+    if env.max_total_calls is not None and state.calls.total() >= env.max_total_calls:
+        return f"Tool budget used up ({tools.format_calls(env.max_total_calls)}). Give your final answer now."
+    limit = env.get_max_calls(name)
+    if limit is None or state.calls[name] < limit:
+        return None
+    left = [tool for tool in state.tools if (most := env.get_max_calls(tool)) is None or state.calls[tool] < most]
+    advice = f"You can still call: {', '.join(left)}." if left else "Give your final answer now."
+    return f"{name} is used up ({tools.format_calls(limit)}). {advice}"
+
+
+def _get_hidden_arguments(env: PlayableEnv, state: EpisodeState, name: str) -> Mapping[str, Any]:
+    return {"images": state.images, "windows": env.windows, **env.hidden_arguments(state.task, name)}
+
+
+async def _run_stateful(
+    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any], found: list[Source]
+) -> ToolResult:
+    """Run a stateful tool on the view that the previous call left."""
+    name = parsed.call.name
+    if state.view is None:
+        return ToolResult(name, error="This task has no image.")
+
+    async def run() -> ToolResult:
+        try:
+            state.view, result = await concurrency.run_in_thread(
+                tools.call_stateful,
+                env.get_tool(name),
+                state.view,
+                parsed.call.arguments,
+                coordinates=env.coordinates,
+                hidden=hidden,
+                timeout=env.tool_timeout,
+            )
+        except concurrency.CallTimeout:
+            raise build_timeout(name, env.tool_timeout) from None
+        return result
+
+    return await _run_twice(name, run, found)
+
+
+async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
+    """The result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`.
+
+    The record names the type of an exception only: its message may hold a path or a patient's name. The log has it.
+    """
+    raised = ""
+    for is_last in (False, True):
+        try:
+            return replace(await run(), raised=raised)
+        except Exception as error:
+            is_fault = isinstance(error, ToolFault)
+            raised = make_line(error, MAX_REASON) if is_fault else type(concurrency.unwrap(error)).__name__
+            if is_fault or not is_last:
+                log.warning("tool %s failed: %s", name, raised)
+            else:
+                log.error("tool %s failed again", name, exc_info=error)
+            found.clear()
+            if is_fault or isinstance(error, concurrency.ForeignError):
+                break
+    return ToolResult(name, error=raised if is_fault else f"{name} failed ({raised})", raised=raised)
+
+
+async def _run_stateless(
+    env: PlayableEnv,
+    state: EpisodeState,
+    parsed: ParsedCall,
+    views_before: Sequence[View],
+    hidden: Mapping[str, Any],
+    found: list[Source],
+) -> ToolResult:
+    """Run a tool that does not touch the episode's view; calls of such tools run at the same time."""
+    name = parsed.call.name
+
+    def find_view(reference: str) -> View:
+        return find_picture(reference, state.images, views_before, env)
+
+    def run() -> Awaitable[ToolResult]:
+        return tools.call_stateless(
+            env.get_tool(name),
+            parsed.call.arguments,
+            find_picture=find_view,
+            hidden=hidden,
+            coordinates=env.coordinates,
+            timeout=env.tool_timeout,
+            max_pixels=env.max_pixels,
+            multiple=env.pixel_multiple,
+        )
+
+    return await _run_twice(name, run, found)
+
+
+def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: PlayableEnv) -> View:
+    """The picture that the model calls `image_1` (the task's first image) or `view_3`; raises `ToolError`."""
+    kind, _, number = reference.strip().lower().rpartition("_")
+    allowed_numbers = {"image": range(1, len(images) + 1), "view": range(len(views))}.get(kind)
+    if allowed_numbers is None or not re.fullmatch("[0-9]+", number) or int(number[:9]) not in allowed_numbers:
+        names = [f"image_{i + 1}" for i in range(len(images))] + [f"view_{i}" for i in range(len(views))]
+        allowed = (
+            ", ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]]) or "none: no picture was shown"
+        )
+        raise ArgumentError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
+    if kind == "view":
+        return views[int(number)]
+    return show_whole(env, images[int(number) - 1], views)
+
+
+def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
+    """Add what the picture of a result shows to `state.views`; if views are numbered, the result says its number.
+
+    `view` is the episode's view after the call; None if the picture is not of it.
+    """
+    picture = result.image
+    is_numbered = env.is_numbering_views(state.tools)
+    if picture is None:
+        return result
+    if view is None or (picture.width, picture.height) != view.size:  # the picture is not of the view
+        if not is_numbered:
+            return result
+        view = View.of(Source.of(picture.open()), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+    number = len(state.views)
+    state.views.append(view)
+    if not is_numbered:
+        return result
+    if result.formatted_results is not None:  # the model reads this text instead of the facts
+        return replace(result, formatted_results=f"{result.formatted_results}\nview: {number}")
+    return replace(result, facts={**result.facts, "view": number})
+
+
+def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[Source]) -> ToolResult:
+    """Make pictures that a tool found images of the episode, so that `open_image` shows them; the result says how.
+
+    They are numbered here, in the order of the calls: calls of one reply run at the same time.
+    """
+    if not found or not result.success or not state.images or "open_image" not in state.tools:
+        return result
+    first = len(state.images)
+    added = found[: max(0, MAX_FOUND + state.images.count_own() - first)]
+    if not added:
+        return result
+    state.images.add(added)
+    names = f"{name_image(first)} to {name_image(first + len(added) - 1)}, in this order"
+    names = names if len(added) > 1 else name_image(first)
+    own = state.images.count_own()
+    those = f"{list_names(own)} {'is the image' if own == 1 else 'are the images'} of the task"
+    note = f"To zoom in, call open_image first: {names}; {those}."
+    if result.formatted_results is not None:
+        return replace(result, formatted_results=f"{result.formatted_results}\n{note}")
+    return replace(result, description=f"{result.description}. {note}")
+
+
+def clip_result(result: ToolResult, limit: int) -> ToolResult:
+    """A result with at most `limit` characters of text: it is kept, sent and stored."""
+    if result.error is not None and len(result.error) > limit:
+        return replace(result, error=clean(result.error, limit))
+    if result.success and len(result.text) > limit:
+        return replace(result, formatted_results=clean(result.text, limit), description="", facts={})
+    return result

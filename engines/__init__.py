@@ -1,0 +1,1 @@
+"""engines: say in a line what this room is for."""

@@ -1,0 +1,163 @@
+"""Tests what a model's chat template can do before a run depends on it, and renders messages with it.
+
+Each test decides how messages are rendered, or refuses the template with a reason:
+
+- *Tool schemas*: does it list them and teach calls that viewbox can parse? Otherwise viewbox's own text is added to the
+  system message.
+- *Tool role*: does it show a tool message with its image? Otherwise results become user messages, marked as results.
+- *Turns*: may user messages follow each other? Otherwise they are merged.
+- *History*: is the text after a reply the same whatever came before? Otherwise the template is refused, because the
+  tokens of an episode are only ever appended.
+- *Thinking*, *prefix*: does it strip the thinking of earlier replies, or change the text before them? viewbox does
+  neither, because it never renders replies; `notes` names the difference.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from viewbox.errors import ModelError
+from viewbox.utils.frozen import thaw
+
+TemplateMessage = dict[str, Any]
+
+REPLY = "what the model said"  # stands in for a reply
+THOUGHT = "what the model thought"
+SYSTEM: TemplateMessage = {"role": "system", "content": "what the system said"}
+USER: TemplateMessage = {"role": "user", "content": [{"type": "text", "text": "q"}]}
+ASSISTANT: TemplateMessage = {"role": "assistant", "content": REPLY}
+PICTURE: list[TemplateMessage] = [{"type": "text", "text": "p"}, {"type": "image"}]
+TOOL = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
+HERMES = ("probe_tool", "<tool_call>", '"arguments"')  # in the output of a template that teaches Hermes calls
+
+
+class ChatTemplate:
+    """A processor's chat template.
+
+    Args:
+        processor: the model's processor.
+        image: the placeholder the template writes for an image.
+        ends: the texts of the tokens that end a reply, the preferred one first.
+        tool_images: whether the model was trained on images in tool messages.
+
+    Raises:
+        ModelError: the template cannot be used; the message says why.
+    """
+
+    def __init__(self, processor: Any, image: str, ends: Sequence[str], *, tool_images: bool) -> None:
+        self.processor, self.image = processor, image
+        self.end = self._find_end_of_reply(ends)
+        self._check_prompt()
+        listed = self._try_render([SYSTEM, USER], [TOOL])
+        self.shows_tools = all(part in listed for part in (*HERMES, SYSTEM["content"]))
+        self.tool_role = tool_images and self._can_show_results([self._build_tool_message(PICTURE)])
+        self.merges = not self._can_show_results([self._build_user_message(PICTURE), self._build_user_message(PICTURE)])
+        results = [self.build_tool_result(PICTURE), self.build_tool_result(PICTURE)]
+        if not self._can_show_results(self.merge_user_messages(results)):
+            raise ModelError("the chat template drops the image of a tool result, in tool and in user messages")
+        self._check_text_after_replies()
+        self.notes = self._describe_differences()
+
+    # ------------------------------------------------------------------ rendering
+    def render(
+        self,
+        messages: list[TemplateMessage],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        prompt: bool = False,
+    ) -> str:
+        """The text of messages; with `prompt`, up to where the next reply begins."""
+        return self.processor.apply_chat_template(
+            messages,
+            tools=[thaw(tool) for tool in tools] if tools else None,
+            tokenize=False,
+            add_generation_prompt=prompt,
+        )
+
+    def render_after_reply(self, messages: list[TemplateMessage]) -> str:
+        """The text between the end token of a reply and the next reply, with these messages in between."""
+        conversation = [USER, ASSISTANT, *self.merge_user_messages(messages)]
+        return self._get_text_after_reply(self.render(conversation, prompt=True))
+
+    def build_tool_result(self, parts: list[TemplateMessage]) -> TemplateMessage:
+        """The content of a tool result as a message."""
+        return self._build_tool_message(parts) if self.tool_role else self._build_user_message(parts)
+
+    def merge_user_messages(self, messages: list[TemplateMessage]) -> list[TemplateMessage]:
+        """Merges consecutive user messages if the template requires it."""
+        merged: list[TemplateMessage] = []
+        for message in messages:
+            if self.merges and merged and message["role"] == merged[-1]["role"] == "user":
+                parts = [*merged[-1]["content"], {"type": "text", "text": "\n"}, *message["content"]]
+                merged[-1] = {"role": "user", "content": parts}
+            else:
+                merged.append(message)
+        return merged
+
+    def _build_tool_message(self, parts: list[TemplateMessage]) -> TemplateMessage:
+        return {"role": "tool", "content": parts}
+
+    def _build_user_message(self, parts: list[TemplateMessage]) -> TemplateMessage:
+        before, after = ({"type": "text", "text": tag} for tag in ("<tool_response>\n", "\n</tool_response>"))
+        return {"role": "user", "content": [before, *parts, after]}
+
+    def _get_text_after_reply(self, text: str) -> str:
+        """The part of a rendered text after the last stand-in reply and its end token."""
+        return text.rpartition(REPLY)[2].partition(self.end)[2]
+
+    # ------------------------------------------------------------------ tests of the template
+    def _try_render(self, messages: list[TemplateMessage], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The rendered text; "" if the template raises any error."""
+        try:
+            return self.render(messages, tools)
+        except Exception:
+            return ""
+
+    def _render_or_refuse(self, content: str, messages: list[TemplateMessage]) -> str:
+        try:
+            return self.render(messages)
+        except Exception as error:  # templates may raise anything
+            raise ModelError(f"the chat template cannot render {content}: {error}") from error
+
+    def _find_end_of_reply(self, ends: Sequence[str]) -> str:
+        """The first of `ends` that the template writes after a reply."""
+        text = self._render_or_refuse("a conversation", [USER, ASSISTANT])
+        _, reply, after = text.partition(REPLY)
+        present = [end for end in ends if end in after]
+        if not reply or not present:
+            names = " or ".join(map(repr, ends))
+            raise ModelError(f"the chat template does not end a reply with the tokenizer's end token {names}")
+        return min(present, key=after.index)
+
+    def _check_prompt(self) -> None:
+        """Checks that a system message and a user's image are rendered."""
+        if SYSTEM["content"] not in self._render_or_refuse("a system message", [SYSTEM, USER]):
+            raise ModelError("the chat template leaves out the system message")
+        count = self._render_or_refuse("an image", [{"role": "user", "content": PICTURE}]).count(self.image)
+        if count != 1:
+            raise ModelError(f"the chat template writes {count} of {self.image} for one image in a user message")
+
+    def _can_show_results(self, messages: list[TemplateMessage]) -> bool:
+        """Whether messages after a reply are rendered as tool results with all their images."""
+        text = self._get_text_after_reply(self._try_render([USER, ASSISTANT, *messages]))
+        images = sum(part["type"] == "image" for message in messages for part in message["content"])
+        return "<tool_response>" in text and text.count(self.image) == images
+
+    def _check_text_after_replies(self) -> None:
+        """Checks that the text after a reply does not depend on the turns before it."""
+        turn = [ASSISTANT, *self.merge_user_messages([self.build_tool_result(PICTURE)])]
+        once, twice = (self.render([USER, *turn * count], prompt=True) for count in (1, 2))
+        if self._get_text_after_reply(once) != self._get_text_after_reply(twice):
+            raise ModelError(
+                "the text the chat template writes after a reply depends on earlier turns; allowed: always the same "
+                "text, because the tokens of an episode are only ever appended"
+            )
+
+    def _describe_differences(self) -> list[str]:
+        """What the template would do to earlier turns, and viewbox does not."""
+        prompt = self.render([USER], prompt=True)
+        text = self.render([USER, ASSISTANT, *self.merge_user_messages([self.build_tool_result(PICTURE)])])
+        thinking = {"role": "assistant", "content": f"<think>\n{THOUGHT}\n</think>\n\n{REPLY}"}
+        later = self._try_render([USER, thinking, USER, ASSISTANT, USER])
+        changes = [] if text.startswith(prompt + REPLY) else ["changes the text before earlier replies"]
+        changes += [] if THOUGHT in later else ["strips the thinking of earlier replies"]
+        return [f"the chat template {change}; here they stay as they were sampled" for change in changes]

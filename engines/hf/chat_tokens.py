@@ -1,0 +1,309 @@
+"""Messages to token ids and back, so that training sees exactly the tokens that were sampled.
+
+The chat template renders the prompt once and each observation once, never a reply of the policy: sampled ids stay as
+they are, and each turn only appends ids. The text between a reply's end token and the next reply is the text that the
+template writes after a stand-in reply, so no newline is lost. If a reply ends in another way (another end token, a stop
+string, its length), the template's own end token is appended. The result equals what the template would render for the
+sampled text.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import torch
+from cachetools import LRUCache
+from transformers import GenerationConfig, PretrainedConfig
+
+from viewbox.core import model_profiles
+from viewbox.core.messages import join_texts, render_tools
+from viewbox.core.prompts.templates import Prompts
+from viewbox.utils.sanitize import break_control_tokens
+from viewbox.core.settings import ReplyFormat
+from viewbox.errors import ConfigError, ImageError, ModelError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message
+from viewbox.engines.hf.architectures import Architecture, Pixels, get_architecture
+from viewbox.engines.hf.chat_template import ChatTemplate
+from viewbox.engines.generator import Conversation
+
+
+class ChatTokens:
+    """A processor's chat template, tokenizer and image processor.
+
+    Args:
+        processor: of a supported architecture.
+        model_config: the model's.
+        generation_config: the model's, if there is one; it may name further end tokens.
+
+    Raises:
+        ModelError: the architecture is not supported, or the chat template cannot be used.
+    """
+
+    def __init__(
+        self, processor: Any, model_config: PretrainedConfig, generation_config: GenerationConfig | None = None
+    ) -> None:
+        self.processor = processor
+        self.tokenizer = processor.tokenizer
+        self.architecture: Architecture = get_architecture(model_config)
+        self.image_id: int = model_config.image_token_id
+        eos = self.tokenizer.eos_token_id
+        self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else eos
+        self.stop_ids: frozenset[int] = _find_end_ids(self.tokenizer, model_config, generation_config) | {
+            eos,
+            self.pad_id,
+        }
+        names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+        self.never_sampled: tuple[int, ...] = tuple(
+            sorted({getattr(model_config, name) for name in names if getattr(model_config, name, None) is not None})
+        )
+        controls = [*self.never_sampled, *self.stop_ids & _get_control_ids(self.tokenizer)]
+        texts = {*self.tokenizer.all_special_tokens, *self.tokenizer.convert_ids_to_tokens(controls)}
+        self._control = re.compile("|".join(map(re.escape, sorted(texts))))
+        self.pixel_cache = PixelCache(self.architecture, processor.image_processor)
+        self._prompts: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
+        ends = {self.tokenizer.decode([token]): token for token in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
+        self.template = ChatTemplate(
+            processor,
+            self.tokenizer.decode([self.image_id]),
+            list(ends),
+            tool_images=model_profiles.get_model_defaults(self.architecture.model_type).tool_images == "tool",
+        )
+        self.end_id: int = ends[self.template.end]
+
+    # ------------------------------------------------------------------ messages
+    def _to_template_message(self, message: Message) -> dict[str, Any]:
+        parts: list[dict[str, Any]] = [  # errors quote the policy, and data may contain anything
+            {"type": "image"}
+            if isinstance(part, ImageRef)
+            else {"type": "text", "text": break_control_tokens(part, self._control)}
+            for part in join_texts(message.content)
+        ]
+        if message.role == "system":
+            return {"role": "system", "content": break_control_tokens(message.text, self._control)}
+        if message.role == "tool":
+            return self.template.build_tool_result(parts)
+        return {"role": message.role, "content": parts}
+
+    def _encode(self, text: str, images: Sequence[ImageRef]) -> list[int]:
+        """The ids of a rendered text, each image placeholder repeated as often as its image has tokens."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        placeholders = ids.count(self.image_id)
+        if placeholders != len(images):
+            raise ModelError(f"the chat template left {placeholders} image placeholders for {len(images)} images")
+        counts = iter([self.count_image_tokens(image) for image in images])
+        return [i for token in ids for i in ([token] * next(counts) if token == self.image_id else [token])]
+
+    def encode_prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        reply_format: ReplyFormat = "hermes",
+        prompts: Prompts | None = None,
+    ) -> tuple[list[int], list[ImageRef]]:
+        """The prompt of an episode.
+
+        Args:
+            messages: those before the first reply.
+            tools: tool schemas. The template lists them if it teaches `reply_format`; otherwise `prompts` does, at the
+                end of the system message.
+            reply_format: the format of tool calls that the prompt teaches.
+            prompts: the environment's texts.
+
+        Returns:
+            The ids up to where the first reply begins, and the images among them.
+        """
+        key = (tuple(messages), tuple(tools), reply_format, prompts)
+        if key in self._prompts:  # the members of a group have the same prompt
+            ids, images = self._prompts[key]
+            return [*ids], [*images]
+        rendered = [self._to_template_message(message) for message in messages]
+        by_template = self.template.shows_tools and reply_format in ("hermes", "native")
+        if not by_template:
+            rendered[0]["content"] += render_tools(tools, reply_format, prompts)
+        images = [image for message in messages for image in message.images]
+        merged = self.template.merge_user_messages(rendered)
+        ids = self._encode(self.template.render(merged, tools if by_template else None, prompt=True), images)
+        self._prompts[key] = [*ids], [*images]
+        return ids, images
+
+    def encode_observation(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
+        """The tokens between a reply and the next one, and the images among them.
+
+        Args:
+            messages: the environment's, after the reply.
+            ended: whether the last id of the reply is the template's end token.
+        """
+        text = self.template.render_after_reply([self._to_template_message(message) for message in messages])
+        images = [image for message in messages for image in message.images]
+        return ([] if ended else [self.end_id]) + self._encode(text, images), images
+
+    def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
+        """Appends the environment's new messages to the record of the conversation, all of them or none.
+
+        Returns:
+            False if they would leave no room for a reply; the record is then unchanged.
+
+        Raises:
+            ConfigError: the environment removes images from the history, but recorded tokens cannot be removed.
+            ImageError: an image cannot be opened.
+        """
+        record = conversation.record
+        new = conversation.messages[record.messages :]
+        if not record.prompt_ids:
+            if conversation.drops_images:
+                raise ConfigError(
+                    "env.history: a local model's tokens are never removed; allowed here: full", key="env.history"
+                )
+            record.prompt_ids, record.images = self.encode_prompt(
+                new, conversation.tools, conversation.reply_format, conversation.prompts
+            )
+            record.prompt_images = len(record.images)
+        else:
+            observed = [message for message in new if message.role != "assistant"]
+            ids, images = self.encode_observation(observed, ended=record.completion_ids[-1] == self.end_id)
+            if len(record.completion_ids) + len(ids) >= max_completion_tokens:
+                return False
+            record.add_observation(ids)
+            record.images = record.images + images
+        record.messages = len(conversation.messages)
+        return True
+
+    # ------------------------------------------------------------------ replies
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of a reply, without its end token."""
+        kept = [i for i in ids if i not in self.stop_ids]
+        return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def encode_reply(self, text: str) -> list[int]:
+        """The ids of a scripted reply, with the end token, as a policy might have sampled them.
+
+        Control tokens in the text are broken: a reply has one end.
+        """
+        text = break_control_tokens(text, self._control)
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_id]
+
+    # ------------------------------------------------------------------ pixels
+    def get_pixels(self, image: ImageRef) -> Pixels:
+        """The image as the model's vision tower takes it. Any thread may call this. Raises `ImageError`."""
+        return self.pixel_cache.get(image)
+
+    def count_image_tokens(self, image: ImageRef) -> int:
+        """The image's tokens in a prompt. Any thread may call this. Raises `ImageError`."""
+        return self.pixel_cache.count_tokens(image)
+
+
+def _get_control_ids(tokenizer: Any) -> frozenset[int]:
+    """The tokens that do not stand for text: a tokenizer's special and added tokens."""
+    return frozenset({*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder})
+
+
+def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
+    """The end tokens of the generation config, and those of the model's config that are control tokens.
+
+    Others are ignored: a model config without an end token has the default of its class, which may be the id of any
+    word in this vocabulary.
+    """
+
+    def get_ids(config: Any) -> set[int]:
+        ids = getattr(config, "eos_token_id", None)
+        return set() if ids is None else {ids} if isinstance(ids, int) else set(ids)
+
+    ids = get_ids(generation_config) | get_ids(model_config.get_text_config()) & _get_control_ids(tokenizer)
+    return frozenset(i for i in ids if 0 <= i < len(tokenizer))
+
+
+MAX_BYTES = 2**31
+MIN_BYTES_EACH = 2**20  # every image counts for at least this much: at most 2,048 images are kept
+MAX_COUNTS = 2**20  # images whose number of tokens is remembered
+
+
+class PixelCache:
+    """Pixels by the hash of the image. The least recently used are dropped first. Safe for threads.
+
+    `dtype` is the type that pixels are kept in: that in which the vision tower computes, if it takes two bytes.
+    `num_prepared` counts the images that were preprocessed. With `counts_by_size`, tokens are counted without
+    preprocessing: the pixels are needed elsewhere, such as at a server.
+    """
+
+    def __init__(self, architecture: Architecture, image_processor: Any) -> None:
+        self.architecture, self.image_processor = architecture, image_processor
+        self.dtype = torch.float32
+        self.num_prepared = 0
+        self.counts_by_size = False
+        self._pixels: LRUCache[str, Pixels] = LRUCache(
+            MAX_BYTES, getsizeof=lambda pixels: max(MIN_BYTES_EACH, pixels.values.nbytes)
+        )
+        self._counts: LRUCache[str, int] = LRUCache(MAX_COUNTS)
+        self._held: dict[str, Pixels] | None = None  # while `hold` is open
+        self._guard = Lock()
+        self._locks = [Lock() for _ in range(64)]  # an image always uses the same lock
+
+    def __contains__(self, image: ImageRef) -> bool:
+        with self._guard:
+            return self._find(image.hash) is not None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Inside the block nothing is dropped, so that the images of a whole batch are preprocessed once."""
+        with self._guard:
+            self._held = {}
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._held = None
+
+    def count_tokens(self, image: ImageRef) -> int:
+        """The image's tokens in a prompt; remembered also after its pixels were dropped. Raises `ImageError`."""
+        with self._guard:
+            count = self._counts.get(image.hash)
+        if count is None and self.counts_by_size:
+            with _named(image):
+                return self.architecture.count_tokens(self.image_processor, image.width, image.height)
+        return self.get(image).tokens if count is None else count
+
+    def get(self, image: ImageRef) -> Pixels:
+        """The pixels of an image.
+
+        Raises:
+            ImageError: the image cannot be opened, or the image processor rejects it.
+        """
+        with self._locks[int(image.hash[:8], 16) % len(self._locks)]:
+            with self._guard:
+                pixels = self._find(image.hash)
+            if pixels is None:
+                with _named(image):
+                    pixels = self.architecture.preprocess(self.image_processor, image.open())
+                pixels = replace(pixels, values=pixels.values.to(self.dtype))
+                with self._guard:
+                    self.num_prepared += 1
+                    self._keep(image.hash, pixels)
+        return pixels
+
+    def _find(self, name: str) -> Pixels | None:
+        if self._held is None:
+            return self._pixels.get(name)
+        pixels = self._held.get(name) or self._pixels.get(name)
+        if pixels is not None:
+            self._held[name] = pixels
+        return pixels
+
+    def _keep(self, name: str, pixels: Pixels) -> None:
+        self._counts[name] = pixels.tokens
+        if self._held is not None:
+            self._held[name] = pixels
+        if pixels.values.nbytes <= MAX_BYTES:
+            self._pixels[name] = pixels
+
+
+@contextmanager
+def _named(image: ImageRef) -> Iterator[None]:
+    """Errors raised inside it, as for a strip too thin for the image processor, become `ImageError` with the image."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error

@@ -1,0 +1,335 @@
+"""A local HuggingFace vision-language model as a generator: continuous batching of multi-turn episodes with images.
+
+Each conversation owns a slot of one preallocated KV cache (`kv_cache.py`) until it ends; finished conversations free
+their slots for waiting ones. The engine works in steps. A step is at most one forward (`model_runner.py`): the
+*prefill* of sequences whose observation is ready (a prompt shared by several is computed once, then copied), or the
+*decoding* of one token for every running sequence, whatever its turn. Tools run in threads meanwhile. A prefill costs
+its new tokens, padded to the longest of the batch. A decode step costs one token per sequence, attending to the columns
+of the longest one. Image features are computed once per image (`vision_cache.py`).
+
+Runs repeat bit for bit, because the time that a tool takes is counted in decode steps (`scheduler.py`). Log-probs are
+log_softmax(logits / T) of the sampled ids, before any filter (`sampler.py`).
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+from transformers import PreTrainedModel
+
+from viewbox.configs.sections import SamplingParams
+from viewbox.utils import concurrency
+from viewbox.errors import ImageError, ModelError
+from viewbox.records import Reply, RunConfig
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.decode_graphs import choose_recorder
+from viewbox.engines.hf.kv_cache import KVCache, compute_bytes_per_token, to_device
+from viewbox.engines.hf.memory import find_kv_cache_bytes
+from viewbox.engines.hf.model_runner import ModelRunner, use_eval_mode
+from viewbox.engines.hf.sampler import Sampler, draw_uniform
+from viewbox.engines.hf.scheduler import Scheduler
+from viewbox.engines.hf.sequence import Sequence, Stats
+from viewbox.engines.hf.vision_cache import VisionCache
+from viewbox.engines.generator import Conversation, Load
+from viewbox.rollouts.store.run_folder import get_versions
+
+DEFAULT_SAMPLING = SamplingParams()
+log = logging.getLogger("viewbox.engine")
+
+
+class HFGenerator:
+    """Replies from a local model.
+
+    Args:
+        model: a model of a supported architecture (`architectures.py`).
+        tokens: its chat template, tokenizer and image processor.
+        sampling: temperature and filters.
+        slots: conversations in the cache; others wait.
+        max_reply_tokens: limit of one reply.
+        max_completion_tokens: limit of all tokens after the prompt, observations included.
+        prefill_tokens: tokens of one prefill forward at most, padding included.
+        kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit. Default: a share of the
+            memory that is free (`memory.py`).
+        tool_wait_timeout: seconds to wait for a conversation whose tool is late.
+        cuda_graphs: replay decode steps as CUDA graphs, if there is a GPU (`decode_graphs.py`).
+        vision_cache: the cache of image features, if other generators of the same model share it.
+        model_name: recorded in `run_config`.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokens: ChatTokens,
+        *,
+        sampling: SamplingParams = DEFAULT_SAMPLING,
+        slots: int = 64,
+        max_reply_tokens: int = 512,
+        max_completion_tokens: int = 4096,
+        prefill_tokens: int = 16384,
+        kv_cache_bytes: int | None = None,
+        tool_wait_timeout: float = 5.0,
+        cuda_graphs: bool = False,
+        vision_cache: VisionCache | None = None,
+        model_name: str = "",
+    ) -> None:
+        self.model, self.tokens, self.slots = model, tokens, slots
+        self.sampling, self.sampler = sampling, Sampler(sampling)
+        self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
+        self.prefill_tokens = prefill_tokens
+        self.kv_cache_bytes = find_kv_cache_bytes(model.device) if kv_cache_bytes is None else kv_cache_bytes
+        self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
+        self.run_config = RunConfig(
+            model_name, sampling.temperature, max_tokens=max_completion_tokens, versions=get_versions()
+        )
+        self.stats = Stats()
+        self.record = choose_recorder(cuda_graphs, model.device)
+        self.scheduler = Scheduler(tool_wait_timeout)
+        self.running: list[Sequence] = []
+        self._loop_task: asyncio.Task[None] | None = None
+        self.failure: Exception | None = None  # set when the model fails; ends every conversation
+        self._create_cache()
+
+    def _create_cache(self) -> None:
+        self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.slots)
+        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats, self.record)
+
+    @property
+    def sequences(self) -> dict[Conversation, Sequence]:
+        """The sequences in the engine, by conversation."""
+        return self.scheduler.sequences
+
+    # ------------------------------------------------------------------ the Generator protocol
+    def join(self, conversation: Conversation) -> None:
+        if self._loop_task is None or self._loop_task.done():
+            self.failure = None
+            self.scheduler.start()
+            self._loop_task = asyncio.get_running_loop().create_task(self._run_loop())
+        self.scheduler.join(conversation)
+
+    def leave(self, conversation: Conversation) -> None:
+        self.scheduler.leave(conversation)
+
+    async def reply(self, conversation: Conversation) -> Reply:
+        for message in conversation.messages[conversation.record.messages :]:
+            for image in message.images:
+                if image not in self.tokens.pixel_cache:  # preprocess it while other sequences decode
+                    await concurrency.run_in_thread(self.tokens.get_pixels, image)
+        if not self.tokens.observe(conversation, self.max_completion_tokens):
+            return Reply("", finish_reason="budget")
+        sequence = self.sequences.get(conversation)
+        if sequence is None:
+            raise self.failure or ModelError("the engine was closed")
+        return await self.scheduler.request_reply(sequence)
+
+    def get_load(self) -> Load:
+        waiting = sum(sequence.slot is None for sequence in self.sequences.values())
+        return Load(self.cache.num_used, len(self.cache.owners), waiting, self.stats.tokens)
+
+    async def close(self) -> None:
+        """Ends all conversations and frees the cache; the generator can be used again."""
+        task, self._loop_task = self._loop_task, None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._reset()
+        self._create_cache()
+
+    # ------------------------------------------------------------------ steps
+    async def _run_loop(self) -> None:
+        started = time.perf_counter()
+        try:
+            with use_eval_mode(self.model):
+                while self.sequences:
+                    await self.scheduler.wait_for_due(busy=bool(self.running or self._admit()))
+                    self._free_finished()
+                    for batch in self._build_prefill_batches(self._admit()):
+                        self._prefill(batch)
+                        await asyncio.sleep(0)
+                    if self.running:
+                        self.running = self._sample(self.running, self.runner.decode(self.running))
+                        self.scheduler.step += 1
+                    await asyncio.sleep(0)  # lets tools and the driver of the episodes run
+        except Exception as error:
+            self.failure = error
+        finally:
+            self._reset()
+            self.stats.busy_seconds += time.perf_counter() - started
+
+    def _reset(self) -> None:
+        self.scheduler.clear(self.failure or ModelError("the engine was closed"))
+        self.running = []
+        self.cache.free_all_slots()
+
+    def _free_finished(self) -> None:
+        finished = self.scheduler.pop_finished(self.running)
+        for sequence in finished:
+            self.cache.free_slot(sequence)
+        if finished:
+            self.running = [sequence for sequence in self.running if not sequence.finished]
+
+    def _admit(self) -> list[Sequence]:
+        """The sequences to prefill now. New ones get a slot strictly in the order of conversations."""
+        waiting = self.scheduler.get_waiting(self.running)
+        new = [sequence for sequence in waiting if sequence.slot is None]
+        for sequence in new:
+            if not self._has_room(sequence, new):
+                break
+            self.cache.take_slot(sequence)
+        return [sequence for sequence in waiting if sequence.slot is not None]
+
+    def _has_room(self, sequence: Sequence, new: list[Sequence]) -> bool:
+        """Whether a sequence may take a slot now.
+
+        Each slot may become as long as the longest of the `new` sequences. If `kv_cache_bytes` cannot hold so many
+        slots of that length, the sequence waits until the cache is empty; then fewer, longer slots are allocated.
+
+        Raises:
+            ModelError: `kv_cache_bytes` cannot hold a single episode.
+        """
+        lengths = [len(s.conversation.record.prompt_ids) + self.max_completion_tokens for s in (sequence, *new)]
+        if lengths[0] <= self.cache.max_len:
+            return self.cache.num_used < len(self.cache.owners)
+        longest, bytes_per_token = max(lengths), compute_bytes_per_token(self.model)
+        capacity = self.kv_cache_bytes // bytes_per_token
+        if len(self.cache.owners) * (longest + 1) <= capacity:
+            self.cache.max_len = longest
+            return self.cache.num_used < len(self.cache.owners)
+        if self.cache.num_used:
+            return False
+        if longest > capacity - 1:
+            raise ModelError(
+                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs {(longest + 1) * bytes_per_token} "
+                f"bytes ({longest - self.max_completion_tokens} tokens of prompt, at most {self.max_completion_tokens} "
+                "after it); allowed: at least that, or a lower rollout.max_completion_tokens"
+            )
+        slots = min(self.slots, capacity // (longest + 1))
+        if slots < len(self.cache.owners):
+            log.warning(
+                "keys and values of %d episodes of %d tokens fit into %.1f GiB (rollout.kv_cache_bytes); %d slots were "
+                "asked for (rollout.slots)", slots, longest, self.kv_cache_bytes / 2**30, self.slots
+            )  # fmt: skip
+        self.cache.allocate(slots, longest)
+        return True
+
+    # ------------------------------------------------------------------ prefill
+    def _build_prefill_batches(self, sequences: list[Sequence]) -> Iterator[list[list[Sequence]]]:
+        """Groups sequences with the same prompt, and the groups into batches of at most `prefill_tokens`."""
+        groups: dict[object, list[Sequence]] = {}
+        for sequence in sequences:
+            record = sequence.conversation.record
+            try:
+                sequence.images = self.runner.collect_new_images(sequence)
+            except ImageError as error:  # the cache dropped the image, and its file is gone
+                self.scheduler.fail(sequence, error)
+                continue
+            key: object = id(sequence)
+            if sequence.length == 0 and not record.completion_ids:
+                key = sequence.prompt = (tuple(record.prompt_ids), tuple(image.hash for image in record.images))
+            groups.setdefault(key, []).append(sequence)
+        batch: list[list[Sequence]] = []
+        for group in sorted(groups.values(), key=lambda group: len(group[0].new_ids)):
+            if batch and (len(batch) + 1) * len(group[0].new_ids) > self.prefill_tokens:
+                yield batch
+                batch = []
+            batch.append(group)
+        if batch:
+            yield batch
+
+    def _prefill(self, batch: list[list[Sequence]]) -> None:
+        """Computes the new tokens of one sequence of each group, copies them to the others, samples the first token."""
+        sources = [self._find_same_prompt(group[0]) for group in batch]
+        computed = [group[0] for group, source in zip(batch, sources, strict=True) if source is None]
+        logits = dict(zip(computed, self.runner.prefill(computed), strict=True)) if computed else {}
+        sequences: list[Sequence] = []
+        rows: list[torch.Tensor] = []
+        for group, source in zip(batch, sources, strict=True):
+            first = source or group[0]
+            if source is None and first.prompt is not None and first.length == len(first.prompt[0]):
+                first.after_prompt = logits[first], first.position
+            others = [sequence for sequence in group if sequence is not first]
+            if others:
+                assert first.prompt is not None
+                assert first.after_prompt is not None
+                length = len(first.prompt[0])
+                for sequence in others:
+                    sequence.length, sequence.position = length, first.after_prompt[1]
+                    sequence.after_prompt = first.after_prompt
+                self.cache.copy_prefix(first.held_slot, [sequence.held_slot for sequence in others], length)
+            sequences += group
+            rows += [logits[first] if source is None else first.after_prompt[0]] * len(group)  # type: ignore[index]
+        for sequence in sequences:
+            self._start_reply(sequence)
+        self.running += self._sample(sequences, torch.stack(rows))
+
+    def _find_same_prompt(self, sequence: Sequence) -> Sequence | None:
+        """A sequence in the cache with the same prompt as this new one, to copy it from."""
+        if sequence.prompt is None or sequence.length:
+            return None
+        owners = (owner for owner in self.cache.owners if owner is not None and owner.after_prompt is not None)
+        return next((owner for owner in owners if owner.prompt == sequence.prompt), None)
+
+    def _start_reply(self, sequence: Sequence) -> None:
+        record = sequence.conversation.record
+        offset = len(record.completion_ids)
+        count = min(self.max_reply_tokens, self.max_completion_tokens - offset)
+        sequence.output_ids, sequence.logprobs = [], []
+        sequence.uniform = draw_uniform(sequence.conversation.seed, offset, count)
+
+    # ------------------------------------------------------------------ sampling
+    def _sample(self, sequences: list[Sequence], logits: torch.Tensor) -> list[Sequence]:
+        """Draws a token for every sequence; returns those whose reply continues."""
+        ids, logprobs = self._draw(sequences, logits)
+        self.stats.tokens += len(sequences)
+        continuing = []
+        drawn = torch.stack([ids.double(), logprobs.double()]).tolist()  # the only wait for the device in a step
+        for sequence, token, logprob in zip(sequences, map(int, drawn[0]), drawn[1], strict=True):
+            if math.isnan(logprob):
+                raise ModelError(f"the model's logits are NaN (after {len(sequence.output_ids)} tokens of a reply)")
+            sequence.output_ids.append(token)
+            sequence.logprobs.append(logprob)
+            if token in self.tokens.stop_ids or self._has_stop_string(sequence):
+                self._finish_reply(sequence, "stop")
+            elif len(sequence.output_ids) >= len(sequence.uniform):
+                self._finish_reply(sequence, "length")
+            else:
+                continuing.append(sequence)
+        return continuing
+
+    def _draw(self, sequences: list[Sequence], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
+        seen = self._mark_seen(sequences, logits)
+        return self.sampler.sample(logits, uniform, self.tokens.never_sampled, seen)
+
+    def _mark_seen(self, sequences: list[Sequence], logits: torch.Tensor) -> torch.Tensor | None:
+        """The tokens in each conversation, (sequences, vocabulary) bool; None without a repetition penalty."""
+        if self.sampling.repetition_penalty == 1.0:
+            return None
+        seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+        for i, sequence in enumerate(sequences):
+            record = sequence.conversation.record
+            ids = [*record.prompt_ids, *record.completion_ids, *sequence.output_ids]
+            seen[i, torch.tensor(ids, device=logits.device)] = True
+        return seen
+
+    def _has_stop_string(self, sequence: Sequence) -> bool:
+        if not self.sampling.stop:
+            return False
+        longest = max(map(len, self.sampling.stop))
+        tail = self.tokens.decode(sequence.output_ids[-4 * longest :])  # a character is at most four byte tokens
+        return any(stop in tail for stop in self.sampling.stop)
+
+    def _finish_reply(self, sequence: Sequence, reason: str) -> None:
+        future = self.scheduler.finish_reply(sequence)
+        if future is not None:  # the reply is still wanted
+            sequence.conversation.record.add_sampled(sequence.output_ids, sequence.logprobs)
+            future.set_result(
+                Reply(
+                    self.tokens.decode(sequence.output_ids),
+                    finish_reason=reason,
+                    output_ids=tuple(sequence.output_ids),
+                    logprobs=tuple(sequence.logprobs),
+                )
+            )

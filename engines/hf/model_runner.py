@@ -1,0 +1,207 @@
+"""Runs the model for the engine: prefills of new tokens, and decode steps of one token for every running sequence.
+
+Positions and masks are passed explicitly, so a forward neither reads nor leaves state on the model.
+
+Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+
+| name | what is relied on |
+| --- | --- |
+| `config._attn_implementation` | names that end in "sdpa" accept a boolean mask; others need an additive one |
+| `module.gradient_checkpointing` | True silently drops the cache, so it is off here |
+| `forward(logits_to_keep=…)` | a (rows, 1) tensor of indices selects one position of each row |
+| `forward(mm_token_type_ids=…)` | 1 where an image token stands |
+"""
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from operator import add
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from viewbox.engines.hf.architectures import Pixels
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.decode_graphs import DecodeGraphs, Recorder
+from viewbox.engines.hf.kv_cache import KVCache, to_device
+from viewbox.engines.hf.sequence import Sequence, Stats
+from viewbox.engines.hf.vision_cache import VisionCache
+
+
+class ModelRunner:
+    """Forwards of one model over one KV cache.
+
+    Args:
+        model: a vision-language model of a supported architecture.
+        tokens: its tokenizer and image processor.
+        vision_cache: image features that were computed before.
+        cache: keys and values, written in place.
+        stats: counters, updated in place.
+        record: records decode steps (`decode_graphs.py`); None: they run one operation at a time.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokens: ChatTokens,
+        vision_cache: VisionCache,
+        cache: KVCache,
+        stats: Stats,
+        record: Recorder | None = None,
+    ) -> None:
+        self.graphs = None if record is None else DecodeGraphs(model, cache, self._compute, record)
+        self.model, self.tokens, self.vision_cache, self.cache, self.stats = model, tokens, vision_cache, cache, stats
+
+    @torch.no_grad()
+    def prefill(self, sequences: list[Sequence]) -> torch.Tensor:
+        """Runs the new tokens of each sequence through the model, padded to the longest.
+
+        Returns:
+            The logits after each sequence's last token, (sequences, vocabulary) float32.
+        """
+        chunks = [sequence.new_ids for sequence in sequences]
+        widths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
+        ids = torch.full((len(sequences), width), self.tokens.pad_id)
+        positions = torch.zeros(3, len(sequences), width, dtype=torch.long)
+        images: list[tuple[str, Pixels]] = []
+        for i, (sequence, chunk) in enumerate(zip(sequences, chunks, strict=True)):
+            images += sequence.images
+            ids[i, : len(chunk)] = torch.tensor(chunk)
+            grids = [pixels.grid for _, pixels in sequence.images]
+            chunk_positions, sequence.position = self.tokens.architecture.compute_positions(
+                chunk, self.tokens.image_id, grids, sequence.position
+            )
+            positions[:, i, : len(chunk)] = chunk_positions
+        lengths, device = [sequence.length for sequence in sequences], self.model.device
+        started = time.perf_counter()
+        vision = self.vision_cache.get_inputs(images)
+        self.stats.forward_seconds += time.perf_counter() - started
+        if vision:
+            vision["mm_token_type_ids"] = (ids == self.tokens.image_id).int().to(device)
+        slots, num_read = [sequence.held_slot for sequence in sequences], max(map(add, lengths, widths))
+        logits = self.forward(slots, lengths, num_read, ids.to(device), positions.to(device), widths, vision)
+        for sequence, added in zip(sequences, widths, strict=True):
+            sequence.length += added
+        self.stats.prefills += 1
+        self.stats.prefilled += sum(widths)
+        return logits
+
+    @torch.no_grad()
+    def decode(self, running: list[Sequence]) -> torch.Tensor:
+        """Runs the last token of every running sequence through the model.
+
+        Slots of other sequences that lie in between are computed too. What is written there is overwritten later by
+        the next tokens of those sequences.
+
+        Returns:
+            The logits after each sequence's last token, (sequences, vocabulary) float32.
+        """
+        width, device = self.cache.compact(running), self.model.device
+        num_read = 1 + max(sequence.length for sequence in running)
+        graphs = self.graphs if self.graphs is not None and self.graphs.problem is None else None
+        if graphs is not None:
+            width, num_read = graphs.choose_bucket(width, num_read)
+        ids, positions = [self.tokens.pad_id] * width, [0] * width
+        lengths = [0 if owner is None else owner.length for owner in self.cache.owners[:width]]
+        for sequence in running:
+            ids[sequence.held_slot], positions[sequence.held_slot] = sequence.output_ids[-1], sequence.position
+        if graphs is not None:
+            started = time.perf_counter()
+            logits = graphs.run(ids, positions, lengths, num_read)
+            self.stats.forward_seconds += time.perf_counter() - started
+        else:
+            position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
+            input_ids = to_device(ids, device)[:, None]
+            logits = self.forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
+        for sequence in running:
+            sequence.position += 1
+            sequence.length += 1
+        self.stats.steps += 1
+        slots = [sequence.held_slot for sequence in running]
+        return logits if slots == list(range(width)) else logits.index_select(0, to_device(slots, device))
+
+    def collect_new_images(self, sequence: Sequence) -> list[tuple[str, Pixels]]:
+        """The (hash, pixels) of the images among a sequence's new tokens.
+
+        Raises:
+            ImageError: an image cannot be opened.
+        """
+        tokens = sequence.new_ids.count(self.tokens.image_id)
+        images: list[tuple[str, Pixels]] = []
+        for image in reversed(sequence.conversation.record.images):
+            if tokens <= 0:
+                break
+            images.append((image.hash, self.tokens.get_pixels(image)))
+            tokens -= images[-1][1].tokens
+        return images[::-1]
+
+    def forward(
+        self,
+        slots: Collection[int],
+        lengths: Iterable[int],
+        num_read: int,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        widths: list[int],
+        vision: dict[str, Any],
+    ) -> torch.Tensor:
+        """One forward of `ids` (rows, width); the logits at each row's last token before its padding."""
+        width, device = ids.shape[1], ids.device
+        columns = self.cache.prepare(slots, lengths, width, num_read, device)
+        last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
+        started = time.perf_counter()
+        logits = self._compute(ids, positions, columns, num_read, last=last, **vision)
+        self.stats.forward_seconds += time.perf_counter() - started
+        return logits
+
+    def _compute(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        columns: torch.Tensor,
+        num_read: int,
+        last: Any = 1,
+        **vision: Any,
+    ) -> torch.Tensor:
+        """The model's forward; the cache's index says what it writes and reads."""
+        mask = torch.arange(num_read, device=ids.device)[None, None, None, :] <= columns[:, None, :, None]
+        output = self.model(
+            input_ids=ids,
+            attention_mask=to_additive_mask(self.model, mask),
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
+            **vision,
+        )
+        return output.logits[:, 0].float()
+
+
+def to_additive_mask(model: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
+    """A boolean mask (…, queries, keys), True where a query attends, in the form the model's attention accepts.
+
+    "sdpa" (and the trainer's "viewbox_sdpa") takes it as it is; every other implementation gets 0 and the lowest number
+    of the model's dtype.
+    """
+    if str(model.config.get_text_config()._attn_implementation).endswith("sdpa"):
+        return mask
+    lowest = torch.finfo(model.dtype).min
+    return torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)
+
+
+@contextmanager
+def use_eval_mode(model: torch.nn.Module) -> Iterator[None]:
+    """`model.eval()` without gradient checkpointing; restores both afterward, for each module."""
+    modes = [(module, module.training) for module in model.modules()]  # some modules may be frozen in eval mode
+    checkpointed = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
+    model.eval()
+    for module in checkpointed:
+        module.gradient_checkpointing = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for module in checkpointed:
+            module.gradient_checkpointing = True  # type: ignore[assignment]
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,81 @@
+"""Draws one token for every sequence of a batch, and returns its log-prob.
+
+Log-probs are log_softmax(logits / T), before any filter or penalty, as in the trainer's forward. The random numbers of
+a reply are fixed by the episode's seed and the reply's place in the episode.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from viewbox.configs.sections import SamplingParams
+from viewbox.engines.hf.kv_cache import to_device
+
+
+class Sampler:
+    """Draws tokens with the temperature, filters and penalty of `params`."""
+
+    def __init__(self, params: SamplingParams) -> None:
+        self.params = params
+
+    def sample(
+        self, logits: torch.Tensor, uniform: torch.Tensor, banned: Sequence[int], seen: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draws a token for each row.
+
+        Args:
+            logits: (rows, vocabulary) float32.
+            uniform: (rows,) random numbers in [0, 1).
+            banned: token ids that are never drawn.
+            seen: (rows, vocabulary) bool, the tokens that the repetition penalty applies to.
+
+        Returns:
+            The ids and their log-probs, each (rows,).
+        """
+        params = self.params
+        temperature = params.temperature or 1.0
+        logprobs = torch.log_softmax(logits / temperature, dim=-1)
+        if params.repetition_penalty != 1.0 and seen is not None:
+            penalized = torch.where(logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty)
+            allowed = torch.log_softmax(torch.where(seen, penalized, logits) / temperature, dim=-1)
+        else:
+            allowed = logprobs.clone()
+        allowed.index_fill_(1, to_device(list(banned), logits.device).long(), -torch.inf)
+        greedy = params.temperature == 0
+        ids = allowed.argmax(dim=-1) if greedy else _invert_cdf(self._filter(allowed), uniform)
+        return ids, logprobs.gather(1, ids[:, None])[:, 0]
+
+    def _filter(self, logprobs: torch.Tensor) -> torch.Tensor:
+        """Sets the log-probs of filtered tokens to -inf: top-k, then top-p, then min-p."""
+        params = self.params
+        if 0 < params.top_k < logprobs.shape[1]:
+            smallest = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
+            logprobs = logprobs.masked_fill(logprobs < smallest, -torch.inf)
+        if params.top_p < 1:
+            ordered, indices = logprobs.sort(dim=-1, descending=True)
+            probs = ordered.softmax(dim=-1)
+            removed = probs.cumsum(dim=-1) - probs >= params.top_p  # never the most likely token
+            logprobs = logprobs.masked_fill(removed.scatter(1, indices, removed), -torch.inf)
+        if params.min_p > 0:
+            threshold = logprobs.max(dim=-1, keepdim=True).values + float(np.log(params.min_p))
+            logprobs = logprobs.masked_fill(logprobs < threshold, -torch.inf)
+        return logprobs
+
+
+def _invert_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """The ids at which the cumulative distribution passes `uniform`; tokens at -inf are never drawn."""
+    cumulative = logprobs.double().softmax(dim=-1).cumsum(dim=-1)
+    target = uniform[:, None] * cumulative[:, -1:] * (1 - 1e-9)
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
+
+
+def draw_uniform(seed: int, offset: int, count: int) -> np.ndarray:
+    """The random numbers of one reply, (count,) in [0, 1). They do not depend on the batch that it is in.
+
+    Args:
+        seed: of the episode.
+        offset: tokens of the episode's completion before the reply.
+        count: tokens the reply may have.
+    """
+    return np.random.default_rng([seed, offset]).random(count)

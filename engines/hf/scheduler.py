@@ -1,0 +1,127 @@
+"""Decides which sequences run next, with a clock that counts decode steps instead of seconds.
+
+A sequence that got its reply is expected back a fixed number of decode steps later, however fast its tool is. Tools
+therefore run while other sequences decode, and a run still repeats bit for bit. If a sequence is not back when it is
+due, the engine waits for at most `tool_wait_timeout` seconds. After that the sequence is late, and the engine continues
+without it.
+"""
+
+import asyncio
+import heapq
+import time
+from collections.abc import Collection
+
+from viewbox.records import Reply
+from viewbox.engines.hf.sequence import Sequence
+from viewbox.engines.generator import Conversation
+
+STEP_GRID = 4  # a sequence returns at a multiple of this many decode steps …
+MIN_STEPS_AWAY = 4  # … and at least this many after its reply
+
+
+class Scheduler:
+    """Knows the sequences of an engine, and at which decode step each is due.
+
+    Args:
+        tool_wait_timeout: seconds to wait for a sequence that is due.
+    """
+
+    def __init__(self, tool_wait_timeout: float) -> None:
+        self.tool_wait_timeout = tool_wait_timeout
+        self.sequences: dict[Conversation, Sequence] = {}
+        self.step = 0
+        self._leaving: list[Sequence] = []  # finished; their slots become free at the step they were due
+        self._vacancies: list[int] = []  # due steps of finished sequences; the next to join takes the earliest
+        self.start()
+
+    def start(self) -> None:
+        """Binds the scheduler to the running event loop, before the first sequence joins."""
+        self._changed = asyncio.Event()
+
+    # ------------------------------------------------------------------ sequences come and go
+    def join(self, conversation: Conversation) -> None:
+        """Adds a sequence for a conversation."""
+        since = heapq.heappop(self._vacancies) if self._vacancies else self.step
+        self.sequences[conversation] = Sequence(conversation, self.compute_due_step(since))
+        self._changed.set()
+
+    def leave(self, conversation: Conversation) -> None:
+        """Marks the sequence of a conversation as finished."""
+        sequence = self.sequences.pop(conversation, None)
+        if sequence is None:  # the engine has failed, or was closed
+            return
+        sequence.finished = True
+        heapq.heappush(self._vacancies, sequence.due)
+        self._leaving.append(sequence)
+        self._changed.set()
+
+    def request_reply(self, sequence: Sequence) -> "asyncio.Future[Reply]":
+        """Marks the sequence as waiting; returns the future of its reply."""
+        if sequence.late:  # the engine does not wait for it: it gets a new due step
+            sequence.due, sequence.late = self.compute_due_step(self.step), False
+        sequence.future = asyncio.get_running_loop().create_future()
+        self._changed.set()
+        return sequence.future
+
+    def finish_reply(self, sequence: Sequence) -> "asyncio.Future[Reply] | None":
+        """Ends the current reply and sets the next due step; returns the pending future, if any."""
+        sequence.due = self.compute_due_step(self.step)
+        future, sequence.future = sequence.future, None
+        return None if future is None or future.done() else future
+
+    def fail(self, sequence: Sequence, error: Exception) -> None:
+        """Ends the current reply of one sequence with an error."""
+        future = self.finish_reply(sequence)
+        if future is not None:
+            future.set_exception(error)
+
+    def clear(self, error: Exception) -> None:
+        """Removes all sequences; pending replies end with `error`."""
+        for sequence in self.sequences.values():
+            self.fail(sequence, error)
+        self.sequences, self.step, self._leaving, self._vacancies = {}, 0, [], []
+
+    # ------------------------------------------------------------------ the clock of decode steps
+    def compute_due_step(self, step: int) -> int:
+        """The step at which a sequence that leaves the engine at `step` is expected back."""
+        return -(-(step + MIN_STEPS_AWAY) // STEP_GRID) * STEP_GRID
+
+    def get_waiting(self, running: Collection[Sequence]) -> list[Sequence]:
+        """The sequences that are due, want a reply and are not running, ordered by conversation."""
+        waiting = [s for s in self.sequences.values() if s.future and s.due <= self.step and s not in running]
+        return sorted(waiting, key=lambda sequence: sequence.conversation.index)
+
+    def pop_finished(self, running: Collection[Sequence]) -> list[Sequence]:
+        """Removes and returns the finished sequences whose due step has come, or that are still running."""
+        finished = [sequence for sequence in self._leaving if sequence.due <= self.step or sequence in running]
+        self._leaving = [sequence for sequence in self._leaving if sequence not in finished]
+        return finished
+
+    async def wait_for_due(self, busy: bool) -> None:
+        """Waits until every due sequence is back, or late.
+
+        Args:
+            busy: False if the engine has nothing to compute; then the clock jumps to the next due step.
+        """
+        if not busy:
+            away = [*self._leaving, *(s for s in self.sequences.values() if s.due > self.step or not s.future)]
+            due_steps = [sequence.due for sequence in away if sequence.finished or not sequence.late]
+            if not due_steps:  # all are late: continue with the first that comes
+                await self._wait_for_change(None)
+                return
+            self.step = max(self.step, min(due_steps))
+        deadline = time.monotonic() + self.tool_wait_timeout
+        while missing := [s for s in self.sequences.values() if s.due <= self.step and not (s.future or s.late)]:
+            if not await self._wait_for_change(deadline - time.monotonic()):
+                for sequence in missing:
+                    sequence.late = True
+
+    async def _wait_for_change(self, timeout: float | None) -> bool:
+        """Whether a sequence joined, left or asked for a reply within `timeout` seconds (None: no limit)."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout):  # `wait_for` of Python 3.11 may swallow a cancellation
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True

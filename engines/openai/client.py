@@ -1,0 +1,236 @@
+"""Any OpenAI-compatible endpoint as a generator; `connection.py` sends the requests.
+
+A reply is unusable if a part that it needs has the wrong type. Any other part of a wrong type counts as missing.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from viewbox.configs.sections import SamplingParams
+from viewbox.core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from viewbox.utils.sanitize import replace_surrogates
+from viewbox.utils.frozen import thaw
+from viewbox.utils import secrets
+from viewbox.network.body import parse_body
+from viewbox.network.connection import MAX_ATTEMPTS, MAX_BODY, UNUSABLE_STATUS
+from viewbox.network.data_policy import check_sending
+from viewbox.network.errors import UnusableReplyError
+from viewbox.records import Reply, RunConfig, ToolCall
+from viewbox.engines.openai.connection import Connection, EndpointError
+from viewbox.engines.openai.http import build_completions_url, encode_request
+from viewbox.engines.generator import Conversation, Load
+from viewbox.rollouts.store.run_folder import get_versions
+
+if TYPE_CHECKING:
+    from viewbox.engines.openai.token_check import TokenCheck
+
+__all__ = ["UNUSABLE_STATUS", "EndpointError", "OpenAIGenerator"]
+
+SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults apply
+
+
+class OpenAIGenerator:
+    """Replies from `POST <endpoint>/chat/completions`.
+
+    If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`; on the last turn with
+    `tool_choice: none`. Otherwise the system message teaches them, and calls are parsed from the text. Token counts are
+    summed in `conversation.info["usage"]`, failed attempts in `info["failed_attempts"]`.
+
+    Args:
+        endpoint: base URL, such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added.
+        model: its name at the endpoint.
+        api_key: sent as a bearer token.
+        sampling: only the fields that were set are sent; the server chooses the others.
+        max_tokens: limit of one reply; None: the server's.
+        tool_images: which message carries the image of a tool result (see `viewbox.core.messages`).
+        token_check: compares each prompt with that of our engine; None: nothing is compared.
+        extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
+        attempts: attempts for one reply, the first included.
+        first_pause: seconds before the second attempt.
+        max_body: limit of a reply's body, in bytes.
+
+    Raises:
+        ConfigError: the endpoint is not a URL, or the key cannot be sent, or not safely.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        sampling: SamplingParams = SERVER_SAMPLING,
+        max_tokens: int | None = None,
+        tool_images: ToolImages = "user",
+        token_check: "TokenCheck | None" = None,
+        extra: Mapping[str, Any] | None = None,
+        attempts: int = MAX_ATTEMPTS,
+        first_pause: float = 0.5,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        self.url, self.model = build_completions_url(endpoint), model
+        self.sampling, self.max_tokens = sampling, max_tokens
+        self.tool_images, self.extra = tool_images, dict(extra or {})
+        self.token_check = token_check
+        sent = sampling.model_dump(include={"temperature"}, exclude_unset=True) | self.extra
+        temperature, max_tokens = sent.get("temperature"), self.extra.get("max_tokens", max_tokens)
+        self.run_config = RunConfig(
+            model_name=model, temperature=temperature, max_tokens=max_tokens, versions=get_versions()
+        )
+        self.connection = Connection(
+            self.url,
+            subject=f"model {model!r}",
+            api_key=api_key,
+            extra=self.extra,
+            attempts=attempts,
+            first_pause=first_pause,
+            max_body=max_body,
+        )
+        self._tokens: int | None = None  # of all replies, if the server counts them
+
+    # ------------------------------------------------------------------ the Generator protocol
+    def join(self, conversation: Conversation) -> None: ...
+
+    def leave(self, conversation: Conversation) -> None:
+        if self.token_check is not None:
+            self.token_check.forget(conversation)
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    def get_load(self) -> Load:
+        return Load(self.connection.in_flight, tokens=self._tokens)
+
+    async def reply(self, conversation: Conversation) -> Reply:
+        check_sending(self.url)
+        request, check, body = await asyncio.to_thread(self.build_request, conversation), self.token_check, b""
+        if check is not None:
+            request["return_token_ids"] = True
+            expected = await asyncio.to_thread(check.expect, conversation)
+
+        def parse(received: bytes) -> Completion:
+            nonlocal body
+            body = received
+            return parse_completion(received)
+
+        completion = await self.connection.post(
+            lambda attempt: encode_request(request, attempt),
+            parse,
+            deadline=conversation.deadline,
+            info=conversation.info,
+        )
+        if check is not None:
+            await asyncio.to_thread(lambda: check.compare(conversation, expected, parse_body(body)))
+        self._add_usage(conversation.info, completion.usage)
+        taken = {call.id for message in conversation.messages for call in message.tool_calls}
+        calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
+        return Reply(completion.text, calls, completion.finish_reason)
+
+    def build_request(self, conversation: Conversation) -> dict[str, Any]:
+        """The request for the next reply of a conversation. Raises `ImageError`."""
+        messages = to_openai_messages(conversation.visible_messages, tool_images=self.tool_images, text_calls=True)
+        turn = len(conversation.messages)
+        body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self.max_tokens}
+        body["seed"] = (conversation.seed * 31 + turn) % 2**31
+        sampling = self.sampling.model_dump(mode="json", exclude_unset=True)
+        body |= {name: value for name, value in sampling.items() if value != []}
+        if conversation.reply_format != "native":
+            messages[0]["content"] += render_tools(conversation.tools, conversation.reply_format, conversation.prompts)
+        elif conversation.tools:
+            body["tools"] = [thaw(tool) for tool in conversation.tools]
+            if conversation.last_turn:  # left out, they would change the prompt that the model was trained on
+                body["tool_choice"] = "none"
+        return {key: value for key, value in (body | self.extra).items() if value is not None}
+
+    def _add_usage(self, info: dict[str, Any], usage: Mapping[str, int]) -> None:
+        """Adds a reply's token counts, if the server counts them, to those of the episode and of all replies."""
+        total = info.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0}) if usage else {}
+        for name, count in usage.items():
+            total[name] += count
+        if "completion_tokens" in usage:
+            self._tokens = (self._tokens or 0) + usage["completion_tokens"]
+
+
+MAX_CALLS = 256  # tool calls in one reply
+MAX_COUNT = 2**53  # tokens: a larger number is not a count
+LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
+COUNTS = ("prompt_tokens", "completion_tokens")
+
+_CALL_ID = re.compile(r"[\w.:|/+=-]{1,128}", re.ASCII)
+_OWN_ID = re.compile(r"call_\d{1,3}")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a server's reply says; `usage` holds those of `COUNTS` that it counts."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    finish_reason: str
+    usage: Mapping[str, int]
+
+
+def parse_completion(body: bytes) -> Completion:
+    """The reply in a body, without API keys and lone surrogates.
+
+    Raises:
+        UnusableReplyError: it is not JSON, or has no message.
+
+    >>> parse_completion(b'{"choices": [{"message": {"content": "Hi"}, "finish_reason": ["stop"]}]}').finish_reason
+    'stop'
+    """
+    try:
+        data = parse_body(body)
+    except (ValueError, RecursionError):
+        raise UnusableReplyError("the reply is not JSON") from None
+    choices = data.get("choices") if isinstance(data, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise UnusableReplyError("the reply has no choices")
+    content, listed = message.get("content"), message.get("tool_calls")
+    if not isinstance(content, str | list | None) or (isinstance(listed, list) and len(listed) > MAX_CALLS):
+        raise UnusableReplyError("the reply has no usable message")
+    text = _clean(extract_text(content))
+    calls = tuple(
+        ToolCall(_clean(call.id), _clean(call.name), _clean(str(call.arguments))) for call in read_tool_calls(message)
+    )
+    reason = choice.get("finish_reason")
+    is_cut = isinstance(reason, str) and reason in LENGTH_REASONS
+    return Completion(text, calls, "length" if is_cut else "tool_calls" if calls else "stop", _read_usage(data))
+
+
+def extract_text(content: Any) -> str:
+    """The text of a message's content: a string, a list of parts, or None."""
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
+
+
+def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:
+    """The calls, each with an id that is unique in the conversation; missing, repeated and odd ids are replaced.
+
+    New ids begin with `prefix` and are letters and digits, which every server accepts. `call_0`, `call_1`, … are the
+    ids of calls parsed from text, so they are replaced too.
+    """
+    taken, unique = set(taken), []
+    for number, call in enumerate(calls):
+        if call.id in taken or _OWN_ID.fullmatch(call.id) or not _CALL_ID.fullmatch(call.id):
+            call = ToolCall(f"{prefix}{number:03}", call.name, call.arguments)
+        taken.add(call.id)
+        unique.append(call)
+    return tuple(unique)
+
+
+def _read_usage(data: Mapping[str, Any]) -> dict[str, int]:
+    usage = data.get("usage")
+    counts = {name: usage.get(name) for name in COUNTS} if isinstance(usage, dict) else {}
+    return {name: count for name, count in counts.items() if type(count) is int and 0 <= count <= MAX_COUNT}
+
+
+def _clean(text: str) -> str:
+    return replace_surrogates(secrets.mask_text(text))

@@ -1,0 +1,16 @@
+"""Requests to an endpoint of a model, whose failures end one episode (`ReplyError`) or the run (`EndpointError`)."""
+
+from viewbox.network.connection import Connection as AnyConnection
+from viewbox.network.errors import AddressError
+from viewbox.engines.generator import GeneratorError, ReplyError
+
+
+class EndpointError(AddressError, GeneratorError):
+    """The endpoint cannot be used at all; ends the run. `status` is the HTTP status that said so, if one did."""
+
+
+class Connection(AnyConnection):
+    """One address of an endpoint, its key, and what is known about it."""
+
+    request_error = ReplyError
+    address_error = EndpointError

@@ -1,0 +1,137 @@
+"""Does a chat server see the tokens that our engine would? `viewbox rollout --endpoint … --check-tokens` asks this.
+
+A chat server renders the messages of every request itself. Tools that are left out, a picture in another message or an
+empty line are enough for a model to do worse than it was trained to. Here the ids of each prompt, which vLLM returns if
+it is asked (`return_token_ids`), are compared with those of our engine.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any
+
+from viewbox.core import model_profiles
+from viewbox.core.messages import ToolImages
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.generator import Conversation, TokenRecord
+
+UNLIMITED = 2**31  # tokens of an episode
+AROUND = 24  # tokens shown before and after the place where two prompts part
+
+
+@dataclass
+class TokenCheck:
+    """Compares the prompts of a run. Any thread may call its methods.
+
+    Args:
+        tokens: of the model that the server has.
+        tool_images: which message of a request carries the image of a tool result.
+    """
+
+    tokens: ChatTokens
+    tool_images: ToolImages
+    counts: Counter[str] = field(default_factory=Counter)  # "equal", "retokenized", "different" and "unknown" prompts
+    first: str | None = None  # where the first two different texts part
+    # Of conversations in progress; None: the server did not say what it sampled, so the next prompt is unknown
+    _records: dict[Conversation, TokenRecord | None] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def expect(self, conversation: Conversation) -> list[int]:
+        """The ids of the next prompt, as our engine has them; none if they cannot be known."""
+        record = self._records.setdefault(conversation, TokenRecord())
+        if record is None:
+            return []
+        self.tokens.observe(replace(conversation, record=record), UNLIMITED)
+        return [*record.prompt_ids, *record.completion_ids]
+
+    def compare(self, conversation: Conversation, expected: list[int], reply: Any) -> None:
+        """Counts one prompt.
+
+        Args:
+            conversation: whose prompt it is.
+            expected: what `expect` returned.
+            reply: the body of the server's reply, of which `prompt_token_ids` and the choice's `token_ids` are read.
+        """
+        prompt, sampled = _read_ids(reply)
+        record = self._records[conversation]
+        with self._lock:
+            if record is None or prompt is None or sampled is None:
+                self.counts["unknown"] += 1
+                self._records[conversation] = None
+                return
+            if prompt == expected:
+                self.counts["equal"] += 1
+            elif self._has_known_ids(prompt) and self._decode(prompt) == self._decode(expected):
+                self.counts["retokenized"] += 1  # sampled in other pieces than those in which text is tokenized
+            else:
+                self.counts["different"] += 1
+                self.first = self.first or self._describe(conversation, expected, prompt)
+        record.add_sampled(sampled, [0.0] * len(sampled))
+
+    def forget(self, conversation: Conversation) -> None:
+        """Called when a conversation has ended."""
+        self._records.pop(conversation, None)
+
+    def describe(self) -> list[str]:
+        """The result in lines of text."""
+        total = self.counts.total()
+        if not total:
+            return ["tokens: nothing was compared, because no prompt was sent"]
+        lines = [f"tokens: {self.counts['equal']} of {total} prompts are id for id those of our engine"]
+        if self.counts["retokenized"]:
+            lines.append(
+                f"{self.counts['retokenized']} have its text in other tokens: a reply was sampled in pieces that the "
+                "tokenizer would not choose, and a chat server is sent its text only"
+            )
+        if self.counts["unknown"]:
+            lines.append(
+                f"{self.counts['unknown']} cannot be compared: the server does not return the ids of its prompts (vLLM "
+                "does, asked with return_token_ids)"
+            )
+        if self.counts["different"]:
+            lines.append(
+                f"{self.counts['different']} have another text than our engine's. The first one:\n{self.first}"
+            )
+            trained = model_profiles.get_model_defaults(self.tokens.architecture.model_type).tool_images
+            if trained != self.tool_images:
+                lines.append(
+                    f"endpoint.tool_images = {self.tool_images}; this model was trained with pictures of tools as "
+                    f"endpoint.tool_images={trained} sends them"
+                )
+        return lines
+
+    @property
+    def passed(self) -> bool:
+        """Whether every prompt could be compared, and had our text."""
+        return self.counts.total() > 0 and not self.counts["different"] + self.counts["unknown"]
+
+    def _has_known_ids(self, ids: list[int]) -> bool:
+        return max(ids, default=0) < len(self.tokens.tokenizer)  # others have no text
+
+    def _decode(self, ids: list[int]) -> str:
+        return self.tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _describe(self, conversation: Conversation, ours: list[int], theirs: list[int]) -> str:
+        pairs = enumerate(zip(ours, theirs, strict=False))
+        place = next((n for n, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
+        part = slice(max(0, place - AROUND), place + AROUND)
+        turn = sum(message.role == "assistant" for message in conversation.messages)
+        return (
+            f"  task {conversation.task.id if conversation.task else '?'}, before reply {turn + 1}, token {place} of "
+            f"{len(ours)} (the server's prompt has {len(theirs)})\n"
+            f"  ours:   {self._decode(ours[part])!r}\n  server: {self._decode(theirs[part])!r}"
+        )
+
+
+def _read_ids(reply: Any) -> tuple[list[int] | None, list[int] | None]:
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    found = (
+        reply.get("prompt_token_ids") if isinstance(reply, dict) else None,
+        choice.get("token_ids") if isinstance(choice, dict) else None,
+    )
+    prompt, sampled = (
+        ids if isinstance(ids, list) and all(type(one) is int and 0 <= one < 2**31 for one in ids) else None
+        for ids in found
+    )
+    return prompt, sampled or None

@@ -1,0 +1,101 @@
+"""Policies without a model: a script, a function of the messages, and a script on the token path.
+
+They serve tests, documentation, dry runs of an environment, demonstrations and oracles.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from viewbox.core.loop import Policy, ask_policy
+from viewbox.errors import ModelError
+from viewbox.records import Message, Reply, RunConfig
+from viewbox.engines.generator import Conversation, Generator
+
+if TYPE_CHECKING:
+    from viewbox.engines.hf.chat_tokens import ChatTokens
+
+Script = Callable[[Conversation], str | None]
+
+
+class ScriptedPolicy:
+    """Gives its replies in order, in every episode it plays.
+
+    It counts the assistant messages to find the next reply and holds no state, so one policy can play any number of
+    episodes at once. Raises `IndexError` if an episode needs more replies than the script has.
+
+    >>> policy = ScriptedPolicy(["first", "second"])
+    >>> policy([Message("system", ("…",)), Message("user", ("?",)), Message("assistant", ("first",))])
+    Reply(text='second', tool_calls=(), finish_reason='stop')
+    """
+
+    def __init__(self, replies: Sequence[Reply | str]) -> None:
+        self.replies = tuple(Reply(reply) if isinstance(reply, str) else reply for reply in replies)
+
+    def __call__(self, messages: Sequence[Message]) -> Reply:
+        number = sum(message.role == "assistant" for message in messages)
+        if number >= len(self.replies):
+            raise IndexError(f"the script has {len(self.replies)} replies; the episode asks for number {number + 1}")
+        return self.replies[number]
+
+
+class PolicyGenerator:
+    """A function (or coroutine function) of the messages as a generator: what `env.play` takes, for many episodes.
+
+    An exception of the function ends its episode as `error`.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.run_config = RunConfig(model_name=getattr(policy, "__name__", type(policy).__name__))
+
+    async def reply(self, conversation: Conversation) -> Reply:
+        return await ask_policy(self.policy, conversation.visible_messages)
+
+    def join(self, conversation: Conversation) -> None: ...
+
+    def leave(self, conversation: Conversation) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class ScriptedGenerator:
+    """A token generator that replies with the text of `script`, and asks `model` if the script returns None.
+
+    With a script of one zoom, the model replies to what that zoom shows, as if it had made the zoom itself.
+    """
+
+    def __init__(
+        self, tokens: "ChatTokens", script: Script, model: Generator | None = None, *, max_completion_tokens: int = 4096
+    ) -> None:
+        self.tokens, self.script, self.model = tokens, script, model
+        self.max_completion_tokens = max_completion_tokens
+        self.run_config = model.run_config if model else RunConfig(model_name="scripted")
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the model cannot go on; None if it can."""
+        return getattr(self.model, "failure", None)
+
+    async def reply(self, conversation: Conversation) -> Reply:
+        text = self.script(conversation)
+        if text is None:
+            if self.model is None:
+                raise ModelError("the script returned no reply, and there is no model to ask")
+            return await self.model.reply(conversation)
+        if not self.tokens.observe(conversation, self.max_completion_tokens):
+            return Reply("", finish_reason="budget")
+        ids = self.tokens.encode_reply(text)
+        conversation.record.add_sampled(ids, [0.0] * len(ids))
+        return Reply(self.tokens.decode(ids), output_ids=tuple(ids), logprobs=(0.0,) * len(ids))
+
+    def join(self, conversation: Conversation) -> None:
+        if self.model:
+            self.model.join(conversation)
+
+    def leave(self, conversation: Conversation) -> None:
+        if self.model:
+            self.model.leave(conversation)
+
+    async def close(self) -> None:
+        if self.model:
+            await self.model.close()

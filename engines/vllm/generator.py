@@ -1,0 +1,179 @@
+"""A server of tokens as a generator: it is sent the ids of a conversation so far, and gives those of the next reply.
+
+How the server is asked is up to `ask`, so the same class serves vLLM over HTTP, the server of verl's trainer, and a
+model in the same process. Ids are exact on both sides: what was sampled is what is sent with the next turn.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from viewbox.utils import concurrency
+from viewbox.errors import ModelError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Reply, RunConfig
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.generator import Conversation, Load, ReplyError
+
+
+@dataclass(frozen=True)
+class TokenRequest:
+    """What a server needs for one reply.
+
+    Args:
+        conversation: whose reply it is.
+        ids: every token so far; an image is as many placeholders as it has tokens.
+        images: the images among them, in order.
+        max_tokens: the longest reply that is allowed.
+        seed: of this reply: each reply of an episode has its own, fixed by the episode's seed.
+    """
+
+    conversation: Conversation
+    ids: tuple[int, ...]
+    images: tuple[ImageRef, ...]
+    max_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class SampledTokens:
+    """A server's reply: the ids it sampled, and the log-prob of each under the distribution it sampled from."""
+
+    ids: Sequence[int]
+    logprobs: Sequence[float] | None
+
+
+Ask = Callable[[TokenRequest], Awaitable[SampledTokens]]
+
+
+class TokenServerGenerator:
+    """Replies from a server of tokens; fills `conversation.record` as the local engine does.
+
+    Args:
+        tokens: the way from messages to tokens; its model must be the server's.
+        ask: sends a request and returns what was sampled. `ReplyError` ends that episode, `GeneratorError` and
+            `ModelError` the run.
+        max_reply_tokens: limit of one reply.
+        max_completion_tokens: limit of everything after the prompt; see `HFGenerator`.
+        stop: strings that end a reply, as the server was told.
+        run_config: recorded with each episode.
+    """
+
+    def __init__(
+        self,
+        tokens: ChatTokens,
+        ask: Ask,
+        *,
+        max_reply_tokens: int = 512,
+        max_completion_tokens: int = 4096,
+        stop: Sequence[str] = (),
+        run_config: RunConfig | None = None,
+    ) -> None:
+        self.tokens, self.ask = tokens, ask
+        self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
+        self.run_config = run_config or RunConfig(max_tokens=max_completion_tokens)
+        self.stop = tuple(stop)
+        self._in_flight = self._sampled = 0
+
+    def join(self, conversation: Conversation) -> None: ...
+
+    def leave(self, conversation: Conversation) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def get_load(self) -> Load:
+        return Load(self._in_flight, tokens=self._sampled)
+
+    async def reply(self, conversation: Conversation) -> Reply:
+        """The next reply; `budget` without a text if no token is left for it.
+
+        Raises:
+            ReplyError: the server sent no token, or one that no model samples.
+            ModelError: it sent no log-probs; episodes without them cannot be trained on.
+        """
+        record = conversation.record
+        for message in conversation.messages[record.messages :]:
+            for image in message.images:
+                await concurrency.run_in_thread(self.tokens.count_image_tokens, image)  # opens it, off the event loop
+        if not self.tokens.observe(conversation, self.max_completion_tokens):
+            return Reply("", finish_reason="budget")
+        offset = len(record.completion_ids)
+        request = TokenRequest(
+            conversation,
+            (*record.prompt_ids, *record.completion_ids),
+            tuple(record.images),
+            min(self.max_reply_tokens, self.max_completion_tokens - offset),
+            derive_seed(conversation.seed, offset),
+        )
+        self._in_flight += 1
+        try:
+            sampled = await self.ask(request)
+        finally:
+            self._in_flight -= 1
+        ids, logprobs = check_sampled(sampled, request, self.tokens)
+        record.add_sampled(ids, logprobs)
+        self._sampled += len(ids)
+        text = self.tokens.decode(ids)
+        ended = ids[-1] in self.tokens.stop_ids or any(stop in text for stop in self.stop)
+        return Reply(
+            text,
+            finish_reason="stop" if ended else "length",
+            output_ids=tuple(ids),
+            logprobs=tuple(logprobs),
+        )
+
+
+def derive_seed(seed: int, offset: int) -> int:
+    """The seed of the reply that begins after `offset` tokens of an episode; servers take at most 31 bits.
+
+    >>> derive_seed(7, 0) == derive_seed(7, 0) != derive_seed(7, 12)
+    True
+    """
+    return (seed * 1_000_003 + offset * 31 + 1) % 2**31
+
+
+def check_sampled(sampled: SampledTokens, request: TokenRequest, tokens: ChatTokens) -> tuple[list[int], list[float]]:
+    """The ids and log-probs of a reply; what a server may not send is refused.
+
+    An end token within a reply, a token past the limit, an image placeholder that was sampled, or a log-prob that is
+    no probability would all be trained on without an error.
+    """
+    ids = list(sampled.ids)
+    if not ids:
+        raise ReplyError("the server sent no token")
+    size = len(tokens.tokenizer)
+    wrong = next((i for i in ids if not _is_id(i, size)), None)
+    if wrong is not None:
+        raise ReplyError(f"the server sent the token {_show(wrong)!r}; allowed: 0 to {size - 1}")
+    if len(ids) > request.max_tokens:
+        raise ReplyError(f"the server sent {len(ids)} tokens; allowed: at most {request.max_tokens}")
+    if tokens.stop_ids.intersection(ids[:-1]):
+        raise ReplyError("the server sampled on after an end token; it must be given `stop_token_ids`")
+    if not set(tokens.never_sampled).isdisjoint(ids):
+        raise ReplyError("the server sampled a placeholder of an image; it must be given `logit_bias` against it")
+    if sampled.logprobs is None:
+        raise ModelError("the server sent no log-probs; allowed: one for each token")
+    if len(sampled.logprobs) != len(ids):
+        raise ReplyError(f"the server sent {len(sampled.logprobs)} log-probs for {len(ids)} tokens")
+    for value in sampled.logprobs:
+        if not is_logprob(value):
+            raise ReplyError(f"the server sent the log-prob {_show(value)}; allowed: finite numbers up to 0")
+    return ids, [min(float(value), 0.0) for value in sampled.logprobs]
+
+
+def is_logprob(value: object) -> bool:
+    """Whether a server may send this as a log-prob: a finite number up to 0, which rounding may exceed a little.
+
+    >>> [is_logprob(value) for value in (-0.5, 0, float("nan"), -(10**400), True, "-1")]
+    [True, True, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and -sys.float_info.max <= value <= 1e-3
+
+
+def _show(value: object) -> str:
+    return str(value)[:40] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
+def _is_id(value: Any, size: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size

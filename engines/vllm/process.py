@@ -1,0 +1,188 @@
+"""A server in processes of its own, which viewbox starts, starts again if it dies, and ends.
+
+    server = ServerProcess(lambda port: ["python", "-m", "some.server", "--port", str(port)], Path("server.log"))
+    server.wait()       # until it answers at `server.url`
+    server.end()
+
+The server ends with this process at the latest, however that ends: see `watchdog.py`.
+"""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+import httpx
+
+from viewbox.network.client_settings import build_client_settings
+from viewbox.utils.secrets import mask_message
+from viewbox.engines.generator import GeneratorError
+from viewbox.engines.vllm import watchdog
+from viewbox.utils.terminal import make_line, make_printable
+
+LOG = "server.log"  # its name in the folder of a run
+START = 1800.0  # seconds that a start may take; large weights may be downloaded in it
+PAUSE = 0.5  # seconds between two looks at a server that starts
+MAX_STARTS = 2  # in a row, without anything that worked between them
+TAIL = 20  # lines of the log that an error shows
+LINE = 300  # characters of such a line
+
+log = logging.getLogger("viewbox.server")
+
+
+class ServerProcess:
+    """A server on 127.0.0.1. Its port is chosen once, so that it is found at the same address after a restart.
+
+    Args:
+        build_command: the command for a port.
+        log: the file to which all that the server prints is appended; None: a temporary one. It may be set until the
+            first start.
+        environment: environment variables.
+        show: is called with a line of progress while a server starts.
+    """
+
+    def __init__(
+        self,
+        build_command: Callable[[int], Sequence[str]],
+        log: Path | None = None,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        show: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url, self.command = f"http://127.0.0.1:{port}", list(build_command(port))
+        self.log, self.environment, self.show = log, dict(environment), show
+        self.num_started = 0
+        self._starts = 0  # since something worked
+        self._was_up = self._is_up = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
+        self._lock = Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process group; None before the first start."""
+        return None if self._process is None else self._process.pid
+
+    def is_running(self) -> bool:
+        """Whether its processes run; it may not answer yet."""
+        return self._process is not None and self._process.poll() is None
+
+    def is_ready(self) -> bool:
+        """Whether it runs and has answered."""
+        return self._is_up and self.is_running()
+
+    def poll(self) -> bool:
+        """Starts the server if it does not run; returns whether it answers. It does not wait.
+
+        Raises:
+            GeneratorError: the first start failed, or `MAX_STARTS` in a row.
+        """
+        with self._lock:
+            if not self.is_running():
+                self._start()
+            elif not self._is_up:
+                if self._probe():
+                    self._is_up = self._was_up = True
+                    log.info("the server at %s answers after %.0f s", self.url, time.monotonic() - self._began)
+                elif time.monotonic() - self._began > START:
+                    self._end()
+            return self._is_up
+
+    def wait(self) -> None:
+        """Starts the server if it does not run, and waits until it answers.
+
+        Raises:
+            GeneratorError: see `poll`.
+        """
+        while not self.poll():
+            self.show(self.describe_start())
+            time.sleep(PAUSE)
+
+    def confirm(self) -> None:
+        """Says that the server did what it is for, so that a failure from now on is the first one."""
+        self._starts = 0
+
+    def end(self) -> None:
+        """Ends all its processes, and waits until they are gone."""
+        with self._lock:
+            self._end()
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to all its processes, and to no others."""
+        if self._process is not None:
+            os.killpg(self._process.pid, number)
+
+    def describe_start(self) -> str:
+        """How long the start has taken, and the last line of the log."""
+        lines = self._read_log(1)
+        return f"the server starts: {time.monotonic() - self._began:.0f} s  {lines[-1] if lines else ''}".rstrip()
+
+    # ------------------------------------------------------------------ one start
+    def _start(self) -> None:
+        if self._process is not None:
+            self._check_starts()
+            log.warning("the server at %s has ended and is started again; its log: %s", self.url, self.log)
+        self._starts += 1
+        self.num_started += 1
+        self._is_up, self._began = False, time.monotonic()
+        self.log = self.log or Path(tempfile.mkdtemp(prefix="viewbox-server-")) / LOG
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, watchdog.__file__, *self.command],
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in a terminal reaches this process alone, which then ends the server
+            )
+
+    def _check_starts(self) -> None:
+        """Raises if the server should not be started again."""
+        if self._was_up and self._starts < MAX_STARTS:
+            return
+        lines = "\n".join(f"  {line}" for line in self._read_log(TAIL))
+        what = f"ended {self._starts} times in a row" if self._was_up else "did not start"
+        raise GeneratorError(f"the server {what}; its log, {self.log}, ends with:\n{lines}")
+
+    def _probe(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=5.0, **build_client_settings(self.url)).is_success
+        except httpx.HTTPError:
+            return False
+
+    def _read_log(self, count: int) -> list[str]:
+        if self.log is None:
+            return []
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return []
+        lines = [line for line in text.replace("\r", "\n").splitlines() if line.strip()]
+        return [make_line(mask_message(make_printable(line)), LINE) for line in lines[-count:]]
+
+    def _end(self) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()  # the watchdog ends the rest
+        try:
+            process.wait(watchdog.GRACE + 10.0)
+        finally:  # it hangs, or Ctrl-C was pressed again
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,272 @@
+"""A vLLM server as a server of tokens.
+
+    server = VLLMServer("http://127.0.0.1:8000", tokens, SamplingParams())
+    generator = TokenServerGenerator(tokens, server.ask)
+
+A reply in which the policy sampled an image placeholder is drawn again. To ban these tokens would be simpler, but would
+move the log-probs of all others, by as much as a young policy gives to placeholders.
+
+Before its first reply the server is asked what it serves, and for one token after two pictures, which shows whether its
+image processor resizes as ours does and whether its log-probs are those of the distribution that it samples from.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import numpy as np
+
+from viewbox.configs.sections import SamplingParams
+from viewbox.utils import concurrency
+from viewbox.errors import ConfigError
+from viewbox.images.ref import ImageRef
+from viewbox.network.body import parse_body
+from viewbox.network.connection import MAX_ATTEMPTS
+from viewbox.network.errors import UnusableReplyError
+from viewbox.network.hosts import ALLOWED_URL, parse_url, show_url
+from viewbox.records import RunConfig
+from viewbox.engines.openai.connection import Connection, EndpointError
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.generator import Conversation, ReplyError
+from viewbox.rollouts.store.run_folder import get_versions
+from viewbox.engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
+from viewbox.engines.vllm.process import MAX_STARTS, PAUSE, ServerProcess
+from viewbox.engines.vllm.wire import build_request, encode_body, parse_generated
+
+GENERATE = "/inference/v1/generate"
+FLAGS = "--enable-scale-out --logprobs-mode processed_logprobs --max-logprobs -1"
+DRAWS = 4  # of a reply, if image placeholders are sampled in it; they are banned in the last one
+CERTAIN = 1e-3  # how far from 0 the log-prob of the only token allowed may be
+
+
+class VLLMServer:
+    """One vLLM server; its method `ask` is what `TokenServerGenerator` needs.
+
+    Args:
+        url: of the server, such as `http://127.0.0.1:8000`.
+        tokens: the way from messages to tokens; its model must be the server's.
+        sampling: how tokens are sampled.
+        model: its name at the server; None: the first one served.
+        version: of the weights that must sample a reply; None: any.
+        is_checked: whether the server was found to be usable before. Then nothing is asked of it beforehand, `model`
+            must be given, and a server that is away costs replies, not the run.
+        attempts: attempts for one reply, the first included.
+        first_pause: seconds before the second attempt.
+        process: the server at this URL, if this process runs it: started before the first reply, and again if it dies.
+
+    Raises:
+        ConfigError: the URL is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        tokens: ChatTokens,
+        sampling: SamplingParams,
+        *,
+        model: str | None = None,
+        version: str | None = None,
+        is_checked: bool = False,
+        attempts: int = MAX_ATTEMPTS,
+        first_pause: float = 0.5,
+        process: ServerProcess | None = None,
+    ) -> None:
+        self.url, self.tokens, self.sampling, self.model = clean_url(url), tokens, sampling, model
+        self.version, self.process = version, process
+        self.connection = Connection(
+            self.url + GENERATE,
+            attempts=attempts,
+            first_pause=first_pause,
+            is_known=is_checked,
+            is_up=(lambda: True) if process is None else process.is_ready,
+        )
+        self._checking = asyncio.Lock()
+        self._is_checked = is_checked
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.connection.close()
+
+    async def ask(self, request: TokenRequest) -> SampledTokens:
+        """The next reply.
+
+        Raises:
+            ReplyError: no reply can be had for this request, or the server's prompt was another one than ours.
+            EndpointError: the server cannot be used at all.
+        """
+        for attempt in range(MAX_STARTS + 1):
+            started = await self._prepare()
+            try:
+                return await self._ask(request)
+            except ReplyError:
+                process = self.process
+                has_died = process is not None and (not process.is_running() or process.num_started != started)
+                if not has_died or attempt == MAX_STARTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _prepare(self) -> int:
+        """Makes sure that the server runs, if this process runs it, and can be used; returns how often it was started.
+
+        Raises:
+            GeneratorError: it cannot be used.
+        """
+        async with self._checking:
+            process = self.process
+            while process is not None and not process.is_ready() and not await concurrency.run_in_thread(process.poll):
+                await asyncio.sleep(PAUSE)
+            if not self._is_checked:
+                await self.check()
+                self._is_checked = True
+            return 0 if process is None else process.num_started
+
+    async def _ask(self, request: TokenRequest) -> SampledTokens:
+        for draw in range(DRAWS):
+            seed = derive_seed(request.seed, draw) if draw else request.seed
+            sampled = await self._generate(replace(request, seed=seed), self.sampling, bans=draw == DRAWS - 1)
+            if set(self.tokens.never_sampled).isdisjoint(_get_ids(sampled)):
+                break
+        if sampled.logprobs is None:
+            raise ReplyError("the reply has no log-probs")
+        if self.process is not None:
+            self.process.confirm()
+        return sampled
+
+    async def _generate(self, request: TokenRequest, sampling: SamplingParams, *, bans: bool = False) -> SampledTokens:
+        model, stop = str(self.model), self.sampling.stop
+        body = await asyncio.to_thread(
+            lambda: encode_body(build_request(model, request, self.tokens, sampling, stop, bans=bans))
+        )
+        return await self.connection.post(
+            lambda _: body,
+            lambda reply: parse_generated(reply, request.ids, self.version),
+            deadline=request.conversation.deadline,
+            info=request.conversation.info,
+        )
+
+    # ------------------------------------------------------------------ before the first reply
+    async def check(self) -> str:
+        """Ask what is served, and for one token after two pictures; returns the model's name at the server.
+
+        Raises:
+            EndpointError: the server cannot be used as it was started; the message names the flags to add.
+        """
+        try:
+            self.model = _choose_model(
+                await self.connection.request("GET", self.url + "/v1/models", _parse_models), self.model
+            )
+            # With only one token allowed, the log-prob of what is sampled is 0 unless it is one from before filters
+            sampled = await self._generate(build_probe(self.tokens), SamplingParams(top_k=1))
+        except EndpointError as error:
+            if error.status in (403, 404, 405):
+                raise EndpointError(f"{error}; a vLLM server (0.31 or later) needs the flags `{FLAGS}`") from error
+            raise
+        except ReplyError as error:
+            raise EndpointError(f"{self.url}: the server cannot be used: {error}") from error
+        if not sampled.logprobs:
+            raise EndpointError(f"{self.url}: the server sends no log-probs; it needs the flags `{FLAGS}`")
+        if not is_logprob(sampled.logprobs[0]):
+            raise EndpointError(f"{self.url}: the server sends log-probs that are not finite numbers up to 0")
+        if abs(sampled.logprobs[0]) > CERTAIN:
+            raise EndpointError(
+                f"{self.url}: the server's log-probs are not those of the distribution it samples from: the only token "
+                f"allowed has {sampled.logprobs[0]:.4g} instead of 0; it needs the flags `{FLAGS}`"
+            )
+        return self.model
+
+
+def build_vllm_generator(
+    url: str,
+    tokens: ChatTokens,
+    sampling: SamplingParams,
+    *,
+    max_reply_tokens: int,
+    max_completion_tokens: int,
+    model_name: str,
+    **settings: Any,
+) -> "VLLMGenerator":
+    """The generator of a vLLM server; `settings` are those of `VLLMServer`."""
+    config = RunConfig(
+        model_name=model_name,
+        temperature=sampling.temperature,
+        max_tokens=max_completion_tokens,
+        versions=get_versions(),
+    )
+    return VLLMGenerator(
+        VLLMServer(url, tokens, sampling, **settings),
+        tokens,
+        max_reply_tokens=max_reply_tokens,
+        max_completion_tokens=max_completion_tokens,
+        run_config=config,
+    )
+
+
+class VLLMGenerator(TokenServerGenerator):
+    """`TokenServerGenerator` with the server that it asks; closing it closes the server's connections."""
+
+    def __init__(self, server: VLLMServer, tokens: ChatTokens, **settings: Any) -> None:
+        super().__init__(tokens, server.ask, stop=server.sampling.stop, **settings)
+        self.server = server
+
+    async def close(self) -> None:
+        await self.server.close()
+
+
+def clean_url(url: str) -> str:
+    """The address of the server without a path `/v1`, which OpenAI's clients want.
+
+    Raises:
+        ConfigError: it is not the URL of a server.
+
+    >>> clean_url("http://127.0.0.1:8000/v1/")
+    'http://127.0.0.1:8000'
+    """
+    try:
+        parse_url(url)
+        return str(httpx.URL(url)).rstrip("/").removesuffix("/v1").rstrip("/")
+    except (ConfigError, httpx.InvalidURL, UnicodeError) as error:
+        raise ConfigError(f"rollout.url = {show_url(url)}: {error}; {ALLOWED_URL}", key="rollout.url") from None
+
+
+def build_probe(tokens: ChatTokens) -> TokenRequest:
+    """A request for one token after the smallest and the largest picture that an environment shows."""
+    images = tokens.processor.image_processor
+    side = images.patch_size * images.merge_size
+    largest = max(side, int(images.size["longest_edge"] ** 0.5) // side * side)
+    pictures = [ImageRef.of(np.zeros((n, n, 3), np.uint8)) for n in (side, largest)]
+    ids: list[int] = tokens.tokenizer("a b c", add_special_tokens=False)["input_ids"]
+    for picture in pictures:
+        ids = [*ids, *[tokens.image_id] * tokens.count_image_tokens(picture)]
+        ids += tokens.tokenizer("d", add_special_tokens=False)["input_ids"]
+    return TokenRequest(Conversation([], (), seed=0, index=0), tuple(ids), tuple(pictures), max_tokens=1, seed=0)
+
+
+def _get_ids(sampled: SampledTokens) -> list[int]:
+    return [token for token in sampled.ids if isinstance(token, int)]  # others are refused later, by name
+
+
+def _parse_models(body: bytes) -> list[str]:
+    try:
+        data = parse_body(body)
+    except (ValueError, RecursionError):
+        raise UnusableReplyError("the list of models is not JSON") from None
+    entries = data.get("data") if isinstance(data, dict) else None
+    names: list[str] = [
+        entry["id"]
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    ]
+    if not names:
+        raise UnusableReplyError("the list of models has no names")
+    return names
+
+
+def _choose_model(served: Sequence[str], wanted: str | None) -> str:
+    if wanted is None:
+        return served[0]  # the model that the server was started with; adapters come after it
+    if wanted not in served:
+        raise EndpointError(f"model {wanted!r} is not served; served: {json.dumps([name[:80] for name in served[:8]])}")
+    return wanted

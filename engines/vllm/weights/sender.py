@@ -1,0 +1,363 @@
+"""Sends the policy's weights to the vLLM server of a run, and makes sure that the server samples with them.
+
+Every update has a version of its own, which the server names in each reply (`wire.parse_generated` refuses others).
+Before a generation the server is asked which version it has: a server that was restarted has another, and is sent the
+weights again; one that does not answer is waited for.
+
+A server that the run started itself is started again if it has died. On a GPU it shares the trainer's memory, so it
+sleeps after each generation: wake, new weights, empty caches, episodes, sleep.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Hashable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+
+from viewbox.configs.schema import Config
+from viewbox.errors import ConfigError, ViewboxError
+from viewbox.network.body import parse_body
+from viewbox.network.client_settings import build_client_settings
+from viewbox.network.connection import UNUSABLE_STATUS
+from viewbox.network.data_policy import check_sending
+from viewbox.network.http import extract_error_message
+from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.hf.adapters import KeptChange, get_factors, round_stochastically
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.generator import GeneratorError
+from viewbox.engines.vllm.launch import build_server
+from viewbox.engines.vllm.process import ServerProcess
+from viewbox.engines.vllm.vllm import FLAGS, VLLMServer, clean_url
+from viewbox.utils.terminal import make_line
+from viewbox.engines.vllm.weights.transfers import FileTransfer, NCCLTransfer, Transfer
+
+WAIT = 900.0  # seconds that a server may be away
+PAUSE = 2.0  # seconds between attempts
+TIMEOUT = 600.0  # seconds of one request; loading a large model takes minutes
+MAX_BODY = 2**20  # bytes of a reply; those about weights are short, the settings of a server are tens of kilobytes
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
+HOW_TO_START = (
+    f"start it with VLLM_SERVER_DEV_MODE=1 in its environment and the flags `{FLAGS}` and `--weight-transfer-config` "
+    "(docs/scaling.md)"
+)
+
+log = logging.getLogger("viewbox.train")
+
+
+class Served(NamedTuple):
+    """What a server was found to serve: the model's name there, and the version of its weights."""
+
+    model: str
+    version: str
+
+
+def build_sender(config: Config, tokens: ChatTokens, folder: Path, dtype: str = "auto") -> "WeightSender | None":
+    """The sender of a run; None if our engine generates. All processes call it together.
+
+    Args:
+        config: of the run.
+        tokens: the way from messages to tokens.
+        folder: of the run; files of weights lie there for as long as the server needs them.
+        dtype: precision of the trainer's weights.
+    """
+    section = config.rollout
+    if section.engine != "vllm":
+        return None
+    process: ServerProcess | None = None
+    address: list[Any] = [section.url, False]
+    if section.url is None:
+        if PartialState().is_main_process:
+            gpu = torch.cuda.is_available()
+            if gpu and dtype == "float32" and config.train.arguments.get("bf16", True):
+                dtype = "bfloat16"  # the loss computes in it, too: see `precision.py`
+            process = build_server(config, tokens.processor.image_processor, dtype=dtype, gpu=gpu, run=folder)
+            address = [process.url, gpu]
+        broadcast_object_list(address)
+    url, sleeps = address
+
+    async def check() -> str:
+        server = VLLMServer(url, tokens, section.sampling)
+        try:
+            return await server.check()
+        finally:
+            await server.close()
+
+    return WeightSender(url, folder / "weights", check, process=process, sleeps=sleeps)
+
+
+class _TemporaryError(Exception):
+    """The server may be well again later."""
+
+
+class WeightSender:
+    """The weights of one run on one server. Every process makes one; only the main process sends.
+
+    Args:
+        url: of the server.
+        folder: for files of weights; the server must see it under the same path.
+        check: asks a server whether it can be used at all, and returns the model's name there.
+        wait: seconds that the server may be away before the run ends.
+        process: the server, if this process runs it.
+        sleeps: whether the server sleeps between generations.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        check: Callable[[], Coroutine[Any, Any, str]],
+        *,
+        wait: float = WAIT,
+        pause: float = PAUSE,
+        process: ServerProcess | None = None,
+        sleeps: bool = False,
+    ) -> None:
+        self.url, self.folder, self.check, self.wait, self.pause = clean_url(url), folder, check, wait, pause
+        self.process, self.sleeps = process, sleeps
+        self.num_sent = 0
+        self.kept_change = math.nan  # of the adapters, in the weights that were sent last; see `KeptChange`
+        self.latest: Served | None = None  # what the last call of `send` returned
+        self._run = uuid4().hex[:8]
+        self._served: Served | None = None
+        self._key: Hashable = None
+        self._transfers: dict[str, Transfer] = {}
+        self._client = httpx.Client(timeout=TIMEOUT, **build_client_settings(self.url))
+
+    def send(self, model: Any, key: Hashable = None) -> Served:
+        """Sends the weights, and returns what the server then serves; all processes call it together.
+
+        Args:
+            model: the policy, adapters merged.
+            key: of these weights. If it is that of the last call, they are sent only to a server that lost them. None:
+                they are always sent. A number also is the seed of their rounding.
+
+        Raises:
+            GeneratorError: the server was away for too long.
+            ConfigError: the server cannot be sent weights as it was started.
+        """
+        outcome: list[Any] = [None]
+        if PartialState().is_main_process:
+            try:
+                outcome = [self._send_patiently(model, key)]
+            except ViewboxError as error:
+                outcome = [error]
+        broadcast_object_list(outcome)
+        if isinstance(outcome[0], ViewboxError):
+            raise outcome[0]
+        self.latest = outcome[0]
+        return outcome[0]
+
+    def release(self) -> None:
+        """Says that no episode needs the server until the next weights; all processes call it together."""
+        if self.sleeps:
+            PartialState().wait_for_everyone()
+        if not PartialState().is_main_process:
+            return
+        if self.sleeps:
+            try:
+                self._post("/sleep?level=1", {})  # its weights go to main memory
+            except (httpx.TransportError, _TemporaryError) as error:
+                log.warning("%s: the server does not sleep: %s", self.url, str(error) or type(error).__name__)
+        if self.process is not None and self.process.is_running():
+            self.process.confirm()
+
+    def close(self) -> None:
+        """Ends the server, if this process runs it."""
+        if self.process is not None:
+            self.process.end()
+
+    def _send_patiently(self, model: Any, key: Hashable) -> Served:
+        check_sending(self.url)
+        deadline, reason = time.monotonic() + self.wait, ""
+        while True:
+            if self.process is not None and not self.process.is_ready():
+                self.process.wait()
+                deadline = time.monotonic() + self.wait
+            try:
+                return self._send(model, key)
+            except (httpx.TransportError, _TemporaryError) as error:
+                said = str(error) or type(error).__name__
+                if not reason:
+                    log.warning("%s: weights cannot be sent (%s); trying for %.0f s", self.url, said, self.wait)
+                reason = said
+            if time.monotonic() > deadline:
+                raise GeneratorError(
+                    f"{self.url}: no weights could be sent for {self.wait:.0f} s: {reason}; once the server is back, "
+                    "the run can be resumed"
+                )
+            time.sleep(self.pause)
+
+    def _send(self, model: Any, key: Hashable) -> Served:
+        if self.sleeps:
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()  # the server needs what the trainer does not use
+            self._post("/wake_up", {})
+        found = self._read_version()
+        is_known = self._served is not None and found == self._served.version
+        if is_known and key is not None and key == self._key:
+            return self._served  # type: ignore[return-value]
+        name = self._served.model if is_known and self._served else self._check()
+        transfer, dtype = self._choose_transfer()
+        if not is_known:
+            transfer.connect(self._post)
+        self._served = None  # until all of it has arrived, nobody knows what the server has
+        self.num_sent += 1
+        version = f"{self._run}-{self.num_sent}"
+        self._post("/pause?mode=wait", {})
+        try:
+            self._post("/start_weight_update", {})
+            change = KeptChange()
+            transfer.send(self._post, iterate_weights(model, dtype, key if isinstance(key, int) else 0, change))
+            self.kept_change = change.share
+            self._post("/finish_weight_update", {"weight_version": version})
+            for path in CACHES:  # pictures and prefixes were computed with the weights before
+                self._post(path, {})
+        finally:
+            self._post("/resume", {})
+        found = self._read_version()
+        if found != version:
+            raise _TemporaryError(
+                f"the server has the weights {make_line(found, 80)} after those of {version} were sent"
+            )
+        self._served, self._key = Served(name, version), key
+        return self._served
+
+    def _check(self) -> str:
+        try:
+            return asyncio.run(self.check())
+        except EndpointError as error:
+            if self.num_sent:  # it could be used before
+                raise _TemporaryError(str(error)) from error
+            raise
+
+    def _choose_transfer(self) -> tuple[Transfer, torch.dtype | None]:
+        """The way that the server takes weights, and the precision in which it keeps them, if it says so."""
+        info = self._request("GET", "/server_info?config_format=json")
+        backend = _get(info, "vllm_config", "weight_transfer_config", "backend")
+        dtype = DTYPES.get(str(_get(info, "vllm_config", "model_config", "dtype")).removeprefix("torch."))
+        shown = make_line(backend, 80)
+        if backend not in ("file", "nccl"):
+            raise ConfigError(
+                f"rollout.url = {self.url}: the server takes no weights (its backend is {shown}); allowed: file, "
+                f"nccl; {HOW_TO_START}",
+                key="rollout.url",
+            )
+        if backend not in self._transfers:
+            self._transfers[backend] = FileTransfer(self.folder) if backend == "file" else NCCLTransfer(self.url)
+        return self._transfers[backend], dtype
+
+    def _read_version(self) -> Any:
+        info = self._request("GET", "/weight_info")
+        return info.get("weight_version") if isinstance(info, dict) else None
+
+    # ------------------------------------------------------------------ requests
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return self._request("POST", path, body)
+
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        started = time.monotonic()
+        with self._client.stream(method, self.url + path, json=body) as response:
+            received = b""
+            for chunk in response.iter_raw():  # never unpacked: a small body may unpack to gigabytes
+                received += chunk
+                if len(received) > MAX_BODY or time.monotonic() - started > TIMEOUT:
+                    raise _TemporaryError(f"the reply for {path} is larger than {MAX_BODY} bytes, or does not end")
+        if response.status_code in UNUSABLE_STATUS:
+            raise ConfigError(
+                f"rollout.url = {self.url}: HTTP {response.status_code} for {path}: {HOW_TO_START}", key="rollout.url"
+            )
+        if not response.is_success:
+            said = make_line(extract_error_message(received[:4096]), 300)
+            raise _TemporaryError(f"HTTP {response.status_code} for {path}: {said}")
+        try:
+            return parse_body(received) if received else None
+        except (ValueError, RecursionError):
+            return None
+
+
+def _get(value: Any, *keys: str) -> Any:
+    """What lies below keys of nested objects; None if it is not there."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+HEAD = "lm_head.weight"
+
+
+def iterate_weights(
+    model: Any, dtype: torch.dtype | None = None, seed: int = 0, change: KeptChange | None = None
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The (name, tensor) pairs of a model inside `use_merged_adapters`, each with its adapters added.
+
+    A server adds nothing itself, and would round a small change of a two-byte weight away. So sums for two bytes are
+    rounded up or down by chance.
+
+    The output head is always among them. If it is tied to the input embedding, a checkpoint has only the embedding, and
+    a server that is sent a checkpoint would keep its old head without an error.
+
+    Args:
+        model: the policy.
+        dtype: precision in which the server keeps its weights; None: that of the model.
+        seed: of the rounding.
+        change: is told how much of the adapters' change is left.
+
+    Raises:
+        ConfigError: an adapter is not merged, so the weights without it are not the policy's.
+    """
+    _check_merged(model)
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    adapted = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
+    found: dict[str, tuple[torch.Tensor, Any]] = {}
+    for name, tensor in model.state_dict().items():
+        if ".lora_" in name or ".original_module." in name:
+            continue
+        layer = adapted.get(name)
+        name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
+        found[name] = tensor.detach(), layer
+    head = model.get_output_embeddings()
+    if head is not None and HEAD not in found:
+        found[HEAD] = head.weight.detach(), None
+    generator: torch.Generator | None = None
+    for name, (tensor, layer) in found.items():
+        if layer is not None and layer.merged:
+            generator = generator or torch.Generator(tensor.device).manual_seed(seed)
+            tensor = _add_adapters(layer, tensor, dtype or tensor.dtype, generator, change or KeptChange())
+        yield name, tensor
+
+
+def _add_adapters(
+    layer: Any, weight: torch.Tensor, dtype: torch.dtype, generator: torch.Generator, change: KeptChange
+) -> torch.Tensor:
+    down, up = get_factors(layer)
+    added = up.float() @ down.float()
+    total = weight.float() + added
+    total = round_stochastically(total, dtype, generator) if dtype.itemsize <= 2 else total.to(weight.dtype)
+    change.add(total.float() - weight.float(), added)
+    return total
+
+
+def _check_merged(model: Any) -> None:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    apart = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, BaseTunerLayer) and not layer.merged and not layer.disable_adapters
+    ]
+    if apart:
+        raise ConfigError(
+            f"rollout.engine = vllm: {len(apart)} adapted layers cannot be merged for the server, such as {apart[0]} "
+            "(its weight is quantized, or serves another layer, too); allowed: other lora.target_modules, no "
+            "lora.quantize, or engine: hf",
+            key="lora.target_modules",
+        )

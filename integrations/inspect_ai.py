@@ -1,0 +1,274 @@
+"""A viewbox environment as a task of inspect-ai: `inspect eval viewbox/play -T environment=digits --model MODEL`.
+
+The solver plays the environment's own turn loop with the model that inspect-ai was given, whatever its provider. The
+log holds the conversation with its images, which the viewer shows, and in its store the episode, from which the scorer
+reads the score: `inspect score` computes it again from the log alone.
+
+`inspect eval PATH/OF/THIS/FILE@play` works too, and so does a file of your own:
+
+    from inspect_ai import task
+    from viewbox.integrations.inspect_ai import build_task
+
+    @task
+    def digits():
+        return build_task("digits", {"split": "test"}, limit=50)
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from viewbox.envs import make
+from viewbox.integrations.session import Session, check_installed
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.utils.concurrency import run_in_thread
+from viewbox.core.loop import play_to_end
+from viewbox.core.messages import ToolImages, render_tools, to_openai_messages
+from viewbox.core.tasks import to_sequence
+from viewbox.errors import ConfigError
+from viewbox.utils.frozen import thaw
+from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
+from viewbox.records import EndReason, Episode, Message, Reply, ToolCall
+from viewbox.records import Task as ViewboxTask
+
+check_installed("inspect-ai", "inspect", "0.3")
+from inspect_ai import Task, task  # noqa: E402
+from inspect_ai.dataset import MemoryDataset, Sample  # noqa: E402
+from inspect_ai.model import (  # noqa: E402
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageTool,
+    ChatMessageUser,
+    Content,
+    ContentImage,
+    ContentText,
+    Model,
+    ModelOutput,
+    get_model,
+)
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr  # noqa: E402
+from inspect_ai.solver import Generate, Solver, TaskState, solver  # noqa: E402
+from inspect_ai.tool import ToolInfo, ToolParams  # noqa: E402
+from inspect_ai.util import LimitExceededError, store  # noqa: E402
+
+__all__ = ["build_task", "play", "play_episode", "reward"]
+
+STORE = "viewbox"  # the key of the episode in the sample's store
+# The end reason of an episode that inspect-ai stopped at one of its own limits; any other is one of time.
+ENDS: Mapping[str, EndReason] = {
+    "message": "max_turns",
+    "turn": "max_turns",
+    "token": "max_tokens",
+    "cost": "max_tokens",
+}
+LOCAL_PROVIDERS = ("mockllm", "hf", "vllm", "sglang", "ollama", "llama-cpp-python", "transformer_lens")
+
+
+@task
+def play(
+    environment: str = "digits",
+    settings: str | dict[str, Any] | None = None,
+    limit: int = 100,
+    tool_images: str = "user",
+) -> Task:
+    """The first `limit` tasks of an environment; `settings` may be JSON text, as the command line gives it."""
+    given = json.loads(settings) if isinstance(settings, str) else settings
+    return build_task(environment, given, limit=limit, tool_images=tool_images)
+
+
+def build_task(
+    environment: str, settings: Mapping[str, Any] | None = None, *, limit: int = 100, tool_images: str = "user"
+) -> Task:
+    """A task of inspect-ai with dataset, solver and scorer.
+
+    Args:
+        environment: a name that `viewbox.make` takes.
+        settings: of the environment.
+        limit: number of tasks, from the first.
+        tool_images: `user`: a tool's image follows in a user message, because most of inspect-ai's providers send the
+            text of a tool message alone; `tool`: it stays in the tool message, for those that send it.
+
+    Raises:
+        ConfigError: an unknown name, setting or value.
+    """
+    if tool_images not in ("tool", "user"):
+        raise ConfigError(f"tool_images: {tool_images!r}; allowed: tool, user", key="tool_images", given=tool_images)
+    if limit < 1:
+        raise ConfigError(f"limit: {limit}; allowed: at least 1", key="limit", given=limit)
+    given = dict(settings or {})
+    env = _make_cached(environment, json.dumps(given, sort_keys=True))
+    samples = [
+        Sample(
+            input=env.for_task(one).user_message(one),
+            target=json.dumps(thaw(one.reference), ensure_ascii=False),
+            id=one.id,
+            metadata={"number": number},
+        )
+        for number, one in enumerate(islice(env.tasks, limit))
+    ]
+    if not samples:
+        raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=environment)
+    return Task(
+        name=env.name,
+        dataset=MemoryDataset(samples, name=env.name),
+        solver=play_episode(environment, given, tool_images),
+        scorer=reward(environment, given),
+    )
+
+
+@lru_cache(maxsize=16)
+def _make_cached(environment: str, settings: str) -> BaseMultiTurnEnv:
+    return make(environment, **json.loads(settings))
+
+
+@solver
+def play_episode(environment: str, settings: dict[str, Any], tool_images: ToolImages = "user") -> Solver:
+    """Plays one episode of the environment with the model in use."""
+    env = _make_cached(environment, json.dumps(settings, sort_keys=True))
+    tasks = to_sequence(env.tasks, env.name)
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        model = get_model()
+        check_provider(env, model)
+        episode = _Player(Session(env), model, state, tool_images)
+        with keep_on_this_machine(env):
+            await episode.play(tasks[state.metadata["number"]], seed=state.epoch)
+        return state
+
+    return solve
+
+
+def check_provider(env: BaseMultiTurnEnv, model: Model) -> None:
+    """Raises `ConfigError` if a model elsewhere would receive images of an environment whose data is restricted."""
+    provider = str(model).partition("/")[0]
+    address = model.api.base_url or (None if provider in LOCAL_PROVIDERS else f"the provider {provider}")
+    check_may_leave(env, address, action="inspect-ai would send its images to", allowed="a model on this machine")
+
+
+class _Player:
+    """One episode: inspect-ai's model answers, the environment replies, and the sample shows what was said."""
+
+    def __init__(self, session: Session, model: Model, sample: TaskState, tool_images: ToolImages) -> None:
+        self.session, self.model, self.sample, self.tool_images = session, model, sample, tool_images
+        self.replies: list[ChatMessageAssistant] = []  # as the provider gave them, with their reasoning
+
+    async def play(self, task: ViewboxTask, seed: int) -> None:
+        await run_in_thread(lambda: self.session.open(task, seed=seed))
+        state = self.session.get_state()
+        try:
+            await play_to_end(state, self._ask, self.session.step_async)
+            record = await run_in_thread(self.session.build_episode)  # a judge waits for the network
+            self._store(record)
+        except LimitExceededError as error:
+            self._end(ENDS.get(error.type, "timeout"))
+            raise
+        except asyncio.CancelledError:  # a limit of time; nothing can be awaited any more
+            self._end("timeout")
+            raise
+        except Exception as error:
+            self.session.problem = f"{type(error).__name__}: {error}"
+            self._end("error")
+            raise
+
+    def _end(self, reason: EndReason) -> None:
+        """Store an episode that did not end by itself; what was said so far is scored."""
+        self.session.get_state().end(reason)
+        self._store(self.session.build_episode())
+
+    def _store(self, record: Episode) -> None:
+        store().set(STORE, record.to_dict())
+        self.sample.completed = True
+        with suppress(LimitExceededError):  # inspect-ai counts messages where they are set
+            self.sample.messages = self._write(self.session.get_state().messages)
+
+    async def _ask(self) -> Reply:
+        state, played = self.session.get_state(), self.session.played
+        self.sample.messages = await run_in_thread(self._write, played.apply_history(state.messages))
+        native = played.reply_format == "native"
+        # The tools stay in the prompt on the last turn, as in training. The environment refuses calls there.
+        tools = [_describe_tool(thaw(schema)) for schema in state.tool_schemas] if native else []
+        output = await self.model.generate(self.sample.messages, tools=tools)
+        self.sample.output = output
+        self.replies.append(output.message)
+        return _read_reply(output)
+
+    def _write(self, messages: Sequence[Message]) -> list[ChatMessage]:
+        """The conversation as inspect-ai's messages; the model's replies are those that it gave."""
+        state, played = self.session.get_state(), self.session.played
+        wire = to_openai_messages(messages, tool_images=self.tool_images, text_calls=True)
+        if played.reply_format != "native":
+            wire[0]["content"] += render_tools(state.tool_schemas, played.reply_format, played.prompts)
+        replies = iter(zip(self.replies, (one.text for one in messages if one.role == "assistant"), strict=False))
+        return [_keep(*next(replies)) if one["role"] == "assistant" else _to_chat(one) for one in wire]
+
+
+def _keep(reply: ChatMessageAssistant, kept: str) -> ChatMessageAssistant:
+    """The model's reply, with its reasoning; a very long text is cut, as the environment keeps it."""
+    return reply if len(reply.text) <= len(kept) else reply.model_copy(update={"content": kept})
+
+
+def _describe_tool(schema: dict[str, Any]) -> ToolInfo:
+    function = schema.get("function", schema)
+    return ToolInfo(
+        name=function["name"],
+        description=function.get("description", ""),
+        parameters=ToolParams.model_validate(function.get("parameters", {})),
+    )
+
+
+def _read_reply(output: ModelOutput) -> Reply:
+    """A reply of inspect-ai's model. A call whose arguments its provider could not parse keeps their text."""
+    message = output.message
+    calls = tuple(
+        ToolCall(call.id, call.function, _get_raw(call.arguments) if call.parse_error else json.dumps(call.arguments))
+        for call in message.tool_calls or ()
+    )
+    cut = output.stop_reason in ("max_tokens", "model_length")
+    return Reply(message.text, calls, "length" if cut else "stop")
+
+
+def _get_raw(arguments: Mapping[str, Any]) -> str:
+    """The text of arguments that are no JSON: a provider puts it under the name of the first parameter."""
+    return next((value for value in arguments.values() if isinstance(value, str)), "")
+
+
+def _to_chat(message: Mapping[str, Any]) -> ChatMessage:
+    content: str | list[Content] = (
+        message["content"]
+        if isinstance(message["content"], str)
+        else [
+            ContentText(text=part["text"]) if part["type"] == "text" else ContentImage(image=part["image_url"]["url"])
+            for part in message["content"]
+        ]
+    )
+    if message["role"] == "system":
+        return ChatMessageSystem(content=content)
+    if message["role"] == "tool":
+        return ChatMessageTool(content=content, tool_call_id=message.get("tool_call_id"), function=message.get("name"))
+    return ChatMessageUser(content=content)
+
+
+@scorer(metrics=[mean(), stderr()])
+def reward(environment: str, settings: dict[str, Any]) -> Scorer:
+    """The environment's reward of the stored episode; its components are metadata of the score."""
+    env = _make_cached(environment, json.dumps(settings, sort_keys=True))
+
+    async def score(state: TaskState, target: Target) -> Score:
+        stored = state.store.get(STORE)
+        if stored is None:
+            return Score.unscored(explanation="the sample has no episode of viewbox")
+        episode = Episode.from_dict(stored)
+        scores = await run_in_thread(env.score, episode)  # a judge waits for the network
+        about: dict[str, Any] = {"end_reason": episode.end_reason, "components": thaw(scores.components)}
+        answer = None if episode.answer is None else json.dumps(thaw(episode.answer), ensure_ascii=False)
+        if scores.total is None:
+            why = next(iter(scores.faults.values()), None) or episode.explain_missing_score()
+            return Score.unscored(answer=answer, explanation=why, metadata=about)
+        return Score(value=scores.total, answer=answer, explanation=episode.end_reason, metadata=about)
+
+    return score

@@ -1,0 +1,148 @@
+"""One episode at a time, for adapters of frameworks that call `reset` and `step` themselves.
+
+`env.step` is a coroutine function. A framework that has no event loop, or runs inside one that it does not share (a
+notebook), waits here for an event loop in a thread.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from threading import Thread
+from typing import Any, TypeVar
+
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.utils.concurrency import contain_exit
+from viewbox.core.messages import to_openai_messages
+from viewbox.core.state import EpisodeState, StepResult
+from viewbox.core.tasks import to_sequence
+from viewbox.errors import ConfigError
+from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
+from viewbox.records import Episode, Message, Reply, RunConfig, Task
+
+T = TypeVar("T")
+
+
+class Session:
+    """An environment and its episode in progress; `open` starts another.
+
+    An exception of the environment's code ends the episode as `error`, as in viewbox's own driver.
+
+    >>> from viewbox.envs.digits import Digits
+    >>> env = Digits()
+    >>> session = Session(env)
+    >>> [message.role for message in session.open(env.tasks[0], seed=0)]
+    ['system', 'user']
+    >>> session.step(env.write_answer(env.tasks[0])).end_reason
+    'answered'
+    >>> session.build_episode().scores.components["label"]
+    1.0
+    """
+
+    def __init__(self, env: BaseMultiTurnEnv) -> None:
+        self.env = env  # of all tasks
+        self.played = env  # of the task in play: a mixture hands each task to another
+        self.state: EpisodeState | None = None
+        self.problem: str | None = None
+
+    def open(self, task: Task, *, seed: int) -> list[Message]:
+        """Start an episode; its first messages. Raises `ImageError` if the task's image cannot be opened."""
+        self.state, self.problem = None, None
+        with keep_on_this_machine(self.env), contain_exit():
+            self.env.prepare()
+            self.played = self.env.for_task(task)
+            self.state = self.played.reset(task, seed=seed)
+        return list(self.state.messages)
+
+    def step(self, reply: Reply | str) -> StepResult:
+        """`step_async` for code without an event loop."""
+        return run_on_loop(self.step_async(reply))
+
+    async def step_async(self, reply: Reply | str) -> StepResult:
+        """Answer one reply of the model. Raises `RuntimeError` if no episode is in progress."""
+        state = self.get_state()
+        try:
+            with keep_on_this_machine(self.env), contain_exit():
+                return await self.played.step(state, reply)
+        except Exception as error:
+            if state.end_reason is not None:
+                raise
+            self.problem = f"{type(error).__name__}: {error}"
+            return state.end("error")
+
+    def get_state(self) -> EpisodeState:
+        """The episode in progress. Raises `RuntimeError` if none was opened."""
+        if self.state is None:
+            raise RuntimeError("no episode is open; call reset() first")
+        return self.state
+
+    def build_episode(self) -> Episode:
+        """The scored record; an episode that has not ended is recorded as `cancelled`."""
+        state = self.get_state()
+        info = {} if self.problem is None else {"error": self.problem}
+        config = RunConfig(seed=state.seed, max_turns=state.max_turns)
+        return self.played.build_episode(state, config, info=info)
+
+
+def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as chat-completion dicts, as `viewbox rollout --endpoint` sends them.
+
+    A reply comes first, as the environment keeps it: results belong to its calls, and a very long one was cut.
+    """
+    return to_openai_messages(messages, text_calls=True)
+
+
+def check_served(env: BaseMultiTurnEnv) -> None:
+    """Raises `ConfigError` if an environment cannot be served: its data is restricted, or it has no tasks."""
+    check_may_leave(
+        env, "an OpenEnv server", action="whoever reaches it would see the images of", allowed="viewbox rollout"
+    )
+    if not len(to_sequence(env.tasks, env.name)):
+        raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=env.name)
+
+
+def check_installed(package: str, extra: str, supported: str | None = None, replaces: str | None = None) -> None:
+    """Raises `ConfigError` unless a package is installed, and in the minor version `supported` if one is given.
+
+    `replaces` is the package's former name: both would write their files into the same folder, so it has to go first.
+
+    >>> check_installed("numpy", "gym", "0.1")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: numpy ... is installed; numpy 0.1 is needed: pip install 'viewbox[gym]'
+    """
+    needed = f"{package} {supported or ''}".strip() + f" is needed: pip install 'viewbox[{extra}]'"
+    if replaces is not None and (old := _find_version(replaces)) is not None:
+        again = f"pip uninstall -y {replaces} {package} && pip install 'viewbox[{extra}]'"
+        raise ConfigError(
+            f"{replaces} {old} is installed, which {package} replaced under the same import name: {again}"
+        )
+    found = _find_version(package)
+    if found is None:
+        raise ConfigError(needed)
+    if supported is not None and found.split(".")[:2] != supported.split("."):
+        raise ConfigError(f"{package} {found} is installed; {needed}")
+
+
+def _find_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, on an event loop that this process keeps in a thread.
+
+    >>> run_on_loop(asyncio.sleep(0, "done"))
+    'done'
+    """
+    return asyncio.run_coroutine_threadsafe(work, _start_loop(os.getpid())).result()
+
+
+@lru_cache
+def _start_loop(process: int) -> asyncio.AbstractEventLoop:
+    """The event loop of this process; a forked child starts its own, because it has no thread of its parent."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, daemon=True, name="viewbox-adapter").start()
+    return loop

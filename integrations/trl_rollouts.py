@@ -1,0 +1,285 @@
+"""A viewbox environment for TRL's own `GRPOTrainer`, which plays it with its own loop (`environment_factory`).
+
+    rollouts = TRLRollouts(viewbox.make("digits", max_malformed=1))
+    trainer = GRPOTrainer(
+        model,
+        args=GRPOConfig(max_tool_calling_iterations=rollouts.max_tool_calling_iterations, ...),
+        train_dataset=rollouts.build_dataset(64),
+        **rollouts.arguments,
+    )
+
+The model's chat template teaches the tools, with the environment's own schemas; pictures of tools are multimodal tool
+results. `rollouts.arguments` are the factory and the reward. For all that this loop cannot do (`LIMITS`), there is
+`viewbox train`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
+
+from viewbox.integrations.session import Session
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
+from viewbox.core.variants import use_native_calls
+from viewbox.errors import ConfigError
+from viewbox.utils.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, Message, Reply, ToolCall
+from viewbox.rewards.remote import check_reward_may_ask
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+__all__ = ["LIMITS", "TRLRollouts"]
+
+log = logging.getLogger("viewbox.envs")
+
+LIMITS: Mapping[str, str] = {
+    "nudges": "a malformed reply ends the episode; nothing asks again (max_malformed=1 does so everywhere)",
+    "notes": "a reply with `continue: true` ends the episode as `malformed`",
+    "unknown tools": "TRL answers a call of a tool that does not exist; the environment does not learn of it",
+    "offered tools": "each prompt has every tool; the environment refuses a call of one that its task does not offer",
+}
+FIRST = 32  # tasks of which the tools are listed: `open_image` is offered with several images
+ENDED = "The episode has ended ({reason}). No tool can be called any more."
+Blocks = list[dict[str, Any]]
+
+
+async def _async_function(**arguments: Any) -> Any:
+    """Its code object marks a tool as a coroutine function for `inspect.iscoroutinefunction`."""
+
+
+class _Tool(dict[str, Any]):
+    """A tool of one rollout: its JSON schema, which chat templates are given as it is, and callable.
+
+    TRL makes the schema of a function from its annotations, which say less than the environment's. It asks `inspect`
+    whether to await a tool; the attributes of a function answer that.
+    """
+
+    __code__ = _async_function.__code__
+    __defaults__ = None
+    __kwdefaults__ = None
+
+    def __init__(self, name: str, schema: Mapping[str, Any], call: Callable[..., Any]) -> None:
+        super().__init__(schema)
+        self.__name__, self.__annotations__, self._call = schema.get("function", schema)["name"], {}, call
+        self._own_name = name
+
+    async def __call__(self, /, **arguments: Any) -> Blocks:
+        blocks: Blocks = await self._call(self._own_name, arguments)
+        return blocks
+
+
+class TRLRollouts:
+    """What TRL's trainer needs of an environment; its limits that apply are logged as warnings.
+
+    Args:
+        env: the environment.
+        on_episode: called with every scored `Episode`, for example to store it.
+
+    Raises:
+        ConfigError: TRL cannot play the environment: a user answers its answers, it mixes environments, or it shortens
+            the history.
+
+    Tool calls are native, whatever `reply_format` says: TRL parses them. A tool whose name TRL reserves, such as
+    `reset`, is called `reset_tool` there; the episode has its own name.
+
+    >>> from viewbox.envs.digits import Digits
+    >>> rollouts = TRLRollouts(Digits(max_turns=3, max_malformed=1))
+    >>> rollouts.max_tool_calling_iterations, rollouts.limits
+    (2, ('notes', 'unknown tools'))
+    """
+
+    def __init__(self, env: BaseMultiTurnEnv, *, on_episode: Callable[[Episode], None] | None = None) -> None:
+        _check_playable(env)
+        env = use_native_calls(env)
+        self.env, self.on_episode = env, on_episode
+        check_reward_may_ask(env, env.reward)
+        self.tasks = to_sequence(env.tasks, env.name)
+        self.limits = tuple(_list_limits(env))
+        for name in self.limits:
+            log.warning("%s in TRL's own loop: %s", env.name, LIMITS[name])
+        self.max_tool_calling_iterations = env.max_turns - 1
+        self._seeds = count()
+        # TRL lists the functions of the class, and then takes the attributes of the instance with their names.
+        self._class = type(f"{env.name}_rollout", (_Rollout,), dict.fromkeys(_list_tools(env), _async_function))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `GRPOTrainer`: the environment factory and the reward."""
+        return {"environment_factory": self.make_rollout, "reward_funcs": self.compute_rewards}
+
+    def make_rollout(self) -> "_Rollout":
+        """A rollout, which TRL resets for each episode it plays in that place of its batch."""
+        rollout: _Rollout = self._class(self)
+        return rollout
+
+    def build_dataset(self, limit: int | None = None) -> "Dataset":
+        """The first `limit` tasks (None: all) as TRL's dataset: the system prompt, and the number of the task.
+
+        The question and the image come from `reset`, when a task is played.
+        """
+        from datasets import Dataset
+
+        number = len(self.tasks) if limit is None else min(limit, len(self.tasks))
+        prompts = [
+            [
+                {"role": "system", "content": [{"type": "text", "text": self._write_system_prompt(task)}]},
+                {"role": "user", "content": []},
+            ]
+            for task in (self.tasks[i] for i in range(number))
+        ]
+        return Dataset.from_dict({"prompt": prompts, "task": list(range(number))})
+
+    def _write_system_prompt(self, task: Any) -> str:
+        return self.env.for_task(task).build_system_prompt(task)
+
+    def compute_rewards(
+        self, completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence["_Rollout"], **columns: Any
+    ) -> list[float | None]:
+        """The score of each finished rollout; None if it has none (`Episode.explain_missing_score`)."""
+        totals: list[float | None] = []
+        for rollout, completion in zip(environments, completions, strict=True):
+            episode = rollout._finish(completion)
+            if episode is not None and self.on_episode is not None:
+                self.on_episode(episode)
+            totals.append(None if episode is None or episode.scores is None else episode.scores.total)
+        return totals
+
+
+class _Rollout:
+    """One rollout of TRL: `reset` opens a task, the tools step the environment, and the reward ends the episode.
+
+    TRL runs the calls of one reply at the same time, so all of them have come before the first is answered: they are
+    one reply of the environment's loop.
+    """
+
+    def __init__(self, owner: TRLRollouts) -> None:
+        self._owner = owner
+        self._session = Session(owner.env)
+        self._calls: list[ToolCall] = []
+        self._answers: asyncio.Task[list[Blocks]] | None = None
+        for called, (name, schema) in _list_tools(owner.env).items():
+            self.__dict__[called] = _Tool(name, schema, self._call)
+
+    def reset(self, *, task: int, **columns: Any) -> Blocks:
+        """Open task number `task`; its question and image. One that cannot be opened costs its own rollout."""
+        self._calls, self._answers = [], None
+        try:
+            messages = self._session.open(self._owner.tasks[task], seed=next(self._owner._seeds))
+        except Exception as error:
+            log.warning("%s: task %s cannot be opened: %s", self._owner.env.name, task, error)
+            return [{"type": "text", "text": "The task cannot be opened."}]
+        return _write_blocks(messages[1])
+
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> Blocks:
+        number = len(self._calls)
+        self._calls.append(ToolCall(f"call_{number}", name, dict(arguments)))
+        if self._answers is None:  # the calls beside this one are tasks that wait to run before this new one
+            self._answers = asyncio.ensure_future(self._answer_calls())
+        answers = await self._answers
+        return answers[number]
+
+    async def _answer_calls(self) -> list[Blocks]:
+        calls, self._calls, self._answers = tuple(self._calls), [], None
+        state = self._session.state
+        if state is None or state.end_reason is not None:
+            reason = "error" if state is None else state.end_reason
+            return [[{"type": "text", "text": ENDED.format(reason=reason)}] for _ in calls]
+        result = await self._session.step_async(Reply("", calls))
+        if not result.messages:  # this reply ended the episode
+            return [[{"type": "text", "text": ENDED.format(reason=result.end_reason)}] for _ in calls]
+        return [_write_blocks(message) for message in result.messages]
+
+    def _finish(self, completion: Sequence[Mapping[str, Any]]) -> Episode | None:
+        """The episode after the model's last message, which TRL does not hand to an environment."""
+        session = self._session
+        state = session.state
+        if state is None:
+            return None
+        replies = [message for message in completion if message["role"] == "assistant"]
+        if state.end_reason is None and len(replies) > state.turn:
+            session.step(_read_reply(replies[-1]))
+            if state.end_reason is None:  # the environment would ask again; TRL has stopped
+                state.end("malformed")
+        elif state.end_reason is None:  # TRL dropped the tool's result or the reply to it: they were too long
+            state.end("max_tokens")
+        episode = session.build_episode()
+        return _add_texts(episode, [_join_text(reply.get("content")) for reply in replies])
+
+
+def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:
+    """The environment's tools by their name in TRL: the own name, and the schema as chat templates take it."""
+    offered = (name for task in islice(env.tasks, FIRST) for name in env.get_offered_tools(task))
+    names = tuple(dict.fromkeys((*env.tools, *offered)))
+    tools = {}
+    for schema in (thaw(schema) for schema in env.get_tool_schemas(names)):
+        about = schema.get("function", schema)
+        name = about["name"]
+        if name in ("reset", "get_reward") or name.startswith("_"):
+            about["name"] = f"{name.lstrip('_')}_tool"
+        tools[about["name"]] = (name, schema)
+    return tools
+
+
+def _check_playable(env: BaseMultiTurnEnv) -> None:
+    problem = None
+    if _overrides(env, "on_answer"):
+        problem = "its user answers the model's answer, and TRL ends an episode at the first reply without a tool call"
+    elif _overrides(env, "for_task"):
+        problem = "it mixes environments; give TRL a factory for each of them"
+    elif env.history != "full":
+        problem = "settings.history: TRL never shortens the history; allowed: full"
+    if problem:
+        raise ConfigError(f"{env.name} cannot be played by TRL's own loop: {problem}. `viewbox train` plays it.")
+
+
+def _list_limits(env: BaseMultiTurnEnv) -> list[str]:
+    applies = {
+        "nudges": env.max_turns > 1 and env.max_malformed > 1,
+        "notes": env.max_turns > 1 and env.answer is not None,
+        "unknown tools": bool(env.tool_schemas),
+        "offered tools": bool(env.tool_schemas) and _overrides(env, "tools_of"),
+    }
+    return [name for name in LIMITS if applies[name]]
+
+
+def _overrides(env: BaseMultiTurnEnv, method: str) -> bool:
+    return getattr(type(env), method) is not getattr(BaseMultiTurnEnv, method)
+
+
+def _write_blocks(message: Message) -> Blocks:
+    """A message as the content blocks of a chat template, images as Pillow's."""
+    return [
+        {"type": "image", "image": part.open()} if isinstance(part, ImageRef) else {"type": "text", "text": part}
+        for part in message.content
+    ]
+
+
+def _read_reply(message: Mapping[str, Any]) -> Reply:
+    functions = [call.get("function", {}) for call in message.get("tool_calls") or ()]
+    calls = tuple(
+        ToolCall(f"call_{number}", str(one.get("name", "")), one.get("arguments") or {})
+        for number, one in enumerate(functions)
+    )
+    return Reply(_join_text(message.get("content")), calls)
+
+
+def _join_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or "" for part in content or ())
+
+
+def _add_texts(episode: Episode, texts: Sequence[str]) -> Episode:
+    """The episode with what the model wrote beside its calls, which a tool is not told."""
+    said = [number for number, turn in enumerate(episode.turns) if turn.role == "assistant"]
+    if len(said) != len(texts):
+        return episode
+    turns = list(episode.turns)
+    for number, text in zip(said, texts, strict=True):
+        turns[number] = replace(turns[number], content=turns[number].content or text)
+    return replace(episode, turns=tuple(turns))

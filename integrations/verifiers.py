@@ -1,0 +1,260 @@
+"""A viewbox environment for verifiers 0.4: its tasks, its turn loop, and its reward.
+
+    class Taskset(ViewboxTaskset):
+        environment = "digits"
+
+is a complete adapter. A verifiers task carries the number of a viewbox task and the settings of the environment, but no
+image: each process makes the environment from these settings. The turn loop steps the environment through verifiers'
+`interaction.turn`, so the messages are the same as in viewbox's own driver. The episode is stored in
+`trace.info["viewbox"]`. Rewards read only this record, so `vf-replay` can recompute them.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from viewbox import __version__
+from viewbox.envs import make
+from viewbox.integrations.verifiers_harness import OfferedTools, ViewboxHarness, message_to_wire, vf
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.utils.concurrency import contain_exit
+from viewbox.core.loop import play_to_end
+from viewbox.core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from viewbox.core.state import EpisodeState
+from viewbox.errors import ConfigError, ViewboxError
+from viewbox.utils.frozen import thaw
+from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
+from viewbox.records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
+
+__all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
+
+PUSH_MODE = "PRIME_RUNS_MODE"
+INFO = "viewbox"  # the key of the episode in `trace.info`
+# The end reason of an episode that verifiers stopped at one of its own limits (`--env.agent.*`).
+ENDS: Mapping[str | None, EndReason] = {
+    "max_turns": "max_turns",
+    "max_input_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_total_tokens": "max_tokens",
+    "agent_timeout": "timeout",
+}
+
+
+class ViewboxData(vf.TaskData):
+    """Identifies a task of an environment. `prompt` stays empty, because the environment opens the conversation."""
+
+    environment: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    number: int
+
+    def env(self) -> BaseMultiTurnEnv:
+        return _make_cached(self.environment, json.dumps(self.settings, sort_keys=True))
+
+    def task(self) -> Task:
+        tasks = self.env().tasks
+        return tasks[self.number] if isinstance(tasks, Sequence) else next(islice(tasks, self.number, None))
+
+
+@lru_cache(maxsize=16)
+def _make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
+    return make(name, **json.loads(settings))
+
+
+class ViewboxTask(vf.Task[ViewboxData, OfferedTools]):
+    """The reward is the environment's total. Its components are metrics, except those that do not apply.
+
+    An episode without a score (`Episode.explain_missing_score`) is an error of its trace, which verifiers leaves out of
+    training.
+    """
+
+    @vf.reward(weight=1.0)
+    async def total(self, trace: vf.Trace) -> float:
+        scores = await asyncio.to_thread(self._scores, trace)  # a judge waits for the network
+        if scores.total is None and not trace.errors:
+            episode = replace(Episode.from_dict(trace.info[INFO]), scores=scores)
+            raise ViewboxError(f"the episode has no score: {episode.explain_missing_score()}")
+        return scores.total or 0.0
+
+    @vf.metric
+    async def components(self, trace: vf.Trace) -> dict[str, float]:
+        scores = await asyncio.to_thread(self._scores, trace)
+        return {name: value for name, value in scores.components.items() if value is not None}
+
+    def _scores(self, trace: vf.Trace) -> Scores:
+        data: ViewboxData = self.data
+        return data.env().score(Episode.from_dict(trace.info[INFO]))
+
+
+class ViewboxTasksetConfig(vf.TasksetConfig):
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment, which override the published ones: `--env.taskset.settings '{"max_turns": 3}'`."""
+
+
+class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
+    """The tasks of `environment` (a name, or `package.module:Class`) with `settings`; a subclass sets both."""
+
+    environment: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    folder: ClassVar[str] = ""  # of the package: its tasks, models and snapshots are relative to it
+
+    def load(self) -> Iterator[ViewboxTask]:
+        settings = {**self.settings, **self.config.settings}
+        if self.folder:
+            settings = _find_own_files(settings, Path(self.folder))
+        env = make(self.environment, **settings)
+        if env.restricted:
+            os.environ[PUSH_MODE] = "disabled"  # otherwise vf-eval uploads the traces, images included
+        if env.history != "full":
+            raise ConfigError("settings.history: verifiers never shortens the history; allowed: full", key="history")
+        for number, task in enumerate(env.tasks):
+            fields: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
+            yield ViewboxTask(
+                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env, task), **fields), self.config.task
+            )
+
+
+def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
+
+    def complete(block: Any, key: str) -> Any:
+        if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
+            return block
+        inside = folder / block[key]
+        return {**block, key: str(inside) if inside.exists() else block[key]}
+
+    found = dict(settings)
+    if "data" in found:
+        found["data"] = complete(found["data"], "source")
+    if isinstance(found.get("specialists"), Mapping):
+        found["specialists"] = {
+            name: complete(complete(spec, "model"), "snapshot") for name, spec in found["specialists"].items()
+        }
+    return found
+
+
+def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
+    """The system prompt. It describes the tools if the API does not."""
+    schemas = env.get_tool_schemas(env.get_offered_tools(task)) if teaches_in_text(env) else ()
+    return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
+
+
+def teaches_in_text(env: BaseMultiTurnEnv) -> bool:
+    """Whether only the system prompt describes the tools, not the API."""
+    return env.reply_format != "native"
+
+
+class ViewboxEnvConfig(vf.SingleAgentEnvConfig):
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())  # the default is a remote sandbox
+    tool_images: ToolImages = "tool"
+    """`user`: images of tools go in a user message, for endpoints that accept no images in tool messages."""
+
+
+class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay accepts only a SingleAgentEnv
+    """Plays one episode as one verifiers interaction: `env.step` answers each reply."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        with keep_on_this_machine(task.data.env()):
+            async with agents.agent.interaction(task) as interaction:
+                await _play(task.data, interaction, self.config.tool_images)
+
+
+def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
+    """Raises `ConfigError` if verifiers would send images of a restricted environment to another machine."""
+    to = agent.client.base_url if agent.client else "a client that is not known here"
+    check_may_leave(env, to, action="verifiers sends its images to", allowed="--client.base-url on localhost")
+    if not isinstance(agent.runtime, vf.SubprocessConfig):
+        runtime = type(agent.runtime).__name__
+        check_may_leave(
+            env, runtime, action="its images are sent into a", allowed="--env.agent.runtime.type subprocess"
+        )
+
+
+async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
+    """Plays an episode and stores it in the trace before the interaction closes, because rewards run then."""
+    trace = interaction.trace
+    config = _build_run_config(trace)
+    assert config.seed is not None
+    env = data.env()
+    state, problem = None, None
+    try:
+        check_agent(env, trace.agent.config)
+        state = await asyncio.to_thread(_open_episode, data, config.seed)
+        player = _Player(env, state, interaction, tool_images)
+        with contain_exit():
+            await play_to_end(state, player.get_reply, partial(env.step, state))
+    except Exception as error:  # an image that cannot be opened, or an author's bug: verifiers records it
+        problem = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        trace.info[INFO] = _build_record(data, state, config, problem)
+    trace.stop(state.end_reason)  # otherwise verifiers records `user_closed`, which is not truncated
+
+
+@dataclass
+class _Player:
+    """Asks for replies through verifiers' interaction, which sends only the new messages of a turn."""
+
+    env: BaseMultiTurnEnv
+    state: EpisodeState
+    interaction: vf.Interaction
+    tool_images: ToolImages
+    num_sent: int = 1  # messages sent so far; the harness sends the system prompt itself
+
+    async def get_reply(self) -> Reply | None:
+        trace, state = self.interaction.trace, self.state
+        # The tools stay in the prompt on the last turn, as in training. The environment refuses calls there.
+        trace.state.tools = [] if teaches_in_text(self.env) else thaw(state.tool_schemas)
+        new = state.messages[self.num_sent :]  # begins with the last reply, which shows which calls were native
+        self.num_sent = len(state.messages)
+        wire = await asyncio.to_thread(to_openai_messages, new, tool_images=self.tool_images, text_calls=True)
+        segment = await self.interaction.turn([message for message in wire if message["role"] != "assistant"])
+        if segment.terminated:
+            state.end("error" if trace.errors else ENDS.get(trace.stop_condition, "cancelled"))
+            return None
+        return _to_reply(segment.messages[-1], trace.calls[-1].finish_reason)
+
+
+def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
+    env = data.env()
+    env.prepare()
+    state = env.reset(data.task(), seed=seed)
+    state.messages[0] = Message("system", (data.system_prompt or "",))  # a run may have replaced it
+    return state
+
+
+def _to_reply(message: vf.AssistantMessage, finish_reason: Literal["stop", "length", "tool_calls"] | None) -> Reply:
+    return Reply(message.content or "", read_tool_calls(message_to_wire(message)), finish_reason or "stop")
+
+
+def _build_run_config(trace: vf.Trace) -> RunConfig:
+    sampling = trace.agent.config.sampling
+    return RunConfig(
+        model_name=trace.agent.config.model or "",
+        temperature=sampling.temperature,
+        seed=int(trace.id[:12], 16),  # different for every rollout of a group
+        max_tokens=sampling.max_tokens,
+        versions={"viewbox": __version__, "verifiers": version("verifiers")},
+    )
+
+
+def _build_record(
+    data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None
+) -> dict[str, Any]:
+    """The episode as JSON. Its end reason is `error` after an exception, and `cancelled` if verifiers stopped it."""
+    info = {} if problem is None else {"error": problem}
+    if state is None:
+        end: EndReason = "error" if problem else "cancelled"
+        task = Task(data.id or "")
+        return Episode(task, end_reason=end, truncated=True, environment=data.environment, info=info).to_dict()
+    if problem is not None:
+        state.end("error")
+    return data.env().build_episode(state, replace(config, max_turns=state.max_turns), info=info).to_dict()

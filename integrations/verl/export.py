@@ -1,0 +1,144 @@
+"""Writes the folder with which verl trains on an environment: tasks, agent loop, settings, a script and a README."""
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viewbox.configs import schema
+from viewbox.configs.schema import Config
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
+from viewbox.errors import ConfigError
+from viewbox.utils.secrets import mask_settings
+from viewbox.records import Task
+from viewbox.utils.whole import create_whole
+from viewbox.envs.from_config import check_turns
+from viewbox.integrations.verl.readme import VerlExport, write_readme, write_script
+from viewbox.integrations.verl.trainer_config import (
+    NAME,
+    build_trainer_config,
+    check_config,
+    check_texts,
+    describe_left_out,
+)
+
+CONFIG, LOOP, TRAINER = "viewbox.yaml", "agent_loop.yaml", "trainer.yaml"
+MODEL = "model"  # a shipped model is copied: verl does not know its name
+MEASURED = 64  # tasks of each split whose prompts are measured
+MARGIN, STEP = 1.25, 64  # the longest of them may be so much longer; rounded up
+
+
+def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> VerlExport:
+    """Write the folder of a config, whole or not at all. It holds no images and no references: workers make them.
+
+    Args:
+        name: a config file, or the name of a shipped config.
+        out: the folder; it must not exist.
+        overrides: `key.path=value`.
+
+    Raises:
+        ConfigError: verl cannot run the config, a setting is invalid, a package is missing, or `out` exists.
+        ModelError: the model cannot be loaded.
+    """
+    config = schema.load(name, overrides)
+    with schema.locate_errors(config):
+        check_config(config)
+        check_secrets(config)
+        return _write(config, Path(out))
+
+
+def check_secrets(config: Config) -> None:
+    """Raises `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
+    for section in ("env", "reward", "rollout"):
+        given = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
+        for name, value in given.items():
+            if mask_settings({name: value}) != {name: value}:
+                key = f"{section}.{name}"
+                raise ConfigError(
+                    f"{key}: looks like a key, and keys are not written; allowed: the name of an environment variable",
+                    key=key,
+                )
+
+
+def _write(config: Config, out: Path) -> VerlExport:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+
+        from viewbox.assets import PACKAGE
+        from viewbox.integrations.verl.prompts import open_environments
+    except ImportError as error:
+        raise ConfigError(f"an export to verl needs more packages ({error}): pip install 'viewbox[verl]'") from error
+    opened = open_environments(config)
+    env, held_out = opened.env, opened.held_out
+    check_turns(env, "env")
+    check_turns(held_out, "env.eval" if config.env.eval else "env")
+    tasks = to_sequence(env.tasks, env.name, "env")
+    wanted = max(1, config.log.eval_tasks)  # verl reads the file even if it never validates
+    held_out_tasks = to_sequence(held_out.tasks, held_out.name, "env.eval")[:wanted]
+    longest = max(
+        opened.measure_prompts(env, tasks, MEASURED), opened.measure_prompts(held_out, held_out_tasks, MEASURED)
+    )
+    prompt_length = math.ceil(longest * MARGIN / STEP) * STEP
+    settings = build_trainer_config(config, env, prompt_length=prompt_length, pixels=opened.pixels)
+    check_texts(settings)
+    numbers = choose_numbers(config, settings, len(tasks))
+    counts = (len(numbers), len(held_out_tasks))
+    report = VerlExport(out, counts, prompt_length, longest, tuple(describe_left_out(config)))
+    with create_whole(out) as folder:
+        folder.mkdir()
+        rows = {
+            "train": build_rows(env, tasks, numbers, "train"),
+            "held_out": build_rows(held_out, held_out_tasks, range(counts[1]), "held_out"),
+        }
+        for split, some in rows.items():
+            parquet.write_table(pyarrow.Table.from_pylist([*some]), folder / f"{split}.parquet")
+        _dump(folder / CONFIG, mask_settings(config.model_dump(mode="json", exclude_unset=True)))
+        _dump(folder / LOOP, [build_loop()])
+        _dump(folder / TRAINER, mask_settings(settings))
+        is_shipped = str(config.model.name).startswith(PACKAGE)
+        if is_shipped and opened.model_folder is not None:
+            shutil.copytree(opened.model_folder, folder / MODEL, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
+        script = folder / "run.sh"
+        script.write_text(write_script(MODEL if is_shipped else None))
+        script.chmod(0o755)
+        (folder / "README.md").write_text(write_readme(config, env, report))
+    return report
+
+
+def build_loop() -> dict[str, Any]:
+    """The entry of the agent-loop YAML."""
+    return {"name": NAME, "_target_": "viewbox.integrations.verl.agent_loop.ViewboxAgentLoop", "config": CONFIG}
+
+
+def choose_numbers(config: Config, settings: Mapping[str, Any], count: int) -> Sequence[int]:
+    """The places of the tasks that the training needs: all of `count`, or at random as many as its steps draw."""
+    steps, prompts = settings["trainer"]["total_training_steps"], settings["data"]["train_batch_size"]
+    if steps is None or steps * prompts >= count:
+        return range(count)
+    return random.Random(config.train.seed).sample(range(count), steps * prompts)
+
+
+def build_rows(
+    env: BaseMultiTurnEnv, tasks: Sequence[Task], numbers: Sequence[int], split: str
+) -> Iterator[dict[str, Any]]:
+    """The rows of verl's data set: where each task is found, and nothing of what it shows or asks."""
+    for number in numbers:
+        task = tasks[number]
+        yield {
+            "data_source": env.for_task(task).name if not hasattr(env, "parts") else str(task.metadata["environment"]),
+            "prompt": [{"role": "user", "content": task.id}],  # verl wants one; the agent loop makes the real one
+            "agent_name": NAME,
+            "reward_model": {"style": "rule", "ground_truth": ""},
+            "extra_info": {"index": number, "split": split, "task": task.id},
+        }
+
+
+def _dump(path: Path, values: Any) -> None:
+    path.write_text(yaml.safe_dump(json.loads(json.dumps(values)), sort_keys=False, allow_unicode=True))

@@ -1,0 +1,227 @@
+"""What all episodes of a process share: the environments of an exported config, their tasks and the model's tokens."""
+
+import copy
+import hashlib
+import numbers
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from viewbox.configs.schema import Config, load
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import to_sequence
+from viewbox.errors import ConfigError
+from viewbox.network.data_policy import check_may_leave
+from viewbox.records import Task
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.loading import get_view_settings
+from viewbox.envs.from_config import build_envs, prepare_env
+
+PIXEL_BOUNDS = ("min_pixels", "max_pixels")  # of `data.mm_processor_kwargs`
+LOCAL_LOGGERS = ("console", "file")  # what verl writes with them stays on this machine
+TRAIN, HELD_OUT = "train", "held_out"  # `split` of a row
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The environments and the tokens, made once a process.
+
+    Args:
+        config: the exported config.
+        env: plays the tasks of training.
+        held_out: plays those of validation.
+        tokens: the way from messages to tokens, with the pixel bounds that verl gives to its servers and its trainer.
+    """
+
+    config: Config
+    env: BaseMultiTurnEnv
+    held_out: BaseMultiTurnEnv
+    tokens: ChatTokens
+
+    @property
+    def max_reply_tokens(self) -> int:
+        return self.config.rollout.max_reply_tokens
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return self.config.rollout.stop
+
+    @property
+    def timeout(self) -> float | None:
+        return self.config.rollout.timeout
+
+    @property
+    def masks_truncated(self) -> bool:
+        """Whether episodes that a limit cut off train nothing, though their rewards count in their groups."""
+        return bool(self.config.train.arguments.get("mask_truncated_completions", False))
+
+    @cached_property
+    def _tasks(self) -> dict[str, Sequence[Task]]:
+        return {TRAIN: to_sequence(self.env.tasks, self.env.name), HELD_OUT: to_sequence(self.held_out.tasks, "eval")}
+
+    def find_task(self, place: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, Task]:
+        """The environment and the task of a row.
+
+        Args:
+            place: `split`, `index` and `task` (its id), as exported.
+
+        Raises:
+            ConfigError: the row is not one that was exported, or there is another task at this place now.
+        """
+        split, number = place.get("split"), place.get("index")
+        if split not in (TRAIN, HELD_OUT) or not isinstance(number, numbers.Integral):
+            raise ConfigError(
+                f"extra_info: split = {split!r:.40}, index = {number!r:.40}; allowed: the rows that "
+                "`viewbox export --to verl` wrote",
+                key="extra_info",
+            )
+        tasks, number = self._tasks[str(split)], int(number)
+        task = tasks[number] if 0 <= number < len(tasks) else None
+        if task is None or task.id != place.get("task"):
+            raise ConfigError(
+                f"extra_info.task = {place.get('task')!r:.80}: task {number} of the {split} tasks is "
+                f"{task.id if task else 'missing'!r}; the data changed after the export, so export again",
+                key="extra_info.task",
+                given=place.get("task"),
+            )
+        return (self.env if place["split"] == TRAIN else self.held_out), task
+
+    def derive_seed(self, task: Task, row: Mapping[str, Any]) -> int:
+        """The seed of an episode: of its step, its task and its place in the group.
+
+        verl draws a new `uid` for each group in each run. It is used only if the step is not known.
+        """
+        step = row.get("global_steps")
+        group = row.get("uid", "") if step is None else step
+        sample = row.get("session_id", row.get("priority", 0))
+        digest = hashlib.sha256(f"{self.config.train.seed}/{group}/{task.id}/{int(sample)}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
+
+
+_stages: dict[Any, Stage] = {}
+
+
+def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
+    """The stage of a config; made when it is first asked for.
+
+    Args:
+        name: the exported config; a relative path begins at the folder of the agent-loop YAML.
+        trainer: verl's whole config.
+        processor: the model's, with its config, as verl loads it.
+
+    Raises:
+        ConfigError: a setting of verl does not fit, or the data may not leave this machine.
+        ModelError: the model's architecture is not supported.
+    """
+    path = _find_config(name, trainer)
+    bounds = tuple((trainer.data.get("mm_processor_kwargs") or {}).items())
+    key = (str(path), str(trainer.actor_rollout_ref.model.path), bounds)
+    if key not in _stages:
+        _stages[key] = _build_stage(path, trainer, processor, dict(bounds))
+    return _stages[key]
+
+
+def _find_config(name: str, trainer: Any) -> Path:
+    """The path of the config, beside the agent-loop YAML."""
+    if os.path.isabs(name):
+        return Path(name)
+    from verl.utils.import_utils import resolve_config_path
+
+    loops = trainer.actor_rollout_ref.rollout.agent.agent_loop_config_path
+    return Path(resolve_config_path(loops)).parent / name
+
+
+def _build_stage(path: Path, trainer: Any, processor: Any, bounds: Mapping[str, Any]) -> Stage:
+    if processor is None:
+        raise ConfigError(
+            "actor_rollout_ref.model.path: verl found no image processor; allowed: a vision-language model",
+            key="actor_rollout_ref.model.path",
+        )
+    check_trainer(trainer)
+    config = load(str(path))
+    env, held_out = build_envs(config, get_view_settings(processor.config, processor))
+    for played in (env, held_out):
+        check_data_stays(played, trainer)
+        prepare_env(played)
+    tokens = ChatTokens(set_pixel_bounds(processor, bounds), processor.config)
+    tokens.pixel_cache.counts_by_size = True  # the pixels are made by verl's server and trainer
+    return Stage(config, env, held_out, tokens)
+
+
+def check_trainer(trainer: Any) -> None:
+    """Raises `ConfigError` if a setting of verl would give other tokens or log-probs than those that are trained on."""
+    rollout = trainer.actor_rollout_ref.rollout
+    for key, given, allowed, reason in (
+        ("name", rollout.get("name", "vllm"), "vllm", "others read the tokens of prompts with images again"),
+        ("calculate_log_probs", rollout.get("calculate_log_probs", True), True, "log-probs come from the server"),
+        (
+            "logprobs_mode",
+            rollout.get("logprobs_mode", "processed_logprobs"),
+            "processed_logprobs",
+            "others are those before the temperature",
+        ),
+    ):
+        if given != allowed:
+            name = f"actor_rollout_ref.rollout.{key}"
+            raise ConfigError(f"{name} = {given!r}: {reason}; allowed: {allowed!r}", key=name, given=given)
+
+
+def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:
+    """Raises `ConfigError` if verl would send data of a restricted environment to another machine."""
+    section = trainer.get("trainer") or {}
+    nodes = section.get("nnodes", 1)
+    if nodes != 1 or _count_machines() > 1:
+        check_may_leave(
+            env,
+            f"the machines of the cluster (trainer.nnodes = {nodes})",
+            action="its images would go to",
+            allowed="a cluster of this machine alone",
+            key="trainer.nnodes",
+        )
+    loggers = section.get("logger") or []
+    for logger in [loggers] if isinstance(loggers, str) else loggers:
+        if logger not in LOCAL_LOGGERS and section.get("log_val_generations", 0):
+            check_may_leave(
+                env, logger, action="replies would be sent to", allowed="trainer.log_val_generations=0", key="trainer"
+            )
+    trace = (trainer.actor_rollout_ref.rollout.get("trace") or {}).get("backend")
+    check_may_leave(
+        env,
+        trace,
+        action="its episodes would be sent to",
+        allowed="null",
+        key="actor_rollout_ref.rollout.trace.backend",
+    )
+
+
+def _count_machines() -> int:
+    """How many machines are in the ray cluster of this process; 0 if it is in none."""
+    import ray
+
+    return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 0
+
+
+def set_pixel_bounds(processor: Any, bounds: Mapping[str, Any]) -> Any:
+    """A copy of a processor that resizes images as verl's server and trainer do with `data.mm_processor_kwargs`."""
+    unknown = sorted(set(bounds) - set(PIXEL_BOUNDS))
+    if unknown:
+        raise ConfigError(
+            f"data.mm_processor_kwargs.{unknown[0]}: the length of a prompt would be unknown; allowed: "
+            f"{', '.join(PIXEL_BOUNDS)}",
+            key=f"data.mm_processor_kwargs.{unknown[0]}",
+        )
+    if len(bounds) == 1:
+        (missing,) = set(PIXEL_BOUNDS) - set(bounds)
+        raise ConfigError(
+            f"data.mm_processor_kwargs.{missing}: is missing, and the trainer would ignore the other bound; "
+            "allowed: both, or none",
+            key=f"data.mm_processor_kwargs.{missing}",
+        )
+    processor = copy.copy(processor)
+    images = processor.image_processor = copy.deepcopy(processor.image_processor)
+    if bounds:
+        images.size = {"shortest_edge": bounds["min_pixels"], "longest_edge": bounds["max_pixels"]}
+    return processor

@@ -1,0 +1,218 @@
+"""The arguments of a tool: from type hints to JSON Schema, and from what a model wrote to checked values.
+
+A range, a choice or a note is written once, in the hint, and enforced here. Errors name the argument, what was given
+and what is allowed, so that the model can correct its call.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+from jsonschema import ValidationError
+
+from viewbox.utils.json_schema import TOO_MUCH_WORK, TooMuchWorkError, iter_errors
+from viewbox.tools.fractions import ViewFractions
+from viewbox.errors import ArgumentError, suggest_nearest
+from viewbox.utils.frozen import thaw
+from viewbox.images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
+from viewbox.images.view import View
+
+T = TypeVar("T")
+
+
+class Range(NamedTuple):
+    """The values that a number may take, ends included: `Annotated[float, Range(0.5, 4)]`; an end may be infinite."""
+
+    low: float
+    high: float
+
+
+Point = Annotated[tuple[float, float], "point"]
+Box = Annotated[tuple[float, float, float, float], "box"]
+# A picture by name ("image_1", "view_3"): the model writes the name, the function receives the `View`.
+Picture = Annotated[View, "picture"]
+# An image of the task by name. The function receives the name, which `find_named` reads.
+ImageName = Annotated[str, 'name of the image, such as "image_2"']
+# An argument that the environment fills in and the model never sees: `images: Hidden[Sequence[Source]]`.
+Hidden = Annotated[T, "hidden"]
+
+_KINDS = ("point", "box", "picture")
+_PICTURE_NOTE = 'a picture by name: "image_1" (the first image given) or "view_3" (a picture shown since, by number)'
+_PLAIN_TEXT = {"type", "description", "default", "x-kind"}  # keys beside which any text is allowed
+_TYPES: dict[Any, str] = {float: "number", int: "integer", bool: "boolean", str: "string"}
+
+
+def is_hidden(annotation: Any) -> bool:
+    """Whether the environment, not the model, fills in the argument with this hint."""
+    return get_origin(annotation) is Annotated and "hidden" in get_args(annotation)[1:]
+
+
+def is_picture(annotation: Any) -> bool:
+    """Whether the argument with this hint is a picture that the model names."""
+    return get_origin(annotation) is Annotated and "picture" in get_args(annotation)[1:]
+
+
+# ---------------------------------------------------------------------- the schema
+def build_parameter(annotation: Any) -> dict[str, Any]:
+    """JSON Schema of an argument with this hint; "x-kind" marks points, boxes and pictures.
+
+    A plain string among the annotations is the description.
+
+    >>> build_parameter(list[str])
+    {'type': 'array', 'items': {'type': 'string'}}
+    >>> build_parameter(Annotated[int, Range(1, 5), "how often"])
+    {'type': 'integer', 'minimum': 1, 'maximum': 5, 'description': 'how often'}
+    """
+    if get_origin(annotation) is Annotated:
+        base, *notes = get_args(annotation)
+        kind = next((note for note in notes if note in _KINDS), None)
+        spec = _build_kind(kind) if kind else build_parameter(base)
+        for note in notes:
+            if isinstance(note, Range):
+                ends = {"minimum": note.low, "maximum": note.high}
+                spec |= {key: end for key, end in ends.items() if math.isfinite(end)}
+            elif isinstance(note, str) and note not in (*_KINDS, "hidden"):
+                spec["description"] = note
+        return spec
+    if get_origin(annotation) is Literal:
+        choices = get_args(annotation)
+        return {"type": _TYPES[type(choices[0])], "enum": list(choices)}
+    if get_origin(annotation) is list:
+        (item,) = get_args(annotation)
+        if not isinstance(item, type) or item not in _TYPES:
+            raise TypeError(
+                f"{annotation!r} cannot be the type of an argument; allowed: a list of float, int, bool or str"
+            )
+        return {"type": "array", "items": {"type": _TYPES[item]}}
+    inner = [item for item in get_args(annotation) if item is not type(None)]
+    if inner and len(inner) < len(get_args(annotation)):  # X | None
+        return build_parameter(inner[0])
+    if annotation not in _TYPES:
+        allowed = "float, int, bool, str, Literal, list, Point, Box, Picture (each may be `| None`), or Hidden"
+        raise TypeError(f"{annotation!r} cannot be the type of an argument; allowed: {allowed}")
+    return {"type": _TYPES[annotation]}
+
+
+def _build_kind(kind: str) -> dict[str, Any]:
+    if kind == "picture":
+        return {"type": "string", "x-kind": kind}
+    length = 2 if kind == "point" else 4
+    return {"type": "array", "items": {"type": "number"}, "minItems": length, "maxItems": length, "x-kind": kind}
+
+
+def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, Any]:
+    """A parameter's schema as the model reads it: points and boxes in `coordinates`, pictures by name."""
+    kind = spec.get("x-kind")
+    described = {key: value for key, value in spec.items() if key != "x-kind"}
+    if kind == "picture":
+        described["description"] = ": ".join(filter(None, (spec.get("description"), _PICTURE_NOTE)))
+    elif kind:
+        form = f"{'[x, y]' if kind == 'point' else '[x1, y1, x2, y2]'} in {describe_unit(coordinates)}"
+        described["description"] = f"{spec['description']}: {form}" if "description" in spec else form
+        if not needs_size(coordinates):
+            top = get_limits(coordinates, (1, 1))[0]
+            described["items"] = {"type": "number", "minimum": 0, "maximum": int(top)}
+    return described
+
+
+def describe_range(spec: Mapping[str, Any]) -> str:
+    """The range of a number in words; empty if it has none.
+
+    >>> describe_range({"minimum": 0.5, "maximum": 4}), describe_range({"minimum": 0}), describe_range({})
+    ('0.5 to 4', 'at least 0', '')
+    """
+    low, high = spec.get("minimum"), spec.get("maximum")
+    if low is not None and high is not None:
+        return f"{low:g} to {high:g}"
+    if low is not None:
+        return f"at least {low:g}"
+    return f"at most {high:g}" if high is not None else ""
+
+
+# ---------------------------------------------------------------------- the values
+def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
+    """Whether a model wrote "null" or "none" as text for an argument that is not free text.
+
+    >>> is_null_text("null", {"type": "array", "x-kind": "box"}), is_null_text("null", {"type": "string"})
+    (True, False)
+    """
+    if not isinstance(value, str) or value.strip().lower() not in ("null", "none"):
+        return False
+    return spec.get("type") != "string" or spec.get("x-kind") == "picture" or value not in spec.get("enum", [value])
+
+
+def check_value(
+    given: Any, spec: Mapping[str, Any], label: str, coordinates: Coordinates, size: tuple[int, int]
+) -> Any:
+    """The value that the schema `spec` allows; a point or box as fractions of the view of `size` pixels.
+
+    Raises `ArgumentError`, which begins with `label` ("zoom: factor").
+
+    >>> check_value(2.0, {"type": "integer"}, "rotate: times", "unit", (64, 64))
+    2
+    >>> check_value("sobell", {"type": "string", "enum": ["sobel", "scharr"]}, "edges: method", "unit", (64, 64))
+    Traceback (most recent call last):
+    viewbox.errors.ArgumentError: edges: method = "sobell": allowed: sobel, scharr (did you mean 'sobel'?)
+    """
+    value, kind = thaw(given), spec.get("x-kind")
+    if not _is_finite(value):
+        raise ArgumentError(f"{label} must be finite")
+    # Most calls skip the validator: it takes longer than a tool that only reads.
+    is_text = isinstance(value, str) and spec.keys() <= _PLAIN_TEXT and spec["type"] == "string"
+    is_place = kind in ("point", "box") and _is_number_list(value, spec["minItems"])
+    if not is_text and not is_place:
+        schema = {key: item for key, item in spec.items() if key != "x-kind"}
+        problem = _find_problem(value, schema, label)
+        if problem is not None:
+            shown = json.dumps(value, default=str)[:80]
+            raise ArgumentError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
+    if kind in ("point", "box"):
+        return ViewFractions(to_unit(value, coordinates, size, label))
+    if spec.get("type") == "integer":
+        return int(value)
+    return float(value) if spec.get("type") == "number" else value
+
+
+def _find_problem(value: Any, schema: dict[str, Any], label: str) -> ValidationError | None:
+    try:
+        return next(iter_errors(value, schema), None)
+    except TooMuchWorkError:
+        raise ArgumentError(f"{label}: {TOO_MUCH_WORK}") from None
+
+
+def _is_number_list(value: Any, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(type(item) in (int, float) for item in value)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a float can hold every number in `value`."""
+    if isinstance(value, list):
+        return all(_is_finite(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_finite(item) for item in value.values())
+    try:
+        return not isinstance(value, int | float) or math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _suggest_choice(value: str, choices: list[str]) -> str:
+    """The nearest choice as the end of an error message; "mri_t2" is near "t2" although most of its letters differ."""
+    ending = next((choice for choice in choices if value.endswith(f"_{choice}")), None)
+    return f" (did you mean {ending!r}?)" if ending else suggest_nearest(value, choices)
+
+
+def _describe_problem(problem: ValidationError, spec: Mapping[str, Any], value: Any) -> str:
+    if problem.validator in ("minimum", "maximum"):
+        return f"out of range; allowed: {describe_range(spec)}"
+    if "enum" in spec:
+        choices = [str(choice) for choice in spec["enum"]]
+        return f"allowed: {', '.join(choices)}{_suggest_choice(str(value), choices)}"
+    if spec.get("x-kind") in ("point", "box"):
+        return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
+    allowed = describe_range(spec)
+    if spec.get("type") not in _TYPES.values():  # of a schema that came with a server
+        path = problem.json_path.removeprefix("$").removeprefix(".")
+        return f"{path[:80]}: {problem.message[:200]}" if path else problem.message[:200]
+    return f"must be of type {spec['type']}" + (f"; allowed: {allowed}" if allowed else "")

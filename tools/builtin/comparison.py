@@ -1,0 +1,185 @@
+"""Tools that show a second picture with the view: another image beside it, or a mask on it. The view stays as it is.
+
+The second picture is linked: it shows the same part, turned and mirrored alike, in the same plane.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import cv2
+import numpy as np
+
+from viewbox.core.tasks import find_named, name_image
+from viewbox.tools.arguments import Hidden, ImageName, Range
+from viewbox.tools.builtin.analysis import Color
+from viewbox.tools.builtin.drawing import draw_mask, find_mask_box
+from viewbox.tools.builtin.intensity import to_gray
+from viewbox.tools.fractions import ViewFractions
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.tool import tool
+from viewbox.errors import ArgumentError, ImageError
+from viewbox.images.files import open_image as open_file
+from viewbox.images.ref import ImageRef
+from viewbox.images.resample import fit_size
+from viewbox.images.source import Source
+from viewbox.images.view import View
+
+SEAM = 2  # pixels of white between two pictures
+THIN = 1e-4  # share of a pixel that a thin structure covers at least
+SAME = 0.01  # largest difference of two spacings or aspects, as a share
+
+
+# ---- side by side
+
+
+@tool
+def show_beside(
+    view: View,
+    image: ImageName,
+    slice: int | None = None,
+    images: Hidden[Sequence[Source]] = (),
+) -> ToolOutput:
+    """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
+    with the same zoom and orientation. The view itself does not change.
+
+    slice: slice of the other image, if it is a volume. Default: the one at the same relative position
+    """
+    number = find_named(image, len(images))
+    source = _find_slice(view.source, images[number], slice)
+    alike = (source.unit, source.pixels.dtype) == (view.source.unit, view.source.pixels.dtype)
+    other = replace(view, source=source, operations=view.operations if alike else (), parent=None)
+    left, right = _fit_beside(view, other)
+    pictures = [left.to_picture(), right.to_picture()]
+    if any(picture.ndim == 3 for picture in pictures):
+        pictures = [p if p.ndim == 3 else cv2.cvtColor(p, cv2.COLOR_GRAY2RGB) for p in pictures]
+    joined = np.concatenate(pictures, axis=1)
+    joined[:, left.size[0] - SEAM // 2 : left.size[0] + SEAM // 2] = 255
+    facts: dict[str, Any] = {"image": name_image(number)}
+    if source.volume is not None:
+        facts |= {"plane": source.volume.plane, "slice": source.volume.index}
+    text = f"left: the current view; right: the same part of {name_image(number)}"
+    if view.operations and not alike:
+        text += ", with its intensities unchanged"
+    seam = left.size[0] / joined.shape[1]
+    beside = (left, (0.0, 0.0, seam, 1.0)), (right, (seam, 0.0, 1.0, 1.0))
+    size = [joined.shape[1], joined.shape[0]]
+    return ToolOutput(text, {**facts, "size": size}, joined, of_view=False, beside=beside)
+
+
+def _find_slice(shown: Source, other: Source, index: int | None) -> Source:
+    """The slice of another image that is beside the shown one."""
+    if other.volume is None:
+        if index is not None:
+            raise ArgumentError("show_beside: slice: that image is a single picture; allowed: none")
+        return other
+    plane, place = other.volume.plane, 0.5
+    if shown.volume is not None:
+        plane = shown.volume.plane
+        place = (shown.volume.index + 0.5) / shown.volume.count_slices(plane)
+    try:
+        count = other.volume.count_slices(plane)
+        return other.volume.get_slice(min(count - 1, int(place * count)) if index is None else index, plane)
+    except ImageError as error:
+        raise ArgumentError(f"show_beside: {error}") from error
+
+
+def _fit_beside(view: View, other: View) -> tuple[View, View]:
+    """Both views, of one height, on grids that fit the budget together."""
+    aspects = [width / height for width, height in (view.measure_window(), other.measure_window())]
+    step, rows = view.multiple, view.size[1]
+    width, height = fit_size(rows * sum(aspects), rows, view.max_pixels, step)
+    if width < 2 * step:  # very tall pictures
+        width, height = 2 * step, min(height, view.max_pixels // (2 * step) // step * step)
+    if height < step:
+        raise ArgumentError("show_beside: there is no room for two pictures in a view of this environment")
+    first = min(max(step, round(width * aspects[0] / sum(aspects) / step) * step), width - step)
+    sizes = (first, height), (width - first, height)
+    left, right = (replace(one, size=size, parent=None) for one, size in zip((view, other), sizes, strict=True))
+    return left, right
+
+
+# ---- a mask on the picture
+
+
+@tool
+def overlay_mask(
+    view: View,
+    image: ImageName | None = None,
+    color: Color = "red",
+    opacity: Annotated[float, Range(0.1, 1)] = 0.4,
+    images: Hidden[Sequence[Source]] = (),
+    mask: Hidden[Any] = None,
+) -> ToolOutput:
+    """Show the current view with a mask (a segmentation) in color on it. The view itself does not change.
+
+    image: name of the image that is the mask, such as "image_2". Default: the mask of this task, if it has one
+    """
+    inside = _sample_mask(view, _find_mask(view.source, _open_mask(image, images, mask)))
+    picture = draw_mask(view.to_picture(), inside, color, opacity)
+    facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
+    box = find_mask_box(inside)
+    if box is None:
+        return ToolOutput("nothing of the mask is in this view", facts, picture)
+    return ToolOutput("mask shown", {**facts, "box": ViewFractions(box)}, picture)
+
+
+def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
+    """The mask among the task's images, or the one that the environment gives: a path or an image in memory."""
+    if name is not None:
+        return images[find_named(name, len(images))]
+    if mask is None:
+        raise ArgumentError("overlay_mask: this task has no mask of its own; give the name of an image")
+    if isinstance(mask, ImageRef):
+        return Source.of(mask.open())
+    return open_file(mask) if isinstance(mask, str | os.PathLike | bytes) else Source.of(mask)
+
+
+def _find_mask(shown: Source, mask: Source) -> Source:
+    """The picture of the mask that lies on the shown one; raises `ArgumentError` if it is of another geometry."""
+    volume, other = shown.volume, mask.volume
+    if volume is None or other is None:
+        if volume is not None or other is not None:
+            raise ArgumentError("overlay_mask: one of image and mask is a volume, the other a single picture")
+        if abs(shown.width * mask.height / (shown.height * mask.width) - 1) > SAME:
+            raise _refuse(mask.size, shown.size, "pixels")
+        return mask
+    sides, others = volume.voxels.shape[2::-1], other.voxels.shape[2::-1]
+    if sides != others:
+        raise _refuse(others, sides, "voxels")
+    if volume.spacing and other.spacing and not np.allclose(volume.spacing, other.spacing, rtol=SAME, atol=0):
+        raise _refuse(other.spacing[::-1], volume.spacing[::-1], "mm")
+    same_times = other.count_times() == volume.count_times()
+    return (other.at_time(volume.time) if same_times else other).get_slice(volume.index, volume.plane)
+
+
+def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ArgumentError:
+    sizes = ["x".join(f"{side:g}" for side in sides) for sides in (given, allowed)]
+    return ArgumentError(f"overlay_mask: the mask is of {sizes[0]} {unit}, the image of {sizes[1]}: they do not match")
+
+
+def _sample_mask(view: View, mask: Source) -> np.ndarray:
+    """Which pixels of the view are inside; (height, width).
+
+    Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
+    if the structure is too thin for that.
+    """
+    whole = to_gray(mask.pixels) != 0
+    sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
+    left, top, right, bottom = sampled.native
+    if (right - left) * (bottom - top) <= view.size[0] * view.size[1]:
+        return _sample_nearest(view, whole)
+    shares = sampled.sample_values()
+    inside = shares >= 0.5
+    return inside if inside.any() else shares > THIN
+
+
+def _sample_nearest(view: View, whole: np.ndarray) -> np.ndarray:
+    (width, height), (rows, columns) = view.size, whole.shape
+    u, v = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+    a, b, c, d, e, f = view.matrix
+    x, y = (b * v + c, d * u + f) if view.turned else (a * u + c, e * v + f)
+    column, row = (np.clip((part * side).astype(int), 0, side - 1) for part, side in ((x, columns), (y, rows)))
+    index = (row[None, :], column[:, None]) if view.turned else (row[:, None], column[None, :])
+    return np.asarray(whole[index])

@@ -1,0 +1,96 @@
+"""Tools that change brightness pixel by pixel, never coordinates; each is one table of 256 entries.
+
+They act on the displayed picture (0–255): a 16-bit or Hounsfield image is first mapped to its display range. The table
+is fixed when the tool is called, so a later zoom shows the same picture closer. The tools of `windows.py` act on native
+values, those of `filters.py` look at neighboring pixels.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import cv2
+import numpy as np
+
+from viewbox.tools.arguments import Range
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.tool import tool
+from viewbox.images.view import View
+
+
+def to_gray(pixels: np.ndarray) -> np.ndarray:
+    """Gray pixels, (height, width), of color or gray ones: ITU-R BT.601 luma, within one level of Pillow's mode L."""
+    return cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
+
+
+@dataclass(frozen=True)
+class Table:
+    """Replaces every value by its entry in `entries` (256 bytes); `grays`: drops color first.
+
+    >>> Table("invert", bytes(range(255, -1, -1))).entries[0]
+    255
+    """
+
+    tool: str
+    entries: bytes
+    grays: bool = False
+
+    @classmethod
+    def from_levels(cls, name: str, levels: np.ndarray, *, grays: bool = False) -> "Table":
+        """The table of 256 numbers, rounded and clipped to 0–255."""
+        return cls(name, np.clip(np.rint(levels), 0, 255).astype(np.uint8).tobytes(), grays)
+
+    def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
+        shown = view.to_gray() if self.grays else view.source.to_uint8(pixels)
+        return cv2.LUT(shown, np.frombuffer(self.entries, np.uint8))
+
+
+LEVELS = np.arange(256, dtype=np.float32)
+
+
+@tool
+def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> ToolOutput:
+    """Raise (factor above 1) or lower the contrast of the current view."""
+    mean = int(cv2.mean(view.to_gray())[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
+    stretched = Table.from_levels("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
+    return ToolOutput("contrast adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(stretched))
+
+
+@tool
+def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> ToolOutput:
+    """Make the current view brighter (factor above 1) or darker."""
+    scaled = Table.from_levels("adjust_brightness", np.float32(factor) * LEVELS)  # as Pillow's ImageEnhance.Brightness
+    return ToolOutput("brightness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(scaled))
+
+
+@tool
+def equalize_histogram(view: View) -> ToolOutput:
+    """Spread the gray levels of the current view evenly from black to white. Drops color."""
+    levels = equalize_levels(view.to_gray())
+    table = Table.from_levels("equalize_histogram", levels, grays=True)
+    return ToolOutput("histogram equalized", {"size": list(view.size)}, view=view.apply(table))
+
+
+def equalize_levels(pixels: np.ndarray) -> np.ndarray:
+    """256 levels, not rounded: the cumulative histogram of (h, w) uint8 pixels; lowest level black, highest white.
+
+    (cdf(v) − cdf(lowest)) / (n − cdf(lowest)) · 255: Gonzalez & Woods, as OpenCV's `equalizeHist`. A picture with a
+    single level does not change.
+
+    >>> equalize_levels(np.array([[7, 7, 8, 9]], np.uint8))[[7, 8, 9]].tolist()
+    [0.0, 127.5, 255.0]
+    """
+    counts = cv2.calcHist([pixels], [0], None, [256], [0, 256]).ravel().astype(np.float64)
+    cumulative = np.cumsum(counts)
+    lowest = counts[np.flatnonzero(counts)[0]]
+    if lowest == cumulative[-1]:
+        return LEVELS
+    levels: np.ndarray = (cumulative - lowest) / (cumulative[-1] - lowest) * 255
+    return levels
+
+
+@tool
+def invert(view: View) -> ToolOutput:
+    """Swap black and white. Drops color."""
+    return ToolOutput(
+        "inverted", {"size": list(view.size)}, view=view.apply(Table.from_levels("invert", 255 - LEVELS, grays=True))
+    )

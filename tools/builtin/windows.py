@@ -1,0 +1,183 @@
+"""Tools that choose the range of values shown from black to white: a window, or two limits.
+
+They act on the current values. On an unchanged image these are native (the Hounsfield units of a CT, the counts of a
+16-bit file), so a window shows detail that the 8-bit picture has lost; after any other intensity tool they are 0–255. A
+window replaces an earlier window, as in any viewer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+import cv2
+import numpy as np
+
+from viewbox.tools.arguments import Hidden, Range
+from viewbox.tools.builtin.intensity import to_gray
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.tool import Tool, tool
+from viewbox.tools.window_presets import PRESETS, WindowPreset, find_percentiles
+from viewbox.errors import ArgumentError
+from viewbox.images.source import stretch
+from viewbox.images.view import View
+
+NARROWEST = 50  # gray levels: smallest width of a threshold
+
+Preset = Literal[
+    "brain",
+    "flair",
+    "t2",
+    "stroke",
+    "posterior_fossa",
+    "mri",
+    "mri_dark",
+    "mri_bright",
+    "ct_brain",
+    "ct_subdural",
+    "ct_bone",
+    "ct_soft_tissue",
+    "ct_stroke",
+    "ct_stroke_narrow",
+    "ct_posterior_fossa",
+    "ct_lung",
+    "ct_mediastinum",
+    "ct_liver",
+    "ct_angiography",
+]
+
+
+@dataclass(frozen=True)
+class Window:
+    """`low` and below become black, `high` and above white, linear in between; color is dropped.
+
+    Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255). `preset` is the
+    name under which a window was asked for.
+    """
+
+    tool: str
+    low: float
+    high: float
+    native: bool
+    preset: str = field(default="", compare=False)
+
+    @property
+    def shown_range(self) -> str:
+        """The range in words, for the record of what a picture shows (`ShownView.window`)."""
+        if self.tool != "window_level":
+            return f"{self.low:.4g} to {self.high:.4g}"
+        numbers = f"center {(self.low + self.high) / 2:.4g}, width {self.high - self.low:.4g}"
+        return f"{self.preset} ({numbers})" if self.preset else numbers
+
+    def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
+        return stretch(to_gray(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
+
+
+@tool
+def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated[int, Range(1, 255)]) -> ToolOutput:
+    """Stretch the values from lower to upper over black to white and clip all others. 0 is the darkest displayed value,
+    255 the brightest. upper - lower must be at least 50. Drops color."""
+    if upper - lower < NARROWEST:
+        raise ArgumentError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
+    facts = {"lower": lower, "upper": upper, "size": list(view.size)}
+    low, high = float(lower), float(upper)
+    native = _is_deep(view)
+    if native:  # on the native values, which keeps apart what 8 bits would merge
+        black, white = view.source.display
+        low, high = (black + value / 255 * (white - black) for value in (low, high))
+        facts |= {"values": [low, high], "unit": _name_unit(view, native)}
+    return ToolOutput("thresholded", facts, view=view.apply(Window("threshold", low, high, native)))
+
+
+@tool
+def window_level(
+    view: View,
+    preset: Preset | None = None,
+    center: float | None = None,
+    width: Annotated[float, Range(0, float("inf"))] | None = None,
+    windows: Hidden[Mapping[str, WindowPreset]] = PRESETS,
+) -> ToolOutput:
+    """Show center - width/2 as black and center + width/2 as white, in the image's own values. A preset overrides
+    center and width: ct_ presets are for Hounsfield units, mri presets adapt to the values of the volume, the others
+    are for gray levels 0 to 255. Replaces an earlier window. Drops color."""
+    base = _remove_window(view)
+    chosen = None if preset is None else (windows.get(preset) or PRESETS[preset])
+    if chosen is not None:
+        _check_preset(base, str(preset), chosen, {**PRESETS, **windows})
+        center, width = _find_window(base, chosen)
+    if center is None or width is None:
+        raise ArgumentError("window_level: give a preset, or both center and width")
+    if width <= 0:
+        raise ArgumentError(f"window_level: width = {width:g}; allowed: above 0")
+    native = _is_deep(base) if chosen is None else chosen.unit != "gray"
+    low, high, unit = center - width / 2, center + width / 2, _name_unit(base, native and _is_deep(base))
+    darkest, brightest = cv2.minMaxLoc(to_gray(base.get_values() if native else base.to_uint8()))[:2]
+    if high < darkest or low > brightest:
+        raise ArgumentError(
+            f"window_level: the window {low:g} to {high:g} does not overlap the data: this view holds {darkest:g} to "
+            f"{brightest:g} ({unit})"
+        )
+    shown = replace(base.apply(Window("window_level", low, high, native, str(preset or ""))), parent=view)
+    named = {} if preset is None else {"preset": preset}
+    facts = {"center": center, "width": width, **named, "unit": unit, "size": list(view.size)}
+    return ToolOutput("windowed", facts, view=shown)
+
+
+def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
+    """The tool `window_level` with more presets; one of the same name replaces a built-in one.
+
+    The function receives them as its hidden argument `windows`.
+    """
+    names = [*PRESETS, *(name for name in windows if name not in PRESETS)]
+    return replace(original, parameters={**original.parameters, "preset": {"type": "string", "enum": names}})
+
+
+def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:
+    """The center and the width of a preset, for a view."""
+    if preset.percentiles is None:
+        assert preset.center is not None and preset.width is not None  # noqa: PT018
+        return preset.center, preset.width
+    low, high = find_percentiles(base.source, preset.percentiles)
+    if low >= high:
+        raise ArgumentError(f"window_level: all values of this volume are about {low:g}: there is no contrast to show")
+    return (low + high) / 2, high - low
+
+
+def _remove_window(view: View) -> View:
+    """The view without its window if that is its only change: windows do not accumulate."""
+    only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
+    return replace(view, operations=(), parent=None) if only else view
+
+
+def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[str, WindowPreset]) -> None:
+    """Raises `ArgumentError` for a preset whose unit the view does not have."""
+    purpose = {"HU": "Hounsfield units", "native": "the image's own values"}.get(preset.unit)
+    if preset.unit == "HU" and view.source.unit != "HU":
+        others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
+        raise ArgumentError(
+            f"window_level: preset {name!r} is for Hounsfield units, but this image has none; allowed: {others}"
+        )
+    if purpose is not None and view.operations:
+        raise ArgumentError(
+            f"window_level: preset {name!r} is for {purpose}, but the picture is 8-bit since "
+            f"{_find_change(view)}. Call undo or reset first."
+        )
+
+
+def _find_change(view: View) -> str:
+    """The tool that made the picture 8-bit. A first window does not count if other changes follow it."""
+    names = [_name_operation(operation) for operation in view.operations]
+    return names[1] if names[0] == "window_level" and len(names) > 1 else names[0]
+
+
+def _name_operation(operation: object) -> str:
+    return getattr(operation, "tool", "an earlier change")
+
+
+def _is_deep(view: View) -> bool:
+    """Whether the grid still holds native values that 8 bits cannot."""
+    return not view.operations and view.source.pixels.dtype != np.uint8
+
+
+def _name_unit(view: View, native: bool) -> str:
+    """The unit of the numbers: "HU", "native value", or "gray level" (0–255)."""
+    return (view.source.unit or "native value") if native else "gray level"

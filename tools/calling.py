@@ -1,0 +1,262 @@
+"""The one place that runs tools, stateful and stateless.
+
+A `ToolError` becomes the `error` of that call's `ToolResult`: the model asked for what cannot be done. Any other
+exception is the environment's and is raised: `core/tool_calls.py` tries the call once more.
+
+    @tool
+    async def find_nodules(image: Picture, at_least: Annotated[float, Range(0, 1)] = 0.5) -> ToolOutput:
+        "Nodules in a chest X-ray, with a box each."
+
+A stateless tool runs at the same time as the other calls of a reply: an `async def` on the event loop, a `def` in a
+thread. The model names a picture ("view_3"), and the function receives the `View` (its `.source` holds the native
+pixels).
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from viewbox.utils import concurrency
+from viewbox.core.tasks import find_number
+from viewbox.tools.results import ToolOutput, read_output, render_image, to_plain_facts, to_storable_text
+from viewbox.tools.tool import Tool, get_tool
+from viewbox.errors import ArgumentError, ToolError, ToolFault
+from viewbox.images.coordinates import Coordinates, from_unit
+from viewbox.images.shown import ShownView
+from viewbox.images.view import View
+from viewbox.records import ToolResult
+
+log = logging.getLogger("viewbox.envs")
+
+ViewInArea = tuple[View, Sequence[float] | None]  # a view, and the box of the picture in which it is shown (None: all)
+
+GRACE = 1.0  # seconds that a cancelled tool has to clean up; after that it is abandoned
+MAX_PIXELS = 512 * 512
+
+
+# ---------------------------------------------------------------------- stateful tools
+def call_stateful(
+    tool: str | Tool,
+    view: View,
+    arguments: Mapping[str, Any] | str,
+    *,
+    coordinates: Coordinates = "unit",
+    hidden: Mapping[str, Any] | None = None,
+) -> tuple[View, ToolResult]:
+    """Runs a stateful tool (a `Tool` or its registered name) on a view; raises what the tool raises but `ToolError`.
+
+    Returns the view after the call and the result; after an error, the view is unchanged. If the picture of the result
+    is of the view, the fact `shows` is the box of the open image that it shows. `arguments` come from the model,
+    `hidden` from the environment: the tool receives the hidden arguments that it declares.
+
+    >>> from PIL import Image
+    >>> view, result = call_stateful("zoom", View.of(Image.new("L", (64, 64))), {"factor": 9})
+    >>> result.error
+    'zoom: factor = 9: out of range; allowed: 0.5 to 4'
+    """
+    name = tool if isinstance(tool, str) else tool.name
+    used = None
+    try:
+        tool = get_tool(tool) if isinstance(tool, str) else tool
+        if not tool.stateful:
+            raise ToolError(
+                f"{name} is a stateless tool: it does not work on a view and can only be called in an episode"
+            )
+        given = parse_arguments(name, arguments)
+        checked = tool.check_arguments(given, coordinates, view.size)
+        used = tool.record_arguments(given, checked)
+        output = read_output(tool, tool.function(view, **checked, **_select_hidden(tool, hidden)))
+        image = output.image if output.view is None else output.view
+        shown = None if image is None else render_image(image, name)
+        facts = to_plain_facts(output.facts, coordinates, view.size)
+        after = output.view or view
+        same_size = shown is not None and (shown.width, shown.height) == after.size
+        views: list[ViewInArea] = list(output.beside) if shown is not None else []
+        if same_size and (output.of_view or output.view is not None):  # not a sheet of many slices, for example
+            facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
+            views = [(after, None)]
+        return after, ToolResult(
+            name,
+            _describe_output(output),
+            image=shown,
+            facts=facts,
+            arguments=used,
+            views=_record_views(views, hidden),
+        )
+    except ToolError as error:
+        return view, _build_refusal(name, error, used)
+
+
+# ---------------------------------------------------------------------- stateless tools
+async def call_stateless(
+    tool: Tool,
+    arguments: Mapping[str, Any] | str,
+    *,
+    find_picture: Callable[[str], View],
+    hidden: Mapping[str, Any] | None = None,
+    coordinates: Coordinates = "unit",
+    timeout: float | None = None,
+    max_pixels: int = MAX_PIXELS,
+    multiple: int = 1,
+) -> ToolResult:
+    """Runs a stateless tool; raises what the tool raises but `ToolError`.
+
+    Arguments are checked before anything runs. `find_picture` returns a picture by the name that the model wrote, or
+    raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends as a `ToolFault`: a coroutine is
+    cancelled, a thread is abandoned. A returned image is shown with at most `max_pixels` pixels and sides that are
+    multiples of `multiple`.
+
+    >>> import numpy as np
+    >>> from viewbox.tools.arguments import Picture
+    >>> def mean(image: Picture) -> dict:
+    ...     "The mean gray value."
+    ...     return {"mean": image.to_gray().mean()}
+    >>> views = {"view_0": View.of(np.full((2, 2), 7, np.uint8))}
+    >>> call = call_stateless(Tool.from_function(mean), {"image": "view_0"}, find_picture=views.__getitem__)
+    >>> asyncio.run(call).text
+    'found (mean: 7.0)'
+    """
+    call = _StatelessCall(tool, arguments, find_picture, hidden, coordinates, max_pixels, multiple)
+    try:
+        if tool.is_async:
+            return await call.run_on_loop(timeout)
+        return await concurrency.run_in_thread(call.run_in_thread, timeout=timeout)
+    except concurrency.CallTimeout:
+        raise build_timeout(tool.name, timeout) from None
+    except ToolError as error:
+        return _build_refusal(tool.name, error, call.used)
+
+
+@dataclass
+class _StatelessCall:
+    tool: Tool
+    arguments: Mapping[str, Any] | str
+    find_picture: Callable[[str], View]
+    hidden: Mapping[str, Any] | None
+    coordinates: Coordinates
+    max_pixels: int
+    multiple: int
+    used: dict[str, Any] | None = None  # the arguments for the record, once they are checked
+
+    def run_in_thread(self) -> ToolResult:
+        checked = self.check_arguments()
+        return self.build_result(checked, self.tool.function(**checked))
+
+    async def run_on_loop(self, timeout: float | None) -> ToolResult:
+        """Runs a coroutine function. Pictures are opened and drawn in a thread: that may take a while."""
+        if self.tool.takes_pictures:
+            checked = await concurrency.run_in_thread(self.check_arguments, timeout=timeout)
+        else:
+            checked = self.check_arguments()
+        returned = await _await_within(timeout, self.tool, checked)
+        if isinstance(returned, ToolOutput) and returned.image is not None:
+            return await concurrency.run_in_thread(self.build_result, checked, returned, timeout=timeout)
+        return self.build_result(checked, returned)
+
+    def check_arguments(self) -> dict[str, Any]:
+        """The checked arguments with the hidden arguments."""
+        if self.tool.stateful:
+            raise ToolError(
+                f"{self.tool.name} is a stateful tool: it works on the view and never runs beside other calls"
+            )
+        arguments = parse_arguments(self.tool.name, self.arguments)
+        checked = self.tool.check_arguments(arguments, self.coordinates, None, self.find_picture)
+        self.used = self.tool.record_arguments(arguments, checked)
+        return checked | _select_hidden(self.tool, self.hidden)
+
+    def build_result(self, checked: Mapping[str, Any], returned: Any) -> ToolResult:
+        """The record of what the function returned. Its facts refer to the first picture of the call."""
+        name, output = self.tool.name, read_output(self.tool, returned)
+        kinds = {key: spec.get("x-kind") for key, spec in self.tool.parameters.items()}
+        pictures = [checked[key] for key, kind in kinds.items() if kind == "picture" and key in checked]
+        facts = to_plain_facts(output.facts, self.coordinates, pictures[0].size if pictures else (1, 1))
+        shown = None if output.image is None else render_image(output.image, name, self.max_pixels, self.multiple)
+        views: list[ViewInArea] = list(output.beside) if shown is not None else []
+        if isinstance(output.image, View) and shown is not None:
+            views = [(output.image, None)]
+        text = _describe_output(output)
+        return ToolResult(
+            name,
+            text if output.tells_facts else "",
+            image=shown,
+            facts=facts,
+            formatted_results=None if output.tells_facts else text,
+            arguments=self.used,
+            views=_record_views(views, self.hidden),
+        )
+
+
+async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:
+    """Returns what the coroutine function returns, or raises its exception, or `CallTimeout` after `timeout` seconds.
+
+    It runs in its own task, so that a tool which ignores its cancellation does not hold up the others.
+    """
+    task = asyncio.create_task(_capture_outcome(tool, checked))
+    try:
+        await asyncio.wait({task}, timeout=timeout)
+        if not task.done():
+            raise concurrency.CallTimeout
+    finally:
+        if not task.done():
+            task.cancel()
+            if not (await asyncio.wait({task}, timeout=GRACE))[0]:
+                log.warning("tool %s ignores its cancellation and is still running", tool.name)
+    returned, error = task.result()
+    if error is not None:
+        raise error
+    return returned
+
+
+async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any, Exception | None]:
+    """What the tool returned or raised: no exception of a tool, `SystemExit` included, stops the event loop."""
+    try:
+        return await tool.function(**checked), None
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        return None, error
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        return None, concurrency.to_foreign(error)
+
+
+# ---------------------------------------------------------------------- both
+def build_timeout(name: str, timeout: float | None) -> ToolFault:
+    """The fault of a tool that takes longer than `timeout` seconds. It may still be running: it is not tried again."""
+    return ToolFault(f"{name} took longer than {timeout or 0:g} seconds and was stopped")
+
+
+def _build_refusal(name: str, error: ToolError, used: Mapping[str, Any] | None) -> ToolResult:
+    run_with = None if isinstance(error, ArgumentError) else used
+    return ToolResult(name, error=to_storable_text(str(error)), arguments=run_with)
+
+
+def parse_arguments(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """The arguments of a call, which some models write as a string of JSON; raises `ArgumentError`."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise ArgumentError(f"{name}: the arguments are not JSON: {error}") from error
+    if not isinstance(arguments, Mapping):
+        raise ArgumentError(f"{name}: the arguments must be a JSON object")
+    return arguments
+
+
+def _select_hidden(tool: Tool, hidden: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (hidden or {}).items() if key in tool.hidden}
+
+
+def _record_views(views: Iterable[ViewInArea], hidden: Mapping[str, Any] | None) -> tuple[ShownView, ...]:
+    """What a picture shows of the task's images, which are the hidden argument `images`."""
+    images = (hidden or {}).get("images") or ()
+    return tuple(ShownView.of(view, find_number(images, view.source), area) for view, area in views)
+
+
+def _describe_output(output: ToolOutput) -> str:
+    return to_storable_text(output.text) or ("found" if output.facts else "done")

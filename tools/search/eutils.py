@@ -1,0 +1,268 @@
+"""Searches PubMed with NCBI's E-utilities: ESearch finds PMIDs, ESummary and EFetch tell what they are.
+
+Sources: "A General Introduction to the E-utilities" and "The E-utilities In-Depth" (Entrez Programming Utilities Help,
+https://www.ncbi.nlm.nih.gov/books/NBK25497/ and NBK25499/). At most 3 requests a second, 10 with a key; every request
+names its `tool` and, if known, an `email`.
+
+How a search type becomes part of the term (PubMed Help, https://pubmed.ncbi.nlm.nih.gov/help/, "Publication types" and
+"Date of publication"; a type includes those below it in MeSH, so "review" finds systematic reviews):
+
+| search type | added to the words |
+|---|---|
+| all | nothing |
+| review | review[pt] |
+| trial | clinical trial[pt] |
+| meta_analysis | meta-analysis[pt] |
+| guideline | guideline[pt] or practice guideline[pt] |
+| case_report | case reports[pt] |
+| recent | published in this year or the four before it |
+
+The elements of an answer are those of NLM's DTD (https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd,
+"PubMedArticle"; most are optional). The XML is a stranger's: it is read by defusedxml, which refuses entities, so that
+a small text cannot grow, and nothing that it names is loaded.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from viewbox.tools.search.parse_eutils import (
+    MAX_TEXT,
+    build_url,
+    fill_gaps,
+    read_doi,
+    read_ids,
+    read_pmid,
+    read_summaries,
+    read_text,
+    read_year,
+)
+from viewbox.tools.search.records import Article, ArticleQuery, SearchType
+from viewbox.tools.search.service import Service
+from viewbox.tools.search.snapshot.kinds import RECENT_YEARS
+from viewbox.errors import ToolFault
+from viewbox.network.errors import UnusableReplyError
+
+log = logging.getLogger("viewbox.envs")
+
+HOST = "eutils.ncbi.nlm.nih.gov"
+PATH = "/entrez/eutils/"
+TOOL = "viewbox"
+RATE, RATE_WITH_KEY = 3, 10  # requests a second
+MAX_RESULTS = 200  # of a search
+BATCH = 50  # records of a request
+FILTERS: Final[Mapping[SearchType, str]] = {
+    "review": "review[pt]",
+    "trial": "clinical trial[pt]",
+    "meta_analysis": "meta-analysis[pt]",
+    "guideline": "(guideline[pt] OR practice guideline[pt])",
+    "case_report": "case reports[pt]",
+}
+
+
+def build_term(query: ArticleQuery, year: int) -> str:
+    """What PubMed is asked for; `year` is the present one.
+
+    Words with brackets that do not close would take the filter into them, so these are left out.
+
+    >>> build_term(ArticleQuery("lung nodule", "recent"), 2026)
+    '(lung nodule) AND 2022:3000[dp]'
+    >>> build_term(ArticleQuery("nodule) OR (", "review"), 2026)
+    '(nodule OR) AND review[pt]'
+    """
+    words = " ".join((query.words if _is_balanced(query.words) else _drop_brackets(query.words)).split())
+    if query.search_type == "recent":
+        return f"({words}) AND {year - RECENT_YEARS + 1}:3000[dp]"
+    added = FILTERS.get(query.search_type)
+    return f"({words}) AND {added}" if added else words
+
+
+def _is_balanced(words: str) -> bool:
+    depth = 0
+    for letter in words:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth < 0:
+            return False
+    return depth == 0 and words.count('"') % 2 == 0
+
+
+def _drop_brackets(words: str) -> str:
+    return re.sub('[()"]', " ", words)
+
+
+class EutilsClient:
+    """Searches PubMed.
+
+    Args:
+        service: the host of the E-utilities, with the limiter for this key.
+        api_key: of NCBI; None: without.
+        email: where NCBI may write to; None: not told.
+    """
+
+    def __init__(self, service: Service, api_key: str | None = None, email: str | None = None) -> None:
+        self.service = service
+        names = {"tool": TOOL, "email": email, "api_key": api_key}
+        self._always = {"db": "pubmed", **{name: value for name, value in names.items() if value}}
+
+    async def search(self, query: ArticleQuery) -> list[Article]:
+        """The articles, the best first; one whose record cannot be had is left out.
+
+        Raises:
+            ToolError: PubMed gives no answer.
+        """
+        limit = max(0, min(query.limit, MAX_RESULTS))
+        term = build_term(query, datetime.now(UTC).year)
+        if not limit or not term.strip("() "):
+            return []
+        asked = {"term": term, "retmax": str(limit), "sort": "relevance", "retmode": "json"}
+        ids = await self.service.ask(
+            f"{PATH}esearch.fcgi", {**self._always, **asked}, lambda body: read_ids(body, limit)
+        )
+        batches = [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]
+        return [article for batch in batches for article in await self._load(batch)]
+
+    async def _load(self, ids: list[str]) -> list[Article]:
+        """The articles with these PMIDs, in their order; others that the server sends are dropped."""
+        asked = {**self._always, "id": ",".join(ids)}
+        summaries, records = await asyncio.gather(
+            self.service.ask(f"{PATH}esummary.fcgi", {**asked, "retmode": "json"}, read_summaries),
+            self.service.ask(f"{PATH}efetch.fcgi", {**asked, "retmode": "xml"}, read_articles),
+            return_exceptions=True,
+        )
+        if isinstance(records, BaseException):
+            raise records
+        if isinstance(summaries, ToolFault):  # they only fill gaps
+            summaries = {}
+        if isinstance(summaries, BaseException):
+            raise summaries
+        known = [(records.get(pmid) or summaries.get(pmid), summaries.get(pmid)) for pmid in ids]
+        found = [fill_gaps(article, summary) for article, summary in known if article is not None]
+        if len(found) < len(ids):
+            log.warning("PubMed named %d articles and gave records of %d", len(ids), len(found))
+        return found
+
+
+MAX_LISTED = 200  # types or headings of an article
+_MATH = "{http://www.w3.org/1998/Math/MathML}math"
+_NO_LABELS = frozenset({"", "UNLABELLED", "UNASSIGNED"})
+
+
+def read_articles(content: bytes) -> dict[str, Article]:
+    """The articles by PMID; one without a PMID is left out.
+
+    Raises:
+        UnusableReplyError: it is not a PubmedArticleSet, such as an error document of EFetch.
+
+    >>> record = b'<PMID>7</PMID><Article><ArticleTitle>A <i>sign</i></ArticleTitle></Article>'
+    >>> record = b'<PubmedArticle><MedlineCitation>' + record + b'</MedlineCitation></PubmedArticle>'
+    >>> read_articles(b'<PubmedArticleSet>' + record + b'</PubmedArticleSet>')["7"].title
+    'A sign'
+    """
+    try:
+        root = fromstring(content)
+    except DefusedXmlException as error:
+        raise UnusableReplyError(f"the XML of EFetch is refused: it has {type(error).__name__}") from None
+    except (ParseError, ValueError, LookupError) as error:  # a wrong encoding is a LookupError
+        raise UnusableReplyError(f"the answer of EFetch is not XML ({str(error)[:100]})") from None
+    if root.tag != "PubmedArticleSet":
+        reason = read_text(root.findtext("ERROR") or root.findtext("Error") or root.text)[:200]
+        raise UnusableReplyError(f"EFetch failed: {str(root.tag)[:40]} {reason}".strip())
+    articles: dict[str, Article] = {}
+    for record in root:
+        article = _read_article(record) if record.tag == "PubmedArticle" else None
+        article = _read_chapter(record) if record.tag == "PubmedBookArticle" else article
+        if article is not None:
+            articles.setdefault(article.pmid, article)
+    return articles
+
+
+def _read_article(record: Element) -> Article | None:
+    pmid = read_pmid(record.findtext("MedlineCitation/PMID"))
+    citation = record.find("MedlineCitation")
+    article = record.find("MedlineCitation/Article")
+    if not pmid or citation is None:
+        return None
+    article = Element("Article") if article is None else article
+    types = _list_texts(article.iterfind("PublicationTypeList/PublicationType"))
+    corrections = {one.get("RefType") for one in citation.iterfind("CommentsCorrectionsList/CommentsCorrections")}
+    dates = ("Journal/JournalIssue/PubDate/Year", "Journal/JournalIssue/PubDate/MedlineDate", "ArticleDate/Year")
+    dois = [
+        *(one.text for one in article.iterfind("ELocationID[@EIdType='doi']") if one.get("ValidYN", "Y") == "Y"),
+        *(one.text for one in record.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='doi']")),
+    ]
+    return Article(
+        pmid,
+        title=_read(article.find("ArticleTitle")) or _read(article.find("VernacularTitle")),
+        journal=_read(article.find("Journal/Title")) or _read(article.find("Journal/ISOAbbreviation")),
+        year=_read_year(article, dates),
+        abstract=_read_abstract(article),
+        doi=next(filter(None, map(read_doi, dois)), ""),
+        url=build_url(pmid),
+        types=types,
+        mesh=_list_texts(citation.iterfind("MeshHeadingList/MeshHeading/DescriptorName")),
+        retracted="RetractionIn" in corrections or "retracted publication" in {name.casefold() for name in types},
+    )
+
+
+def _read_chapter(record: Element) -> Article | None:
+    pmid = read_pmid(record.findtext("BookDocument/PMID"))
+    chapter = record.find("BookDocument")
+    if not pmid or chapter is None:
+        return None
+    dates = ("ContributionDate/Year", "Book/PubDate/Year", "Book/PubDate/MedlineDate")
+    dois = [
+        *record.iterfind("BookDocument/ArticleIdList/ArticleId[@IdType='doi']"),
+        *record.iterfind("PubmedBookData/ArticleIdList/ArticleId[@IdType='doi']"),
+    ]
+    book = _read(chapter.find("Book/BookTitle"))
+    return Article(
+        pmid,
+        title=_read(chapter.find("ArticleTitle")) or book,
+        journal=book,
+        year=_read_year(chapter, dates),
+        abstract=_read_abstract(chapter),
+        doi=next((doi for one in dois if (doi := read_doi(one.text))), ""),
+        url=build_url(pmid),
+        types=_list_texts(chapter.iterfind("PublicationType")),
+    )
+
+
+def _read_abstract(parent: Element) -> str:
+    """The parts of an abstract, those of a structured one behind their labels."""
+    parts = []
+    for part in parent.iterfind("Abstract/AbstractText"):
+        text, label = _read(part), read_text(part.get("Label"))
+        if text:
+            parts.append(text if label.upper() in _NO_LABELS else f"{label}: {text}")
+    return " ".join(parts)[:MAX_TEXT]
+
+
+def _read_year(parent: Element, paths: Iterable[str]) -> int | None:
+    return next((year for path in paths if (year := read_year(parent.findtext(path))) is not None), None)
+
+
+def _list_texts(elements: Iterator[Element]) -> tuple[str, ...]:
+    texts = (text for element in elements if (text := _read(element)))
+    return tuple(dict.fromkeys(text for text, _ in zip(texts, range(MAX_LISTED), strict=False)))
+
+
+def _read(element: Element | None) -> str:
+    """The text of an element with all inside it, in one line; formulas without the spaces between their parts."""
+    if element is None:
+        return ""
+    inner: set[int] = set()  # formulas in formulas
+    for math in list(element.iter(_MATH)):
+        if id(math) in inner:
+            continue
+        inner.update(map(id, math.iter(_MATH)))
+        text, tail = "".join("".join(math.itertext()).split()), math.tail
+        math.clear()
+        math.text, math.tail = text, tail
+    return read_text("".join(element.itertext()))

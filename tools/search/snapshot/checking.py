@@ -1,0 +1,154 @@
+"""Checks every row and picture of a snapshot."""
+
+import datetime
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from viewbox.tools.search.snapshot import schema
+from viewbox.tools.search.snapshot.connection import READ_ERRORS, open_snapshot
+from viewbox.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
+from viewbox.tools.specialists.remote import decode_picture
+from viewbox.errors import ToolError
+from viewbox.utils.terminal import describe_error, make_line
+
+MAX_PROBLEMS = 20  # of a part that are told
+
+
+@dataclass
+class Part:
+    """A part of a snapshot: how many rows it has, how many are bad, and the first problems."""
+
+    name: str
+    rows: int = 0
+    bad: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add_problem(self, text: object) -> None:
+        """Count a bad row, or a fault of the part."""
+        self.bad += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(make_line(text, 300))
+
+
+def check_snapshot(path: Path, report: Callable[[int], None] = lambda rows: None) -> list[Part]:
+    """Read every row, decode every picture, and compare what the file says about itself.
+
+    Args:
+        path: of the snapshot.
+        report: called with the number of rows that are read so far, now and then.
+
+    Raises:
+        ConfigError: it is no snapshot that can be opened.
+    """
+    connection = open_snapshot(path)
+    try:
+        connection.set_progress_handler(None, 0)  # a whole file takes as many steps as it takes
+        pages = _check_pages(connection)
+        articles = _check_rows(connection, "articles", schema.ARTICLE_COLUMNS, read_article, report)
+        figures = _check_rows(connection, "figures", schema.FIGURE_COLUMNS, read_figure, report)
+        pictures = _check_pictures(connection, report)
+        indexes = [
+            _check_index(connection, *names) for names in (("article_index", "articles"), ("figure_index", "figures"))
+        ]
+        return [_check_meta(connection, articles, figures), pages, articles, figures, pictures, *indexes]
+    finally:
+        connection.close()
+
+
+def _check_meta(connection: sqlite3.Connection, articles: Part, figures: Part) -> Part:
+    part = Part("about")
+    with _read_part(part):
+        meta = dict(connection.execute("SELECT key, value FROM meta LIMIT 100").fetchall())
+        part.rows = len(meta)
+        for key in ("note", "license"):
+            if not isinstance(meta.get(key), str) or not meta[key].strip():
+                part.add_problem(f"{key}: missing; expected: words about the records")
+        try:
+            datetime.date.fromisoformat(meta.get("recorded", ""))
+        except (ValueError, TypeError):
+            part.add_problem(f"recorded: {str(meta.get('recorded'))!r:.60}; expected: a date as YYYY-MM-DD")
+        for found in (articles, figures):
+            if meta.get(found.name) != str(found.rows):
+                part.add_problem(f"{found.name}: {str(meta.get(found.name))!r:.60}; the file holds {found.rows:,}")
+    return part
+
+
+def _check_pages(connection: sqlite3.Connection) -> Part:
+    """SQLite's own check of its pages; the schema is known to be harmless."""
+    part = Part("pages")
+    connection.set_authorizer(None)
+    with _read_part(part):
+        for (line,) in connection.execute(f"PRAGMA quick_check({MAX_PROBLEMS})"):
+            if line != "ok":
+                part.add_problem(line)
+        (part.rows,) = connection.execute("PRAGMA page_count").fetchone()
+    return part
+
+
+def _check_rows(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    read: Callable[[Sequence[Any]], object],
+    report: Callable[[int], None],
+) -> Part:
+    part = Part(table)
+    statement = f"SELECT {', '.join(columns)} FROM {table} WHERE id = ?"
+    for number in _list_ids(connection, table, part):
+        try:
+            row = connection.execute(statement, (number,)).fetchone()
+            read(row)
+        except (*READ_ERRORS, BadRecord, TypeError) as error:
+            part.add_problem(f"id {number}: {describe_error(error, 250)}")
+        if part.rows % 1000 == 0:
+            report(part.rows)
+    return part
+
+
+def _check_pictures(connection: sqlite3.Connection, report: Callable[[int], None]) -> Part:
+    part = Part("pictures")
+    for number in _list_ids(connection, "figures", part):
+        try:
+            row = connection.execute("SELECT content FROM pictures WHERE id = ?", (number,)).fetchone()
+            decode_picture(check_picture(row[0] if row else None, schema.MAX_PICTURE), "it")
+        except (*READ_ERRORS, BadRecord, ToolError) as error:
+            part.add_problem(f"id {number}: {describe_error(error, 250)}")
+        report(part.rows)
+    return part
+
+
+def _check_index(connection: sqlite3.Connection, index: str, table: str) -> Part:
+    """Whether the index holds the rows of its table, and no others."""
+    part = Part(index)
+    with _read_part(part):
+        indexed = connection.execute(f"SELECT id FROM {index}_docsize ORDER BY id")
+        for (theirs,), (ours,) in zip_longest(
+            indexed, connection.execute(f"SELECT id FROM {table} ORDER BY id"), fillvalue=(None,)
+        ):
+            part.rows += theirs is not None
+            if theirs != ours:
+                part.add_problem(f"it holds id {theirs} where {table} has id {ours}")
+                break
+    return part
+
+
+def _list_ids(connection: sqlite3.Connection, table: str, part: Part) -> Iterator[int]:
+    """The ids of a table, which are counted as rows of the part."""
+    with _read_part(part):
+        for (number,) in connection.execute(f"SELECT id FROM {table} ORDER BY id"):
+            part.rows += 1
+            yield number
+
+
+@contextmanager
+def _read_part(part: Part) -> Iterator[None]:
+    """What SQLite cannot read in the block becomes a problem of the part."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        part.add_problem(f"cannot be read: {describe_error(error, 250)}")

@@ -1,0 +1,182 @@
+"""The words of a query: split, stemmed as the index stems them, and with their synonyms.
+
+Words that a model wrote never reach FTS5 as they are. `split_words` keeps letters and digits only, and `quote` puts
+them in quotation marks, where FTS5 has no operators.
+"""
+
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+
+from viewbox.tools.search.snapshot.schema import TOKENIZER
+
+MAX_QUERY = 2_000  # characters of a query that are read
+MAX_WORDS = 24  # groups of a query; further ones are left out
+MAX_SAME = 32  # phrases that mean the same as one; further ones are left out
+MAX_PHRASE = 8  # words of such a phrase; a longer one is left out
+_WORD = re.compile(r"[^\W_]{1,100}")
+
+# Words that do not say what an article is about; a query of nothing else is searched for them.
+_STOP_WORDS = (
+    "a about after all also an and any are as at be because been before between both but by can could did do does"
+    " during each for from had has have he her his how i if in into is it its may me might more most my no nor not"
+    " of on or our s she should show so some such t than that the their them then there these they this those to"
+    " was we were what when where which while who why will with would you your"
+)
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+
+
+@dataclass(frozen=True)
+class Group:
+    """Phrases that mean the same: a record that holds any of them matches.
+
+    phrases: each a tuple of words.
+    required: False if the words are also part of a longer group, so that records without them match as well.
+    """
+
+    phrases: tuple[tuple[str, ...], ...]
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Synonyms:
+    """Which phrases mean the same. `classes` are looked up by the stems of each of their phrases.
+
+    >>> synonyms = Synonyms.build([["heart attack", "myocardial infarction"]])
+    >>> synonyms.group(["acute", "heart", "attacks"])[1].phrases
+    (('heart', 'attacks'), ('myocardial', 'infarction'))
+    """
+
+    classes: Mapping[tuple[str, ...], tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    longest: int = 1
+
+    @classmethod
+    def build(cls, classes: Sequence[Sequence[str]]) -> "Synonyms":
+        """Of lists of phrases; a phrase may stand in several."""
+        found: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
+        for phrases in classes:
+            split = [
+                words for words in map(tuple, map(split_words, phrases[:MAX_SAME])) if 0 < len(words) <= MAX_PHRASE
+            ]
+            for words in split:
+                known = found.get(stem_all(words), ())
+                if len(known) < MAX_SAME:
+                    found[stem_all(words)] = tuple(dict.fromkeys((*known, *split)))[:MAX_SAME]
+        return cls(found, max(map(len, found), default=1))
+
+    def group(self, words: Sequence[str]) -> list[Group]:
+        """The groups of a query: a group for each longest phrase with synonyms, and one for each word."""
+        groups: list[Group] = []
+        stems = [stem_word(word) for word in words]
+        place = 0
+        while place < len(words):
+            for length in range(min(self.longest, len(words) - place), 0, -1):
+                same = self.classes.get(tuple(chain.from_iterable(stems[place : place + length])), ())
+                if same or length == 1:
+                    phrase = tuple(words[place : place + length])
+                    groups.append(Group(_drop_repeated((phrase, *same))))
+                    groups += [Group(((word,),), required=False) for word in phrase if length > 1 and is_telling(word)]
+                    place += length
+                    break
+        return groups
+
+
+@lru_cache(maxsize=2**14)
+def _drop_repeated(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """The phrases without those whose stems stood before."""
+    first: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for phrase in phrases:
+        first.setdefault(stem_all(phrase), phrase)
+    return tuple(first.values())
+
+
+def split_words(text: str) -> list[str]:
+    """The runs of letters and digits of a text, in lower case; the text is read up to `MAX_QUERY` characters.
+
+    >>> split_words('x-ray NEAR("chest*", 2) title:^CT')
+    ['x', 'ray', 'near', 'chest', '2', 'title', 'ct']
+    """
+    return [word.lower() for word in _WORD.findall(text[:MAX_QUERY])]
+
+
+def is_telling(word: str) -> bool:
+    """Whether a word says what an article is about."""
+    return word not in STOP_WORDS
+
+
+def read_query(text: str, synonyms: Synonyms) -> list[Group]:
+    """The groups of a query, none twice; without stop words, unless there is nothing else."""
+    words = split_words(text)
+    groups = synonyms.group(words)
+    telling = [group for group in groups if any(is_telling(word) for phrase in group.phrases for word in phrase)]
+    unique: dict[tuple[tuple[str, ...], ...], Group] = {}
+    for group in telling or groups:
+        stems = _sort_stems(group.phrases)
+        if any(stems) and not (stems in unique and unique[stems].required):
+            unique[stems] = group
+    return list(unique.values())[:MAX_WORDS]
+
+
+@lru_cache(maxsize=2**14)
+def _sort_stems(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(sorted(map(stem_all, phrases)))
+
+
+def stem_all(words: Sequence[str]) -> tuple[str, ...]:
+    """The stems of words, as the indexes hold them."""
+    return tuple(stem for word in words for stem in stem_word(word))
+
+
+def quote(phrase: Sequence[str]) -> str:
+    """A phrase in the language of FTS5, whose words are from `split_words`."""
+    return f'"{" ".join(phrase)}"'
+
+
+class _Stemmer:
+    """FTS5's own tokenizer, asked through an index in memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._index: sqlite3.Connection | None = None
+
+    def stem(self, word: str) -> tuple[str, ...]:
+        with self._lock:
+            if self._index is None:
+                self._index = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+                self._index.execute(f"CREATE VIRTUAL TABLE words USING fts5(word, content='', tokenize='{TOKENIZER}')")
+                self._index.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, instance)")
+            self._index.execute("INSERT INTO words(rowid, word) VALUES (1, ?)", (word,))
+            found = tuple(stem for (stem,) in self._index.execute("SELECT term FROM stems ORDER BY offset"))
+            self._index.execute("INSERT INTO words(words) VALUES ('delete-all')")
+        return found
+
+
+_stemmer = _Stemmer()
+
+
+@lru_cache(maxsize=2**16)
+def stem_word(word: str) -> tuple[str, ...]:
+    """The stems that the indexes hold for a word: one as a rule, none if FTS5 knows none of its letters.
+
+    >>> stem_word("nodules"), stem_word("Ödeme")
+    (('nodul',), ('odem',))
+    """
+    return _stemmer.stem(word)
+
+
+def _reset_stemmer() -> None:
+    """A child process must not use the lock and the connection of its parent."""
+    global _stemmer
+    _abandoned.append(_stemmer)
+    _stemmer = _Stemmer()
+
+
+_abandoned: list[_Stemmer] = []  # kept: closing a parent's connection in its child is not safe
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_stemmer)

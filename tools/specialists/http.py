@@ -1,0 +1,232 @@
+"""`kind: http`: a model that is served elsewhere, behind one address that takes and returns JSON.
+
+    specialists:
+      measure_heart:
+        kind: http
+        url: http://127.0.0.1:9000/measure
+        description: Measures the heart in a chest film.
+        parameters:
+          properties: {image: {x-kind: picture}, part: {enum: [heart, chest]}}
+          required: [image]
+        returns: {text: summary, boxes: ["findings[].box"]}
+
+A call is one POST of {"arguments": {…}, "pictures": {"image": "data:image/png;base64,…"}}, and the reply is a JSON
+object. All episodes of a process share one client, on the event loop of `network.background`.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from weakref import WeakKeyDictionary
+
+from pydantic import ByteSize, Field, field_validator
+
+from viewbox.utils import concurrency
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.specialists.remote import (
+    Form,
+    Returns,
+    Unit,
+    check_places,
+    encode_arguments,
+    find_picture,
+    read_reply,
+)
+from viewbox.tools.specialists.schemas import Parameters, read_parameters
+from viewbox.tools.specialists.spec import Specialist, register_specialist
+from viewbox.tools.tool import Tool, is_tool_name
+from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.utils.frozen import FrozenDict
+from viewbox.network import background
+from viewbox.network.body import parse_body
+from viewbox.network.connection import Connection
+from viewbox.network.data_policy import check_sending
+from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
+from viewbox.network.hosts import check_key_name, parse_url, read_api_key
+
+log = logging.getLogger("viewbox.envs")
+
+DESCRIPTION = "Asks another model."
+ABOUT_THE_CALL = frozenset({400, 404, 413, 415, 422})  # statuses whose message the model may read
+
+
+@register_specialist("http")
+class HttpSpecialist(Specialist):
+    """Any address that takes a POST of JSON: a model that is served elsewhere."""
+
+    url: Annotated[str, Field(description="http(s)://host[:port]/path, to which every call is sent")]
+    parameters: Annotated[
+        Mapping[str, Any],
+        Field(
+            description="JSON Schema of the arguments; `x-kind: picture`, `point` or `box` marks what is "
+            "written as for other tools"
+        ),
+    ] = FrozenDict()
+    returns: Annotated[Returns, Field(description="what the fields of a reply mean; the others are facts")] = Returns()
+    unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
+    pictures: Annotated[Form, Field(description="how pictures are sent: PNG as a data URL, or as Base64 alone")] = (
+        "data_url"
+    )
+    api_key_env: Annotated[
+        str | None, Field(min_length=1, description="the environment variable with the API key; it is never saved")
+    ] = None
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for all attempts of a call")] = 30.0
+    attempts: Annotated[int, Field(ge=1, description="attempts of a call, with growing pauses")] = 3
+    concurrency: Annotated[int, Field(ge=1, description="requests in flight at once")] = 16
+    max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a request")
+    max_reply: ByteSize = Field(default="16MiB", gt=0, validate_default=True, description="limit of a reply")
+
+    @field_validator("parameters")
+    @classmethod
+    def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        return FrozenDict(value)
+
+    @property
+    def address(self) -> str | None:
+        return self.url
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        path = f"specialists.{name}"
+        try:
+            parse_url(self.url)
+        except ConfigError as error:
+            raise ConfigError(f"{path}.url: {error}", key=f"{path}.url", given=error.given) from error
+        if self.api_key_env is not None:
+            check_key_name(self.api_key_env, f"{path}.api_key_env")
+        parameters = read_parameters(self.parameters, f"{path}.parameters")
+        check_places(parameters, self.returns, path)
+        function = HttpTool(name, self, parameters)
+        return [build_remote_tool(name, function, parameters, self.description or DESCRIPTION, self.max_calls)]
+
+
+def build_remote_tool(
+    name: str, function: Any, parameters: Parameters, description: str, max_calls: int | None
+) -> Tool:
+    """A stateless tool whose coroutine function takes these parameters; raises `TypeError` for a name that is none."""
+    if not is_tool_name(name):
+        raise TypeError(f"{name!r} is not a tool name; allowed: letters, digits, _ and -")
+    return Tool(
+        name,
+        function,
+        description,
+        parameters.properties,
+        required=parameters.required,
+        defaults={key: spec["default"] for key, spec in parameters.properties.items() if "default" in spec},
+        max_calls=max_calls,
+        takes_pictures=bool(parameters.get_names("picture")),
+        stateful=False,
+        is_async=True,
+    )
+
+
+@dataclass(frozen=True)
+class HttpTool:
+    """The function of the tool: sends a call and reads the reply."""
+
+    name: str
+    spec: HttpSpecialist
+    parameters: Parameters
+
+    def prepare(self) -> None:
+        """Connect once, so that a wrong address or a missing key ends a run before its first episode.
+
+        Raises:
+            ConfigError: the server cannot be reached, or the key cannot be read.
+        """
+        try:
+            background.run(self._connect())
+        except (AddressError, TimeoutError) as error:
+            key = f"specialists.{self.name}.url"
+            problem = str(error) or f"no reply within {self.spec.timeout:g} s"
+            raise ConfigError(f"{key} = {self.spec.url!r}: {problem}", key=key, given=self.spec.url) from error
+
+    async def __call__(self, /, **arguments: Any) -> ToolOutput:
+        check_sending(self.spec.url)
+        body = await concurrency.run_in_thread(self._encode, arguments)
+        reply = await background.run_beside(self._send(body))
+        view = find_picture(self.parameters, arguments)
+        return await concurrency.run_in_thread(read_reply, reply, self.spec.returns, self.spec.unit, view, self.name)
+
+    def _encode(self, arguments: Mapping[str, Any]) -> bytes:
+        spec = self.spec
+        plain, pictures = encode_arguments(self.parameters, arguments, unit=spec.unit, form=spec.pictures)
+        body = json.dumps({"arguments": plain, "pictures": pictures}).encode()
+        if len(body) > spec.max_request:
+            raise ToolError(
+                f"{self.name}: the request is too large ({len(body)} bytes; allowed: {int(spec.max_request)})"
+            )
+        return body
+
+    # ------------------------------------------------------------------ on the background's event loop
+    async def _connect(self) -> None:
+        client = self._get_client()
+        if not client.is_reached:
+            async with asyncio.timeout(self.spec.timeout):
+                await client.connection.reach()
+            client.is_reached = True
+
+    async def _send(self, body: bytes) -> dict[str, Any]:
+        """The reply to a request, as an object of JSON; raises `ToolError` (a refusal) or `ToolFault`."""
+        client = self._get_client()
+        info: dict[str, Any] = {}
+        async with client.places:
+            try:
+                deadline = asyncio.get_running_loop().time() + self.spec.timeout
+                async with asyncio.timeout_at(deadline):
+                    return await client.connection.post(lambda attempt: body, _parse, deadline=deadline, info=info)
+            except TimeoutError:
+                problem = f"gave no reply within {self.spec.timeout:g} s"
+                last = info.get("last_failure")
+            except (RequestError, AddressError) as error:
+                if isinstance(error, RequestError) and error.status in ABOUT_THE_CALL:
+                    raise ToolError(f"{self.name} refused the call: {error}") from None
+                problem, last = _describe_failure(error.status, isinstance(error, AddressError)), str(error)
+        log.warning("tool %s: %s %s%s", self.name, self.spec.url, problem, f" ({last})" if last else "")
+        raise ToolFault(f"{self.name} {problem}")
+
+    def _get_client(self) -> "_Client":
+        clients = _clients.setdefault(asyncio.get_running_loop(), {})
+        if self.spec not in clients:
+            clients[self.spec] = _Client(self.name, self.spec)
+        return clients[self.spec]
+
+
+class _Client:
+    """The connections to one address, and the places for requests."""
+
+    def __init__(self, name: str, spec: HttpSpecialist) -> None:
+        key = None
+        if spec.api_key_env is not None:
+            key = read_api_key(spec.url, spec.api_key_env, key=f"specialists.{name}.api_key_env")
+        self.is_reached = False
+        self.places = asyncio.Semaphore(spec.concurrency)
+        self.connection = Connection(
+            spec.url,
+            subject=f"tool {name}",
+            api_key=key,
+            attempts=spec.attempts,
+            max_body=spec.max_reply,
+            whole=True,
+        )
+
+
+_clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[HttpSpecialist, _Client]]" = WeakKeyDictionary()
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        reply = parse_body(body)
+    except (ValueError, RecursionError):
+        raise UnusableReplyError("the reply is not JSON") from None
+    if not isinstance(reply, dict):
+        raise UnusableReplyError("the reply is not a JSON object")
+    return reply
+
+
+def _describe_failure(status: int | None, is_address: bool) -> str:
+    if status is None:
+        return "cannot be reached" if is_address else "gave no reply that can be used"
+    return "gave no reply that can be used" if 200 <= status < 300 else f"failed with HTTP {status}"

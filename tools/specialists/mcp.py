@@ -1,0 +1,302 @@
+"""`kind: mcp`: the tools of any MCP server, through the official client (`pip install 'viewbox[mcp]'`).
+
+    specialists:
+      hospital:
+        kind: mcp
+        command: [python, -m, hospital.server]
+        tools:                                    # printed by `viewbox tools mcp python -m hospital.server`
+          find_nodules:
+            description: Finds nodules in a chest film.
+            parameters: {properties: {image: {x-kind: picture}}, required: [image]}
+
+What the model reads is in the config, not at the server. So an environment can be made, saved, published and scored
+without a server, its prompt is the same in every run, and no server changes it: a person has seen every word of it.
+`prepare` compares the config with what the server offers.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+
+from viewbox.utils import concurrency
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.specialists.http import build_remote_tool
+from viewbox.tools.specialists.mcp_server.listing import find_difference, list_offered
+from viewbox.tools.specialists.mcp_server.server import get_server
+from viewbox.tools.specialists.mcp_server.session import ServerSettings
+from viewbox.tools.specialists.remote import (
+    JPEG,
+    PNG,
+    Form,
+    Returns,
+    Unit,
+    check_places,
+    clean_text,
+    encode_arguments,
+    find_picture,
+    read_picture,
+    read_reply,
+)
+from viewbox.tools.specialists.schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
+from viewbox.tools.specialists.spec import Specialist, register_specialist
+from viewbox.tools.tool import Tool
+from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.utils.frozen import FrozenDict
+from viewbox.images.view import View
+from viewbox.network import background
+from viewbox.network.body import parse_body
+from viewbox.network.data_policy import check_sending
+from viewbox.network.hosts import check_key_name, is_read_by_others
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+MAX_WORDS = 1000  # characters of a server's error
+NAMES_ONLY = (
+    "a list of names is not enough; allowed: a mapping with each tool's schema, which `viewbox tools mcp` prints"
+)
+
+
+class McpToolSpec(BaseModel):
+    """One tool of a server, as the model reads it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: Annotated[str, Field(description="what the model reads about the tool")] = ""
+    parameters: Annotated[
+        Mapping[str, Any], Field(description="JSON Schema of the arguments; `x-kind` as for the kind http")
+    ] = FrozenDict()
+    returns: Annotated[Returns, Field(description="what the fields of a result mean; the others are facts")] = Returns()
+
+    @field_validator("parameters")
+    @classmethod
+    def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        return FrozenDict(value)
+
+
+@register_specialist("mcp")
+class McpSpecialist(Specialist):
+    """The tools of an MCP server: a program that is started once a process, or an address."""
+
+    command: Annotated[
+        tuple[str, ...], Field(description="the program and its arguments; it ends with this process")
+    ] = ()
+    url: Annotated[
+        str | None, Field(description="in place of `command`: the address (streamable HTTP); this machine, or https")
+    ] = None
+    tools: Annotated[
+        Mapping[str, McpToolSpec],
+        Field(min_length=1, description="the wanted tools by name, each with description, parameters and returns"),
+    ]
+    prefix: Annotated[
+        str | None, Field(description='before the names of the tools; default: the name of the specialist and "_"')
+    ] = None
+    variables: Annotated[
+        tuple[str, ...],
+        Field(description="environment variables that the program sees, beside PATH, HOME, USER and the like"),
+    ] = ()
+    api_key_env: Annotated[
+        str | None, Field(min_length=1, description="with `url`: the environment variable with the API key")
+    ] = None
+    unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
+    pictures: Annotated[Form, Field(description="how pictures are sent: PNG as Base64, or as a data URL")] = "base64"
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for a call")] = 20.0
+    start_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for the server to start")] = (
+        30.0
+    )
+    concurrency: Annotated[int, Field(ge=1, le=256, description="calls in progress at once")] = 8
+    resend: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="send a call once more, alone, if the server ended during several calls; false for tools that "
+            "change something",
+        ),
+    ] = True
+    max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a call")
+    max_reply: ByteSize = Field(
+        default="16MiB", ge=1024, validate_default=True, description="limit of a message of the server"
+    )
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _refuse_names(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            raise ValueError(NAMES_ONLY)
+        return value
+
+    @field_validator("tools")
+    @classmethod
+    def _freeze(cls, value: Mapping[str, McpToolSpec]) -> Mapping[str, McpToolSpec]:
+        return FrozenDict(value)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("needs either command or url")
+        if self.description is not None:
+            raise ValueError("description belongs to each of `tools`")
+        if self.command and self.api_key_env:
+            raise ValueError("api_key_env is for `url`; a program gets its key by `variables`")
+        return self
+
+    @property
+    def address(self) -> str | None:
+        return self.url
+
+    @property
+    def server(self) -> ServerSettings:
+        """What its process or connection is; equal ones are shared."""
+        return ServerSettings(
+            self.command,
+            self.url,
+            self.variables,
+            self.api_key_env,
+            self.start_timeout,
+            self.concurrency,
+            int(self.max_reply),
+        )
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        path = f"specialists.{name}"
+        if self.url is not None:
+            self._check_url(path, self.url)
+        prefix = f"{name}_" if self.prefix is None else self.prefix
+        tools = []
+        for tool, spec in self.tools.items():
+            key = f"{path}.tools.{tool}"
+            parameters = read_parameters(spec.parameters, f"{key}.parameters")
+            check_places(parameters, spec.returns, key)
+            shown = prefix + re.sub(r"[^A-Za-z0-9_-]", "_", tool)
+            function = McpTool(shown, tool, key, self, parameters)
+            words = clean_note(spec.description, MAX_DESCRIPTION)
+            tools.append(build_remote_tool(shown, function, parameters, words, self.max_calls))
+        return tools
+
+    def _check_url(self, path: str, url: str) -> None:
+        key = f"{path}.url"
+        try:
+            open_to_others = is_read_by_others(url)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}", key=key, given=error.given) from error
+        if open_to_others:
+            raise ConfigError(f"{key} = {url!r}; allowed: https, or an address on localhost", key=key, given=url)
+        if self.api_key_env is not None:
+            check_key_name(self.api_key_env, f"{path}.api_key_env")
+
+
+@dataclass(frozen=True)
+class McpTool:
+    """The function of one tool.
+
+    Args:
+        name: of our tool.
+        tool: of the server's.
+        key: where it stands in the config.
+        specialist, parameters: of the config.
+    """
+
+    name: str
+    tool: str
+    key: str
+    specialist: McpSpecialist
+    parameters: Parameters
+
+    def prepare(self) -> None:
+        """Start or reach the server, and see whether it still offers this tool.
+
+        Raises:
+            ConfigError: it does not, or cannot be used.
+        """
+        key = self.key.partition(".tools.")[0]
+        offered = list_offered(self.specialist.server, key)
+        problem = find_difference(self.key, self.tool, self.parameters, offered)
+        if problem:
+            raise ConfigError(
+                f"{self.key}: {problem}; `viewbox tools mcp` prints what the server offers now", key=self.key
+            )
+
+    async def __call__(self, /, **arguments: Any) -> ToolOutput:
+        specialist = self.specialist
+        if specialist.url is not None:
+            check_sending(specialist.url)
+        values = await concurrency.run_in_thread(self._encode, arguments)
+        try:
+            result = await background.run_beside(self._call(values))
+        except (ToolError, ToolFault) as error:
+            raise type(error)(f"{self.name}: {error}") from error
+        view = find_picture(self.parameters, arguments)
+        return await concurrency.run_in_thread(self._read, result, view)
+
+    async def _call(self, values: dict[str, Any]) -> "CallToolResult":
+        specialist = self.specialist
+        return await get_server(specialist.server).call(self.tool, values, specialist.timeout, resend=specialist.resend)
+
+    def _encode(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        spec = self.specialist
+        plain, pictures = encode_arguments(self.parameters, arguments, unit=spec.unit, form=spec.pictures)
+        size = len(json.dumps(plain)) + sum(map(len, pictures.values()))
+        if size > spec.max_request:
+            raise ToolError(f"{self.name}: the call is too large ({size} bytes; allowed: {int(spec.max_request)})")
+        return {**plain, **pictures}
+
+    def _read(self, result: "CallToolResult", view: View | None) -> ToolOutput:
+        texts, images, others = split_content(result)
+        if result.is_error:
+            raise ToolError(f"{self.name}: {clean_text(' '.join(texts))[:MAX_WORDS] or 'the server gives no reason'}")
+        returns = self.specialist.tools[self.tool].returns
+        structured = result.structured_content
+        facts: dict[str, Any] = structured if isinstance(structured, dict) else {}
+        if not facts and returns != Returns():  # of servers that write their JSON as text only
+            facts, texts = self._parse(texts), []
+        if facts and texts and facts == {"result": texts[0]}:
+            facts = {}
+        texts = [text for text in texts if not repeats_facts(text, facts)]
+        output = read_reply(facts, returns, self.specialist.unit, view, self.name)
+        if images and output.image is None:
+            try:
+                output = replace(output, image=read_picture(images[0], "its picture", (PNG, JPEG)))
+            except ToolError as error:
+                raise ToolFault(f"{self.name} gave a result that cannot be used: {error}") from error
+            images = images[1:]
+        left = [f"({len(images)} more pictures are not shown)"] if images else []
+        left += [f"({others} parts of other kinds are not shown)"] if others else []
+        return replace(output, text="\n".join([*filter(None, [output.text, *map(clean_text, texts)]), *left]))
+
+    def _parse(self, texts: list[str]) -> dict[str, Any]:
+        try:
+            found = parse_body(texts[0].encode("utf-8", "replace")) if texts else None
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ToolFault(f"{self.name} gave a result that is not a JSON object")
+        return found
+
+
+MAX_BLOCKS = 256  # of a result
+
+
+def split_content(result: "CallToolResult") -> tuple[list[str], list[str], int]:
+    """(texts, pictures as Base64, how many other parts) of a result."""
+    texts: list[str] = []
+    images: list[str] = []
+    for block in result.content[:MAX_BLOCKS]:
+        if block.type == "text":
+            texts.append(block.text)
+        elif block.type == "image":
+            images.append(block.data)
+    return texts, images, len(result.content) - len(texts) - len(images)
+
+
+def repeats_facts(text: str, facts: Mapping[str, Any]) -> bool:
+    """Whether a text is the JSON of the facts, as servers send it for clients that read texts only."""
+    if not facts:
+        return False
+    try:
+        return json.loads(text) in (facts, facts.get("result"))
+    except (ValueError, RecursionError):
+        return False

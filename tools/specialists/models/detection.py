@@ -1,0 +1,216 @@
+"""`kind: detection`: boxes with labels and scores; `kind: grounding`: boxes of what a phrase names.
+
+    specialists:
+      find_devices: {kind: detection, model: some/detr, threshold: 0.5}
+      ground:       {kind: grounding, model: google/owlvit-base-patch32}
+
+Boxes are fractions of the named picture; the policy reads them in the environment's coordinates.
+"""
+
+import inspect
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from viewbox.tools.arguments import Picture, Range
+from viewbox.tools.fractions import ViewFractions
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.specialists.calls import Request
+from viewbox.tools.specialists.served import ServedTool
+from viewbox.tools.specialists.spec import register_specialist
+from viewbox.tools.tool import Tool
+from viewbox.errors import ToolError, ToolFault
+from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSpecialist
+
+Score = Annotated[float, Range(0, 1), "lowest score of a box that is returned"]
+Box = tuple[float, float, float, float]
+DIGITS = 3  # of a score
+PLACES = 4  # of a coordinate
+
+
+@dataclass(frozen=True)
+class Found:
+    """A box in fractions of the picture, with its label and score."""
+
+    label: str
+    score: float
+    box: Box
+
+    @classmethod
+    def of(cls, label: str, score: float, box: Sequence[float], size: tuple[int, int]) -> "Found":
+        """One that a model found; `box` is in pixels of a picture of this (width, height), and is cut at its edges."""
+        x1, y1, x2, y2 = (
+            round(min(1.0, max(0.0, end / side)), PLACES) for end, side in zip(box, size * 2, strict=True)
+        )
+        return cls(label, round(score, DIGITS), (x1, y1, x2, y2))
+
+    def to_facts(self) -> dict[str, Any]:
+        return {"label": self.label, "score": self.score, "box": ViewFractions(self.box)}
+
+
+class DetectionRunner(ModelRunner):
+    """Returns the `Found` of a picture, the highest score first. A request's arguments are (lowest score,)."""
+
+    auto_classes = ("AutoModelForObjectDetection",)
+    same_size = True  # others would be padded, which changes the boxes a little
+
+    def get_group(self, request: Request) -> Hashable:
+        return (super().get_group(request), request.arguments)
+
+    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+        (threshold,) = get_arguments(requests)
+        inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))
+        outputs = self.model(**inputs)
+        sizes = [(request.picture.height, request.picture.width) for request in requests]
+        found = self.processor.post_process_object_detection(outputs, threshold=threshold, target_sizes=sizes)
+        names = self.config.id2label
+        labels = [[names.get(int(label), str(int(label))) for label in one["labels"]] for one in found]
+        return collect(requests, outputs, found, labels)
+
+
+class GroundingRunner(ModelRunner):
+    """Returns the `Found` of a phrase in a picture. A request's arguments are (lowest score, phrase)."""
+
+    auto_classes = ("AutoModelForZeroShotObjectDetection",)
+    processor_class = "AutoProcessor"
+    same_size = True
+
+    def get_group(self, request: Request) -> Hashable:
+        threshold, phrase = get_arguments([request])
+        # The processors of OWL-ViT give every text the same length; other models would see padding.
+        is_padded = self.config.model_type in ("owlvit", "owlv2")
+        return (super().get_group(request), threshold, None if is_padded else phrase)
+
+    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+        threshold, _ = get_arguments(requests[:1])
+        phrases = [[get_arguments([request])[1]] for request in requests]
+        self._check_length(phrases)
+        inputs = self.to_device(self.processor(text=phrases, images=self.open_pictures(requests), return_tensors="pt"))
+        outputs = self.model(**inputs)
+        read = self.processor.post_process_grounded_object_detection
+        given = {
+            "threshold": threshold,
+            "text_threshold": threshold,
+            "target_sizes": [(request.picture.height, request.picture.width) for request in requests],
+            "text_labels": phrases,
+            "input_ids": inputs.get("input_ids"),
+        }
+        found = read(
+            outputs, **{key: value for key, value in given.items() if key in inspect.signature(read).parameters}
+        )
+        return collect(
+            requests, outputs, found, [phrase * len(one["scores"]) for phrase, one in zip(phrases, found, strict=True)]
+        )
+
+    def _check_length(self, phrases: Sequence[Sequence[str]]) -> None:
+        text = getattr(self.config, "text_config", None)
+        most = getattr(text, "max_position_embeddings", None)
+        for (phrase,) in phrases:
+            count = len(self.processor.tokenizer(phrase)["input_ids"])
+            if most is not None and count > most:
+                raise ToolError(f"The phrase takes {count} tokens; allowed: at most {most}, so use fewer words.")
+
+
+def get_arguments(requests: Sequence[Request]) -> tuple[Any, ...]:
+    """The arguments of the requests of a group, which are those of the first."""
+    arguments: Any = requests[0].arguments
+    return tuple(arguments)
+
+
+def collect(
+    requests: Sequence[Request], outputs: Any, found: Sequence[Mapping[str, Any]], labels: Sequence[Sequence[str]]
+) -> list[Any]:
+    """The `Found` of each request; a `ToolFault` where the model's numbers are not finite."""
+    import torch
+
+    results: list[Any] = []
+    for place, (request, one, names) in enumerate(zip(requests, found, labels, strict=True)):
+        if not (torch.isfinite(outputs.pred_boxes[place]).all() and _is_usable(outputs.logits[place])):
+            results.append(ToolFault(NOT_FINITE))
+            continue
+        size = request.picture.width, request.picture.height
+        boxes = zip(names, one["scores"].tolist(), one["boxes"].tolist(), strict=True)
+        every = [Found.of(label, score, box, size) for label, score, box in boxes]
+        results.append(tuple(sorted(every, key=lambda item: (-item.score, item.label, item.box))))
+    return results
+
+
+def _is_usable(logits: Any) -> bool:
+    """Whether no score is NaN or +inf; -inf is the score of a token that is masked."""
+    import torch
+
+    return not bool((torch.isnan(logits) | (logits == float("inf"))).any())
+
+
+def describe(found: Sequence[Found], most: int) -> ToolOutput:
+    """What the policy reads."""
+    if not found:
+        return ToolOutput("nothing found")
+    shown = [one.to_facts() for one in found[:most]]
+    more = f"; the {most} with the highest scores" if len(found) > most else ""
+    return ToolOutput(f"{len(found)} {'box' if len(found) == 1 else 'boxes'}{more}", {"boxes": shown})
+
+
+@dataclass(frozen=True)
+class Detect(ServedTool):
+    """The tool of a model with labels of its own."""
+
+    threshold: float = 0.5
+    max_boxes: int = 20
+
+    async def __call__(self, image: Picture, at_least: Score | None = None) -> ToolOutput:
+        """Finds objects in a picture: a box, a label and a score for each."""
+        lowest = self.threshold if at_least is None else at_least
+        return describe(await self.ask(image, (lowest,)), self.max_boxes)
+
+
+@dataclass(frozen=True)
+class Ground(ServedTool):
+    """The tool of a model that takes a phrase."""
+
+    threshold: float = 0.1
+    max_boxes: int = 20
+
+    async def __call__(
+        self, image: Picture, phrase: Annotated[str, "what to look for, in a few words"], at_least: Score | None = None
+    ) -> ToolOutput:
+        """Finds what a phrase names in a picture: a box and a score for each place."""
+        words = " ".join(phrase.split())
+        if not words:
+            raise ToolError(f"{self.name}: phrase is empty; allowed: a few words")
+        lowest = self.threshold if at_least is None else at_least
+        return describe(await self.ask(image, (lowest, words)), self.max_boxes)
+
+
+class BoxSpecialist(ModelSpecialist):
+    """The keys of kinds that return boxes."""
+
+    max_boxes: Annotated[int, Field(ge=1, description="boxes shown, those with the highest scores")] = 20
+
+
+@register_specialist("detection")
+class DetectionSpecialist(BoxSpecialist):
+    """Boxes with labels and scores: any model of `AutoModelForObjectDetection` (DETR, YOLOS, …)."""
+
+    threshold: Annotated[float, Field(ge=0, le=1, description="lowest score, unless a call asks for another")] = 0.5
+
+    runner = DetectionRunner
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        tool = Detect(name, self.get_server(), self.threshold, self.max_boxes)
+        return [Tool.from_function(tool, name, self.description, self.max_calls)]
+
+
+@register_specialist("grounding")
+class GroundingSpecialist(BoxSpecialist):
+    """Boxes of what a phrase names: any model of `AutoModelForZeroShotObjectDetection` (OWL-ViT, Grounding DINO, …)."""
+
+    threshold: Annotated[float, Field(ge=0, le=1, description="lowest score, unless a call asks for another")] = 0.1
+
+    runner = GroundingRunner
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        tool = Ground(name, self.get_server(), self.threshold, self.max_boxes)
+        return [Tool.from_function(tool, name, self.description, self.max_calls)]

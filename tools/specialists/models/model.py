@@ -1,0 +1,293 @@
+"""What all kinds with a HuggingFace model share: the keys of their YAML, safe loading, and a batch on the device.
+
+Weights are read from safetensors only, and code in a model's folder is never run. A checkpoint that lacks weights of
+its kind is refused: transformers would fill them with random numbers and answer with those.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import cv2
+import numpy as np
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+
+from viewbox.assets import resolve_model_path
+from viewbox.tools.specialists.calls import OutOfMemory, Request
+from viewbox.tools.specialists.served import get_server
+from viewbox.tools.specialists.serving import ModelServer, ServingSettings
+from viewbox.tools.specialists.spec import Specialist
+from viewbox.errors import ConfigError, ModelError, describe_unknown, suggest_nearest
+from viewbox.images.ref import ImageRef
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+MODEL_PACKAGES = "pip install 'viewbox[train]'"
+NOT_FINITE = "gave numbers that are not finite"
+
+
+class ModelSettings(BaseModel):
+    """The keys of everything that runs a model. Two with the same model, device and dtype share it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: ClassVar[str] = ""
+    model: Annotated[str, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
+    revision: Annotated[str | None, Field(description="branch, tag or commit of a hub model")] = None
+    device: Annotated[
+        str,
+        Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto (a GPU if there is one), cpu, cuda, cuda:1"),
+    ] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Field(description="of the weights; auto: as they are stored on a GPU, float32 on a CPU"),
+    ] = "auto"
+    memory: Annotated[
+        ByteSize | None, Field(gt=0, description="largest size of the weights in memory; a larger model is refused")
+    ] = None
+    max_batch: Annotated[int, Field(ge=1, description="most calls of concurrent episodes that are run together")] = 16
+    wait: Annotated[float, Field(ge=0, le=10, description="seconds to wait for further calls after the first")] = 0.005
+    timeout: Annotated[
+        float,
+        Field(gt=0, description="seconds after which a batch is given up; keep it below a third of `tool_timeout`"),
+    ] = 20.0
+    cache: ByteSize = Field(default="64MiB", ge=0, validate_default=True, description="bytes of results that are kept")
+    offload: Annotated[bool, Field(description="move the weights to the CPU while the policy is trained")] = False
+    local_files_only: Annotated[bool, Field(description="never ask the hub: the model must be on this machine")] = False
+
+    runner: ClassVar[Callable[..., "ModelRunner"]]
+
+    def get_server(self, **settings: Hashable) -> ModelServer:
+        """The server of this model; `settings` are arguments of the runner that decide how the model is loaded."""
+        given = (self.model, self.revision, self.device, self.dtype, self.memory, self.local_files_only)
+        key = (type(self).runner, *given, *sorted(settings.items()))
+        serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
+        return get_server(key, lambda: type(self).runner(self, **settings), serving)
+
+
+class ModelSpecialist(ModelSettings, Specialist):
+    """A specialist that runs a model."""
+
+
+class ModelRunner:
+    """A loaded model with its processor.
+
+    A kind's own class sets `auto_classes` and `processor_class`, and writes `infer`.
+
+    Args:
+        spec: what to load.
+
+    Raises:
+        ConfigError: the model cannot be loaded; the key is that of the setting to blame.
+    """
+
+    auto_classes: ClassVar[tuple[str, ...]]  # classes of transformers; the first that knows the model's type loads it
+    processor_class: ClassVar[str] = "AutoImageProcessor"
+    unused: ClassVar[tuple[str, ...]] = ()  # beginnings of names of weights that a checkpoint may lack
+    same_size: ClassVar[bool] = False  # whether the pictures of a batch must have one size
+
+    def __init__(self, spec: ModelSettings) -> None:
+        try:
+            import torch
+            import transformers
+        except ImportError as error:
+            raise ConfigError(
+                f"kind = {spec.kind!r}: needs {error.name}, which is not installed; {MODEL_PACKAGES}", key="kind"
+            ) from error
+        transformers.utils.logging.disable_progress_bar()
+        self.spec = spec
+        self.device = find_device(spec)
+        name, options = find_model(spec.model), get_options(spec)
+        try:
+            self.config = transformers.AutoConfig.from_pretrained(name, **options)
+            check_attention(self.config, spec)
+            auto_class = self.choose_auto_class(transformers)
+            self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
+            dtype: Any = getattr(torch, spec.dtype) if spec.dtype != "auto" else "auto"
+            if spec.dtype == "auto" and self.device.type == "cpu":
+                dtype = torch.float32
+            self.model, info = auto_class.from_pretrained(
+                name, config=self.config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+            )
+        except ConfigError:
+            raise
+        except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
+            raise ConfigError(
+                f"model = {spec.model!r}: cannot be loaded: {describe_first_line(error)}", key="model", given=spec.model
+            ) from error
+        self._check_weights(info)
+        self.model.eval().requires_grad_(False)
+        self.move_to(self.device)
+
+    def choose_auto_class(self, transformers: Any) -> Any:
+        """The class of `auto_classes` that knows the type of the model; `architectures` decides between several."""
+        known = {name: getattr(transformers, name) for name in self.auto_classes}
+        fitting = [one for one in known.values() if type(self.config) in one._model_mapping]
+        if not fitting:
+            types = {kind.model_type for one in known.values() for kind in one._model_mapping}
+            given = f"model = {self.spec.model!r}: kind {self.spec.kind}"
+            raise ConfigError(
+                f"{given}: {describe_unknown('model_type', self.config.model_type, types)}", key="model", allowed=types
+            )
+        named = set(self.config.architectures or ())
+
+        def lists(one: Any) -> bool:
+            classes = one._model_mapping[type(self.config)]
+            return bool(named & {cls.__name__ for cls in (classes if isinstance(classes, tuple) else (classes,))})
+
+        return next((one for one in fitting if lists(one)), fitting[0])
+
+    def _check_weights(self, info: Mapping[str, Any]) -> None:
+        missing = sorted(name for name in info["missing_keys"] if not name.startswith(self.unused))
+        given = f"model = {self.spec.model!r}"
+        if missing:
+            listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+            raise ConfigError(
+                f"{given}: its files have no weights for {listed}: it was not trained as {type(self.model).__name__}; "
+                "allowed: a checkpoint of this kind",
+                key="model",
+                given=self.spec.model,
+            )
+        if self.spec.memory is not None and self.num_bytes > self.spec.memory:
+            raise ConfigError(
+                f"{given}: its weights take {self.num_bytes:,} bytes; allowed: at most memory = {self.spec.memory:,}",
+                key="memory",
+                given=self.spec.memory,
+            )
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of weights and buffers in memory."""
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        return sum(one.numel() * one.element_size() for one in tensors)
+
+    def move_to(self, device: "torch.device") -> None:
+        """Move the weights. Raises `ConfigError` if the device has no memory for them."""
+        import torch
+
+        try:
+            self.model.to(device)
+        except torch.OutOfMemoryError as error:
+            self.model.to("cpu")
+            raise ConfigError(
+                f"device = {self.spec.device!r}: has no memory for the {self.num_bytes:,} bytes of {self.spec.model!r}",
+                key="device",
+                given=self.spec.device,
+            ) from error
+
+    def rest(self) -> None:
+        import torch
+
+        self.model.to("cpu")
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def wake(self) -> None:
+        self.move_to(self.device)
+
+    # ------------------------------------------------------------------ a batch
+    def run(self, requests: Sequence[Request]) -> Sequence[Any]:
+        import torch
+
+        results: list[Any] = [None] * len(requests)
+        groups: dict[Hashable, list[int]] = {}
+        for place, request in enumerate(requests):
+            groups.setdefault(self.get_group(request), []).append(place)
+        try:
+            with torch.inference_mode():
+                for places in groups.values():
+                    for place, result in zip(places, self.infer([requests[i] for i in places]), strict=True):
+                        results[place] = result
+            return results
+        except torch.OutOfMemoryError:
+            pass
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        raise OutOfMemory
+
+    def get_group(self, request: Request) -> Hashable:
+        """Requests of one group can be computed together with the results that each would have alone."""
+        return (request.picture.width, request.picture.height) if self.same_size else None
+
+    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+        """One result for each request, in inference mode; a `ToolFault` in the place of a result that is not usable."""
+        raise NotImplementedError
+
+    def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:
+        """The pictures in the color mode that the model was built for."""
+        mode = "L" if getattr(self.config, "num_channels", 3) == 1 else "RGB"
+        return [to_mode(request.picture, mode) for request in requests]
+
+    def to_device(self, inputs: Any) -> Any:
+        """The processor's tensors on the model's device, floats in the type of its weights."""
+        return inputs.to(self.device, dtype=self.model.dtype)
+
+
+def to_mode(picture: ImageRef, mode: str) -> "Image.Image":
+    """A picture in mode "L" or "RGB". OpenCV repeats a gray value five times as fast as Pillow."""
+    from PIL import Image
+
+    pixels = picture.pixels
+    if mode == "RGB" and isinstance(pixels, np.ndarray) and pixels.ndim == 2:
+        return Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB))
+    return picture.open().convert(mode)
+
+
+def find_device(spec: ModelSettings) -> "torch.device":
+    """The device that a specialist names. Raises `ConfigError` if there is none."""
+    import torch
+
+    if spec.device == "auto":
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    device = torch.device(spec.device)
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        allowed = ", ".join(["auto", "cpu", *(f"cuda:{number}" for number in range(count))])
+        raise ConfigError(f"device = {spec.device!r}: there is no such GPU; allowed: {allowed}", key="device")
+    return device
+
+
+def find_model(name: str) -> str:
+    """The folder of a model, or its hub name. Raises `ConfigError` if the name is a path and nothing is there."""
+    try:
+        path = Path(resolve_model_path(name)).expanduser()
+    except ModelError as error:
+        raise ConfigError(f"model = {name!r}: {error}", key="model", given=name) from error
+    if path.is_dir():
+        return str(path)
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1 or path.exists():
+        near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
+        raise ConfigError(
+            f"model = {name!r}: no such folder{near}; allowed: a model's folder, a hub name or package:NAME",
+            key="model",
+            given=name,
+        )
+    return name
+
+
+def check_attention(config: Any, spec: ModelSettings) -> None:
+    """Raises `ConfigError` if a config names attention code of a hub repository, which transformers would run."""
+    parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
+    for part in parts:
+        named = getattr(part, "_attn_implementation", None)
+        names = named.values() if isinstance(named, dict) else (named,)
+        if any("/" in str(name) for name in names):
+            raise ConfigError(
+                f"model = {spec.model!r}: its config.json has attn_implementation = {named!r}, which is code of a hub "
+                "repository; allowed: one that is part of transformers (eager, sdpa)",
+                key="model",
+                given=spec.model,
+            )
+
+
+def get_options(spec: ModelSettings) -> dict[str, Any]:
+    """Arguments of every `from_pretrained`: no code of the model's folder is run."""
+    return {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
+
+
+def describe_first_line(error: Exception) -> str:
+    """The first line of an exception that says something, or its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

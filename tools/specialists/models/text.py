@@ -1,0 +1,162 @@
+"""`kind: text`: words about a picture, by a model that reads pictures and text.
+
+    specialists:
+      ask:     {kind: text, model: some/vlm}
+      caption: {kind: text, model: some/vlm, task: caption}
+      report:  {kind: text, model: some/vlm, task: report, prompt: "Write the findings of this chest X-ray."}
+
+The model is one of `AutoModelForImageTextToText`, and decodes greedily, so that a call has the same result each time.
+Calls whose tensors have equal shapes are decoded together, so that no padding changes a result.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from viewbox.tools.arguments import Picture
+from viewbox.tools.specialists.calls import Request
+from viewbox.tools.specialists.served import ServedTool
+from viewbox.tools.specialists.spec import register_specialist
+from viewbox.tools.tool import Tool
+from viewbox.errors import ToolError, ToolFault
+from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSpecialist
+
+PROMPTS = {
+    "vqa": "{question}",
+    "caption": "Describe this picture in one sentence.",
+    "report": "Write a report of this picture: first the findings, then the impression.",
+}
+QUESTION = "{question}"
+MAX_QUESTION = 2000  # characters
+
+
+class TextRunner(ModelRunner):
+    """Returns the text that a model writes. A request's arguments are (prompt, most new tokens)."""
+
+    auto_classes = ("AutoModelForImageTextToText",)
+    processor_class = "AutoProcessor"
+
+    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+        results: list[Any] = [None] * len(requests)
+        groups: dict[Hashable, list[tuple[int, Any]]] = {}
+        for place, request in enumerate(requests):
+            inputs = self._encode(request)
+            _, most = _get_arguments(request)
+            shapes = tuple(sorted((name, tuple(one.shape)) for name, one in inputs.items()))
+            groups.setdefault((most, shapes), []).append((place, inputs))
+        for (most, _), members in groups.items():  # type: ignore[misc]
+            for (place, _), text in zip(members, self._generate([one for _, one in members], most), strict=True):
+                results[place] = text
+        return results
+
+    def _encode(self, request: Request) -> Any:
+        """The tensors of one request: with the model's chat template if it has one."""
+        prompt, _ = _get_arguments(request)
+        (picture,) = self.open_pictures([request])
+        if getattr(self.processor, "chat_template", None):
+            content = [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]
+            return self.processor.apply_chat_template(
+                [{"role": "user", "content": content}],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+            )
+        return self.processor(images=picture, text=prompt, return_tensors="pt")
+
+    def _generate(self, encoded: Sequence[Any], most: int) -> list[Any]:
+        import torch
+
+        tensors = {name: torch.cat([one[name] for one in encoded]) for name in encoded[0]}
+        inputs = {
+            name: one.to(self.device, self.model.dtype if one.is_floating_point() else None)
+            for name, one in tensors.items()
+        }
+        finite = _build_check(len(encoded))
+        tokens = self.model.generate(**inputs, max_new_tokens=most, do_sample=False, logits_processor=[finite])
+        prompt = inputs["input_ids"]
+        if not self.config.is_encoder_decoder and tokens.shape[1] >= prompt.shape[1]:
+            given = tokens[:, : prompt.shape[1]]
+            tokens = tokens[:, prompt.shape[1] :] if bool((given == prompt).all()) else tokens
+        texts = self.processor.batch_decode(tokens, skip_special_tokens=True)
+        return [ToolFault(NOT_FINITE) if bad else text.strip() for text, bad in zip(texts, finite.bad, strict=True)]
+
+
+def _get_arguments(request: Request) -> tuple[str, int]:
+    arguments: Any = request.arguments
+    prompt, most = arguments
+    return prompt, most
+
+
+def _build_check(count: int) -> Any:
+    """A logits processor that remembers in `bad` the rows in which a model gave NaN; it changes nothing."""
+    import torch
+    from transformers import LogitsProcessor
+
+    class FiniteCheck(LogitsProcessor):
+        bad = [False] * count
+
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            rows = torch.isnan(scores).any(1).tolist()
+            self.bad = [one or row for one, row in zip(self.bad, rows, strict=True)]
+            return scores
+
+    return FiniteCheck()
+
+
+@dataclass(frozen=True)
+class Write(ServedTool):
+    """The tool of a caption or a report: one prompt for every picture."""
+
+    prompt: str = ""
+    max_new_tokens: int = 256
+
+    async def __call__(self, image: Picture) -> str:
+        """Describes a picture in words."""
+        text: str = await self.ask(image, (self.prompt, self.max_new_tokens))
+        return text or "(no words)"
+
+
+@dataclass(frozen=True)
+class Answer(Write):
+    """The tool of questions."""
+
+    async def __call__(self, image: Picture, question: str) -> str:  # type: ignore[override]
+        """Answers a question about a picture in words."""
+        words = " ".join(question.split())
+        if not words or len(words) > MAX_QUESTION:
+            raise ToolError(f"{self.name}: question has {len(words)} characters; allowed: 1 to {MAX_QUESTION}")
+        prompt = self.prompt.replace(QUESTION, words)
+        text: str = await self.ask(image, (prompt, self.max_new_tokens))
+        return text or "(no words)"
+
+
+DESCRIPTIONS = {"vqa": None, "caption": None, "report": "Writes a report of a picture: findings and impression."}
+
+
+@register_specialist("text")
+class TextSpecialist(ModelSpecialist):
+    """Words about a picture: any model of `AutoModelForImageTextToText`."""
+
+    task: Annotated[
+        Literal["vqa", "caption", "report"],
+        Field(description="vqa: the call has a question; caption and report: a picture only"),
+    ] = "vqa"
+    prompt: Annotated[
+        str | None,
+        Field(min_length=1, description="what the model is told; of vqa with {question} in it; default: by `task`"),
+    ] = None
+    max_new_tokens: Annotated[int, Field(ge=1, description="tokens that are written at most")] = 256
+
+    runner = TextRunner
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        prompt = self.prompt or PROMPTS[self.task]
+        if self.task == "vqa" and QUESTION not in prompt:
+            prompt = f"{prompt}\n{QUESTION}"
+        kind = Answer if self.task == "vqa" else Write
+        words = self.description or DESCRIPTIONS[self.task]
+        tool = kind(name, self.get_server(), prompt, self.max_new_tokens)
+        return [Tool.from_function(tool, name, words, self.max_calls)]

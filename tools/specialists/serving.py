@@ -1,0 +1,325 @@
+"""One loaded model for all episodes of a process: calls are collected, run as a batch, and their results kept.
+
+A `ModelServer` holds one model. Episodes ask it on any event loop; its dispatcher thread waits a few milliseconds for
+more calls, and one worker thread runs the batch. What goes wrong stays with the call that caused it:
+
+- a batch that fails is run again one call at a time, so that only the bad call fails, and that at its second try;
+- a batch for which the device has no memory is halved, and later batches are no larger;
+- a batch that takes longer than `timeout` is given up. Its thread cannot be stopped: it goes on alone, with the memory
+  it holds, and what it returns is dropped. Another thread runs its calls again, one at a time; the error of the call
+  that hangs again is kept like a result. If `MAX_HUNG` threads of a model have not come back, further calls are refused
+  until one does.
+
+Nothing here knows torch: a `Runner` does the work (`viewbox.tools.specialists.models`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Lock, RLock, Thread
+from typing import Any, Protocol
+
+from viewbox.utils import concurrency
+from viewbox.tools.specialists.cache import ResultCache
+from viewbox.tools.specialists.calls import (
+    Call,
+    Failed,
+    HungError,
+    OutOfMemory,
+    Request,
+    TextRequest,
+    describe_failure,
+    set_outcome,
+)
+from viewbox.errors import ConfigError, ToolError, ToolFault
+
+log = logging.getLogger("viewbox.tools.specialists.models")
+
+MAX_HUNG = 4  # threads of one model that have not come back, with which it still takes calls
+
+
+class Runner(Protocol):
+    """A loaded model."""
+
+    def run(self, requests: Sequence[Any]) -> Sequence[Any]:
+        """One result for each `Request` or `TextRequest`, or a `ToolError` or `ToolFault` in its place.
+
+        Episodes share results: nobody changes one.
+
+        Raises:
+            OutOfMemory: the batch is too large for the device.
+            Exception: the batch failed; its requests are run again one at a time.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Move the weights off the device. No batch is running."""
+        ...
+
+    def wake(self) -> None:
+        """Move them back. Raises `ConfigError` if the device has no memory for them any more."""
+        ...
+
+
+@dataclass(frozen=True)
+class ServingSettings:
+    """How calls are collected.
+
+    Args:
+        max_batch: most calls in a batch.
+        wait: seconds to wait for further calls after the first.
+        timeout: seconds after which a batch is given up.
+        cache_bytes: of the results that are kept.
+        offload: whether `rest` moves the weights off their device.
+    """
+
+    max_batch: int = 16
+    wait: float = 0.005
+    timeout: float = 20.0
+    cache_bytes: int = 64 * 2**20
+    offload: bool = False
+
+    def merge(self, other: "ServingSettings") -> "ServingSettings":
+        """Settings of a model that two specialists share: the smaller values; offload only if both have it."""
+        return ServingSettings(
+            min(self.max_batch, other.max_batch),
+            min(self.wait, other.wait),
+            min(self.timeout, other.timeout),
+            min(self.cache_bytes, other.cache_bytes),
+            self.offload and other.offload,
+        )
+
+
+class ModelServer:
+    """A model that is loaded once, and the queue of its calls.
+
+    Args:
+        load: loads the model; raises `ConfigError` if that is not possible.
+        settings: how calls are collected.
+    """
+
+    def __init__(self, load: Callable[[], Runner], settings: ServingSettings | None = None) -> None:
+        self.settings = settings or ServingSettings()
+        self.batch_size = self.settings.max_batch  # smaller after the device had no memory for more
+        self.batches: list[int] = []  # the sizes of the last batches, for people who measure
+        self.runner: Runner | None = None
+        self._load = load
+        self._load_lock = RLock()
+        self._failure: ConfigError | None = None
+        self._cache = ResultCache(self.settings.cache_bytes)
+        self._lock = Lock()  # of the cache and the calls in flight
+        self._in_flight: dict[Hashable, Call] = {}
+        self._inbox: SimpleQueue[Call] = SimpleQueue()
+        self._dispatcher: Thread | None = None
+        self.worker = Worker()
+        self._device_lock = Lock()  # held while a batch runs, and while the weights are moved
+        self._rests = False
+
+    def apply(self, settings: ServingSettings) -> None:
+        """Take on the settings of one more specialist: the smaller value of each holds."""
+        self.settings = self.settings.merge(settings)
+        self.batch_size = min(self.batch_size, self.settings.max_batch)
+        self._cache.max_bytes = self.settings.cache_bytes
+
+    def prepare(self) -> None:
+        """Load the model if it is not loaded yet, or move it back to its device. Raises `ConfigError`."""
+        with self._load_lock:
+            if self.runner is None:
+                try:
+                    self.runner = self._load()
+                    self._failure = None
+                except ConfigError as error:
+                    self._failure = error
+                    raise
+        if self._rests:  # otherwise it need not wait for a batch that runs
+            with self._device_lock:
+                self._wake(self.runner)
+
+    def rest(self) -> None:
+        """With `offload`, move the weights off their device until the next call or `prepare`. Waits for a batch."""
+        if self.runner is None or not self.settings.offload:
+            return
+        with self._device_lock:
+            if not self._rests:
+                self.runner.rest()
+                self._rests = True
+
+    def _wake(self, runner: Runner) -> None:
+        if self._rests:
+            runner.wake()
+            self._rests = False
+
+    async def ask(self, request: Request | TextRequest) -> Any:
+        """The result of a request.
+
+        Raises:
+            ToolError: the model refuses this request.
+            ToolFault: the model cannot be loaded, or failed on this request.
+        """
+        if self.runner is None:
+            if self._failure is not None:  # it was asked before: it is not loaded again for every call
+                raise ToolFault("is not available")
+            try:
+                await concurrency.run_in_thread(self.prepare)
+            except ConfigError as error:
+                log.error("a specialist cannot be loaded: %s", error)
+                raise ToolFault("is not available") from error
+        return await asyncio.wrap_future(self.submit(request))
+
+    def submit(self, request: Request | TextRequest) -> Future[Any]:
+        """Queue a request; equal requests that wait at the same time are run once. The model is loaded."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if request.key in self._cache:
+                set_outcome(future, self._cache.get(request.key))
+                return future
+            call = self._in_flight.get(request.key)
+            if call is not None:
+                call.futures.append(future)
+                return future
+            call = self._in_flight[request.key] = Call(request)
+            call.futures.append(future)
+            if self._dispatcher is None:
+                self._dispatcher = Thread(target=self._dispatch, daemon=True, name="viewbox specialist")
+                self._dispatcher.start()
+        self._inbox.put(call)
+        return future
+
+    # ------------------------------------------------------------------ the dispatcher thread
+    def _dispatch(self) -> None:
+        while True:
+            calls = self._collect()
+            try:
+                self._answer(calls)
+            except Exception as error:  # a bug here must not leave episodes waiting
+                log.exception("the dispatcher of a specialist failed")
+                for call in calls:
+                    self._finish(call, describe_failure(error))
+
+    def _collect(self) -> list[Call]:
+        """The first call that waits, and those that come within `wait` seconds."""
+        calls = [self._inbox.get()]
+        deadline = time.monotonic() + self.settings.wait
+        while len(calls) < self.batch_size:
+            try:
+                calls.append(self._inbox.get(timeout=max(0.0, deadline - time.monotonic())))
+            except Empty:
+                break
+        return calls
+
+    def _answer(self, calls: Sequence[Call]) -> None:
+        calls = [call for call in calls if not self._is_dropped(call)]
+        if not calls:
+            return
+        if self.worker.count_hung() >= MAX_HUNG:
+            for call in calls:
+                self._finish(call, Failed("is busy with calls that do not end"))
+            return
+        try:
+            results = self._run([call.request for call in calls])
+        except OutOfMemory as error:
+            if len(calls) == 1:
+                self._finish(calls[0], describe_failure(error))
+                return
+            self.batch_size = len(calls) // 2
+            log.warning("a specialist's device has no memory for %d calls; %d from now on", len(calls), self.batch_size)
+            while calls:  # the size may become smaller still
+                some, calls = calls[: self.batch_size], calls[self.batch_size :]
+                self._answer(some)
+        except Exception as error:
+            if len(calls) == 1 and (calls[0].is_second_try or isinstance(error, HungError)):
+                log.error("a specialist failed", exc_info=error)
+                self._finish(calls[0], describe_failure(error), keep=isinstance(error, HungError))
+                return
+            log.warning("a batch of %d calls failed (%s) and is run one by one", len(calls), type(error).__name__)
+            for call in calls:
+                call.is_second_try = True
+                self._answer([call])
+        else:
+            for call, result in zip(calls, results, strict=True):
+                is_error = isinstance(result, ToolError | ToolFault)
+                self._finish(call, describe_failure(result) if is_error else result, keep=True)
+
+    def _is_dropped(self, call: Call) -> bool:
+        """Whether every call that waited has been cancelled; the request is then forgotten."""
+        with self._lock:
+            dropped = all(future.cancelled() for future in call.futures)
+            if dropped:
+                self._in_flight.pop(call.request.key, None)
+        return dropped
+
+    def _finish(self, call: Call, outcome: Any, *, keep: bool = False) -> None:
+        with self._lock:
+            self._in_flight.pop(call.request.key, None)
+            if keep:
+                self._cache.put(call.request.key, outcome)
+        call.finish(outcome)
+
+    def _run(self, requests: Sequence[Request | TextRequest]) -> Sequence[Any]:
+        runner = self.runner
+        assert runner is not None
+        self.batches = [*self.batches[-999:], len(requests)]
+        with self._device_lock:
+            self._wake(runner)
+            results: Sequence[Any] = self.worker.run(lambda: runner.run(requests), self.settings.timeout)
+        if len(results) != len(requests):
+            raise ValueError(f"{len(results)} results for {len(requests)} requests")
+        return results
+
+
+Job = tuple[Future[Any], Callable[[], Any]]
+
+
+class Worker:
+    """Runs functions in a daemon thread. One that takes too long keeps its thread, and the next gets another.
+
+    >>> Worker().run(lambda: 7, timeout=60.0)
+    7
+    """
+
+    def __init__(self) -> None:
+        self.hung: list[Future[Any]] = []  # of functions that were given up
+        self._inbox: SimpleQueue[Job | None] | None = None
+
+    def count_hung(self) -> int:
+        """How many functions that were given up have still not returned."""
+        self.hung = [future for future in self.hung if not future.done()]
+        return len(self.hung)
+
+    def run(self, function: Callable[[], Any], timeout: float) -> Any:
+        """What the function returns, or its exception. Raises `HungError` after `timeout` seconds."""
+        if self._inbox is None:
+            self._inbox = SimpleQueue()
+            Thread(target=_work, args=(self._inbox,), daemon=True, name="viewbox model").start()
+        future: Future[Any] = Future()
+        self._inbox.put((future, function))
+        try:
+            return future.result(timeout)
+        except TimeoutError as error:
+            if future.done():  # the function itself raised it
+                raise
+            self._inbox.put(None)  # the thread ends when the function returns
+            self._inbox = None
+            self.hung.append(future)
+            raise HungError(f"no result after {timeout:g} s") from error
+
+
+def _work(inbox: SimpleQueue[Job | None]) -> None:
+    while (job := inbox.get()) is not None:
+        _run_job(*job)
+        del job
+
+
+def _run_job(future: Future[Any], function: Callable[[], Any]) -> None:
+    try:
+        result = function()
+    except Exception as error:
+        future.set_exception(error)
+    except BaseException as error:  # SystemExit, say: it ends neither the process nor the thread
+        future.set_exception(concurrency.to_foreign(error))
+    else:
+        future.set_result(result)

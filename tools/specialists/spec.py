@@ -1,0 +1,175 @@
+"""The contract of a specialist: a frozen pydantic model that a `kind` in YAML names and that declares tools.
+
+    env:
+      specialists:
+        classify: {kind: classification, model: some/name}
+        count:    {kind: function, function: "my.module:count", description: "Counts nodules."}
+
+`build_tools` only declares: it loads no model, opens no connection and starts no process. What the function of a tool
+needs before its first call is in its `prepare()`, which `BaseMultiTurnEnv.prepare` calls; what it can give back while
+no episode is played is in its `rest()`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import viewbox
+from viewbox.configs.validation import describe_errors
+from viewbox.tools.tool import Tool
+from viewbox.errors import ConfigError, describe_unknown
+
+C = TypeVar("C", bound="type[Specialist]")
+
+SPECIALISTS: "dict[str, type[Specialist]]" = {}  # by the `kind` in YAML
+
+
+class Specialist(BaseModel):
+    """The base of every kind; its fields are the keys of its YAML."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: ClassVar[str] = ""
+    sends: ClassVar[str] = "pictures"  # what goes to `address`
+    description: Annotated[
+        str | None,
+        Field(min_length=1, description="what the model reads about the tool; default: the kind's own words"),
+    ] = None
+    max_calls: Annotated[
+        int | None, Field(ge=0, description="calls of the tool in an episode; `max_calls` of the environment overrides")
+    ] = None
+
+    @property
+    def address(self) -> str | None:
+        """The URL that calls are sent to; None if they stay in this process or on this machine."""
+        return None
+
+    @property
+    def why_not_in_training(self) -> str | None:
+        """Why no policy may be trained with it, and what is allowed instead; None if it may."""
+        return None
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        """Declare the tools. Nothing is loaded or asked: that is the work of `prepare()` of a tool's function.
+
+        Args:
+            name: the key in YAML. One tool has this name; several have names that begin with it and `_`.
+
+        Raises:
+            ConfigError: the tools cannot be declared; its key begins with `specialists.NAME`.
+        """
+        raise NotImplementedError
+
+
+def register_specialist(kind: str) -> Callable[[C], C]:
+    """A decorator: makes a `Specialist` the one of `kind: …` in YAML.
+
+    >>> @register_specialist("constant")
+    ... class Constant(Specialist):
+    ...     text: str = "nothing found"
+    ...     def build_tools(self, name):
+    ...         def look() -> str:
+    ...             "Looks at nothing."
+    ...             return self.text
+    ...         return [Tool.from_function(look, name, self.description, self.max_calls)]
+    >>> [tool.name for tool in build_specialists({"look": {"kind": "constant"}})["look"].build_tools("look")]
+    ['look']
+    >>> del SPECIALISTS["constant"]
+    """
+
+    def register(cls: C) -> C:
+        cls.kind = kind
+        SPECIALISTS[kind] = cls
+        return cls
+
+    return register
+
+
+def list_kinds() -> list[str]:
+    """Every `kind` that YAML may name, including kinds whose module is not imported yet."""
+    return sorted({*SPECIALISTS, *viewbox.SPECIALIST_PLUGINS})
+
+
+def get_specialist_class(kind: str) -> type[Specialist]:
+    """The class of a `kind` in YAML.
+
+    `viewbox.SPECIALIST_PLUGINS` names the module of each kind; it is imported when the kind is first asked for.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    if kind not in SPECIALISTS and kind in viewbox.SPECIALIST_PLUGINS:
+        import_module(viewbox.SPECIALIST_PLUGINS[kind])
+    if kind not in SPECIALISTS:
+        kinds = list_kinds()
+        raise ConfigError(describe_unknown("kind of specialist", kind, kinds), key="kind", given=kind, allowed=kinds)
+    return SPECIALISTS[kind]
+
+
+def build_specialists(specs: Mapping[str, Any]) -> dict[str, Specialist]:
+    """The specialists of the setting `specialists`, by name; those that are built already stay as they are.
+
+    Raises:
+        ConfigError: a name, kind or key is not allowed; its key begins with `specialists`.
+    """
+    return {str(name): _build_specialist(f"specialists.{name}", spec) for name, spec in specs.items()}
+
+
+def _build_specialist(path: str, spec: Any) -> Specialist:
+    if isinstance(spec, Specialist):
+        return spec
+    if not isinstance(spec, Mapping):
+        allowed = f"a mapping with `kind` ({', '.join(list_kinds())}) and its keys"
+        raise ConfigError(f"{path} = {spec!r:.80}; allowed: {allowed}", key=path, given=spec)
+    settings = dict(spec)
+    kind = settings.pop("kind", None)
+    if not isinstance(kind, str):
+        given = "is missing" if kind is None else f"= {kind!r:.80}"
+        raise ConfigError(f"{path}.kind {given}; allowed: {', '.join(list_kinds())}", key=f"{path}.kind", given=kind)
+    try:
+        cls = get_specialist_class(kind)
+    except ConfigError as error:
+        raise ConfigError(f"{path}.kind: {error}", key=f"{path}.kind", given=kind, allowed=error.allowed) from error
+    try:
+        return cls.model_validate(settings)
+    except ValidationError as error:
+        problem = describe_errors(error, cls, settings)[0]
+        joint = f".{problem}" if problem.key else f" {problem}" if problem.text.startswith("=") else f": {problem}"
+        key = f"{path}.{problem.key}" if problem.key else path
+        raise ConfigError(f"{path}{joint}", key=key, given=problem.given) from error
+
+
+def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Tool]) -> dict[str, Tool]:
+    """The tools of all specialists, by name.
+
+    Args:
+        specialists: by name.
+        taken: the tools whose names no specialist may have.
+
+    Raises:
+        ConfigError: a name is not that of a tool, or two tools would have it.
+    """
+    tools: dict[str, Tool] = {}
+    for name, specialist in specialists.items():
+        path = f"specialists.{name}"
+        try:
+            declared = specialist.build_tools(name)
+        except TypeError as error:  # of a declaration: a name, a type hint
+            raise ConfigError(f"{path}: {error}", key=path) from error
+        for tool in declared:
+            if tool.name in taken or tool.name in tools:
+                raise ConfigError(
+                    f"{path}: there is a tool named {tool.name!r} already; allowed: any other name",
+                    key=path,
+                    given=name,
+                )
+            tools[tool.name] = tool
+    return tools
+
+
+def find_hook(tool: Tool, name: Literal["prepare", "rest"]) -> Callable[[], None] | None:
+    """A method of a tool's function (of its object, if the function is a method itself); None if it has none."""
+    hook = getattr(getattr(tool.function, "__self__", tool.function), name, None)
+    return hook if callable(hook) else None

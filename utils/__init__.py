@@ -1,0 +1,1 @@
+"""utils: say in a line what this room is for."""

@@ -1,0 +1,94 @@
+"""How a command ends: 2 if its input is wrong, 1 if viewbox itself failed, 130 if it was stopped.
+
+The user gets one message. The traceback of a failure goes to a file that the message names: `crash.log` in the folder
+of the run if there is one.
+"""
+
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from viewbox.errors import ViewboxError
+from viewbox.utils.files import check_writable
+from viewbox.utils.secrets import mask_assignments, mask_message
+from viewbox.utils.terminal import make_printable, protect_output
+
+LOG = "crash.log"
+
+
+def guard(work: Callable[[], int]) -> int:
+    """Run the work of a command and return its exit status; a failure prints one message to stderr.
+
+    >>> guard(lambda: 0)
+    0
+    """
+    protect_output()
+    try:
+        return work()
+    except ViewboxError as error:
+        return _print_error(f"error: {error}", 2)
+    except KeyboardInterrupt:
+        return _print_error("stopped", 130)
+    except Exception as error:
+        if is_disk_full(error):
+            where = getattr(error, "filename", None) or getattr(error, "crash_log", None)
+            place = f" ({Path(where).parent})" if where else ""
+            return _print_error(f"error: the disk is full{place}: free some space; a run continues with --resume", 2)
+        log = getattr(error, "crash_log", None) or _write_traceback(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
+        lines = str(error).splitlines() or [""]
+        return _print_error(
+            f"error: viewbox failed: {type(error).__name__}: {lines[0]:.300}\nthe traceback is in {log}", 1
+        )
+
+
+@contextmanager
+def log_failures(folder: Path) -> Iterator[None]:
+    """Write the traceback of a failure inside the block to `folder`."""
+    try:
+        yield
+    except ViewboxError:
+        raise
+    except Exception as error:
+        error.crash_log = _write_traceback(error, folder)  # type: ignore[attr-defined]
+        raise
+
+
+def _write_traceback(error: Exception, folder: Path) -> Path | str:
+    path = folder / LOG
+    try:
+        check_writable(path, folder)
+        with open(path, "a", encoding="utf-8") as file:  # every process of a run writes to the one file
+            text = make_printable(mask_message("".join(traceback.format_exception(error))))
+            file.write(f"process {os.getpid()}\n{text}\n")
+    except OSError as problem:
+        return f"no file ({path}: {problem.strerror})"
+    return path
+
+
+def _print_error(message: str, status: int) -> int:
+    print(make_printable(mask_assignments(message)), file=sys.stderr)
+    return status
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that caused it, says that no more can be written.
+
+    torch and safetensors report it in words of their own.
+
+    >>> is_disk_full(OSError(errno.ENOSPC, "No space left on device")), is_disk_full(ValueError("no"))
+    (True, False)
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if any(words in str(error) for words in ("No space left on device", "os error 28", "os error 27")):
+            return True
+        if "PytorchStreamWriter failed writing file" in str(error) or "] . unexpected pos" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,266 @@
+"""Boxes, lines and points of an episode in the frame of the original: of the reference, the answer and the tools."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from viewbox.images.shown import ShownView
+from viewbox.images.source import AXES
+from viewbox.rewards.fields import Box, get_field, parse_box, to_finite_float
+
+Kind = Literal["gold", "answer", "tool"]
+Point = tuple[float, float]
+MAX_MARKS = 500  # of the reference, of the answer, and of the tools
+MAX_LABEL = 80  # characters
+MAX_DEPTH = 70
+NAMES = ("label", "name", "finding")  # the keys under which an object beside a box says what it is
+CLOSE = 1e-6  # of a fraction
+
+
+class Place(NamedTuple):
+    """The picture on which a mark lies. `slices` are the first and the last slice; None: it is not of a volume."""
+
+    image: int = 0
+    plane: str | None = None
+    slices: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A box, line or point of the original.
+
+    Args:
+        kind: whose it is.
+        label: what it is, in a few words.
+        corners: the points of its outline in order, fractions of the original: four, two (a line) or one (a point).
+        place: the picture it lies on.
+        depth: of a box of a volume: (x1, y1, z1, x2, y2, z2); `corners` are then those in an axial slice.
+        turn: of a tool: the number of the turn with its result.
+        on: of a tool: the id of the picture on which it was called.
+    """
+
+    kind: Kind
+    label: str
+    corners: tuple[Point, ...]
+    place: Place = field(default=Place())
+    depth: Box | None = None
+    turn: int | None = None
+    on: str | None = None
+
+
+def to_corners(box: Sequence[float]) -> tuple[Point, ...]:
+    """The corners of (x1, y1, x2, y2), clockwise from the upper left."""
+    x1, y1, x2, y2 = box
+    return (x1, y1), (x2, y1), (x2, y2), (x1, y2)
+
+
+# ---------------------------------------------------------------------- of a reference or an answer
+def find_marks(value: Any, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
+    """The boxes in a reference or an answer, each on the picture that the objects around it name.
+
+    Args:
+        value: the reference or the answer.
+        kind: which of them.
+        fields: the names of the fields for image, plane, slice and view.
+        views: what the pictures show: whatever is not named is that of the first picture.
+    """
+    found = []
+    for box, label, around in islice(_walk(value, "", (), 0), MAX_MARKS):
+        place = views.find_place({part: _read_part(around, name) for part, name in fields.items()})
+        if len(box) == 4:
+            found.append(Mark(kind, label, to_corners(box), place))
+        else:
+            found.append(Mark(kind, label, to_corners((box[0], box[1], box[3], box[4])), place, depth=box))
+    return found
+
+
+def _walk(value: Any, label: str, around: tuple[Any, ...], depth: int) -> Iterator[tuple[Box, str, tuple[Any, ...]]]:
+    """Every box with its label and the objects around it, the innermost first."""
+    for form in ("xyxy", "xyzxyz"):
+        box = parse_box(value, form)
+        if box is not None:
+            if min(box) >= 0 and max(box) <= 1:
+                yield box, label, around
+            return
+    if depth > MAX_DEPTH:
+        return
+    if isinstance(value, Mapping):
+        name = next((text for key in NAMES if isinstance(text := value.get(key), str) and text), None)
+        for key, item in value.items():
+            yield from _walk(item, (name or str(key))[:MAX_LABEL], (value, *around), depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            if isinstance(item, Mapping | list | tuple):
+                yield from _walk(item, label, around, depth + 1)
+
+
+def _read_part(around: Sequence[Any], name: str) -> Any:
+    return next((part for value in around if (part := get_field(value, name)) is not None), None)
+
+
+# ---------------------------------------------------------------------- of a tool
+_POINT = re.compile("point|center|centre|position")
+_PICTURE = re.compile(r"(view|image)_(\d{1,6})", re.IGNORECASE)
+
+
+def find_arguments(
+    arguments: Mapping[str, Any], kinds: Mapping[str, Any] | None
+) -> list[tuple[str, tuple[Point, ...]]]:
+    """The boxes and points among the arguments of a call, in fractions of the picture it refers to; two points are a
+    line.
+
+    Args:
+        arguments: as the result records them.
+        kinds: of each argument of a known tool: "box", "point" or None; None: it is an author's tool, and four
+            fractions are a box, two a point if the name says so.
+    """
+    boxes: list[tuple[str, tuple[Point, ...]]] = []
+    points: list[Point] = []
+    for name, value in islice(arguments.items(), MAX_MARKS):
+        if not isinstance(value, list | tuple) or len(value) not in (2, 4) or not _are_fractions(value):
+            continue
+        kind = kinds.get(name) if kinds is not None else _guess_kind(str(name), len(value))
+        if kind == "box" and len(value) == 4 and value[0] < value[2] and value[1] < value[3]:
+            boxes.append((str(name), to_corners(value)))
+        elif kind == "point" and len(value) == 2:
+            points.append((float(value[0]), float(value[1])))
+    lines = [("", tuple(points))] if len(points) == 2 else [("", (point,)) for point in points]
+    return [*boxes, *lines]
+
+
+def find_named_picture(arguments: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The first picture that a call names: ("view", 3) for "view_3", ("image", 0) for "image_1"."""
+    for value in islice(arguments.values(), MAX_MARKS):
+        match = _PICTURE.fullmatch(value.strip()) if isinstance(value, str) and len(value) < 40 else None
+        if match is not None:
+            kind, number = match[1].lower(), int(match[2])
+            return (kind, number) if kind == "view" else (kind, number - 1)
+    return None
+
+
+def _guess_kind(name: str, length: int) -> str | None:
+    return "box" if length == 4 else "point" if _POINT.search(name.lower()) else None
+
+
+def _are_fractions(values: Iterable[Any]) -> bool:
+    return all((number := to_finite_float(value)) is not None and -CLOSE <= number <= 1 + CLOSE for value in values)
+
+
+# ---------------------------------------------------------------------- what the pictures show
+class Views:
+    """What the numbered pictures of an episode show. A place that names no image, plane or slice is the first one's."""
+
+    def __init__(self) -> None:
+        self.numbered: list[ShownView | None] = []
+        self._first: dict[int, ShownView] = {}
+        self._counts: dict[tuple[int, str | None], int] = {}
+
+    def add(self, views: Sequence[ShownView]) -> None:
+        """Add what the next picture shows."""
+        self.numbered.append(views[0] if len(views) == 1 else None)
+        for view in views:
+            if view.image is not None:
+                self._first.setdefault(view.image, view)
+                if view.slices is not None:
+                    self._counts.setdefault((view.image, view.plane), view.slices)
+
+    def get_overview(self, image: int) -> ShownView:
+        """The whole of an image, at the slice that was shown first."""
+        first = self._first.get(image)
+        if first is None:
+            return ShownView(image)
+        return ShownView(image, plane=first.plane, slice=first.slice, slices=first.slices, time=first.time)
+
+    def find_place(self, named: Mapping[str, Any]) -> Place:
+        """The place that the parts of an answer name."""
+        number = _read_number(named.get("view"))
+        shown = self.numbered[number] if number is not None and number < len(self.numbered) else None
+        image = _read_number(named.get("image"))
+        if image is None:
+            image = 0 if shown is None or shown.image is None else shown.image
+        frame = shown if shown is not None and shown.image == image else self.get_overview(image)
+        given = named.get("plane")
+        plane = given if isinstance(given, str) and given in AXES and frame.slice is not None else frame.plane
+        if frame.plane is None and frame.slice is not None:
+            plane = None  # frames have one plane, which an answer may call axial
+        slices = _read_slices(named.get("slice"))
+        if slices is None and plane == frame.plane:
+            slices = None if frame.slice is None else (frame.slice, frame.slice)
+        elif slices is None and (count := self._counts.get((image, plane))) is not None:
+            slices = count // 2, count // 2
+        return Place(image, plane, slices)
+
+
+def _read_number(value: Any) -> int | None:
+    number = None if isinstance(value, str) else to_finite_float(value)
+    return int(number) if number is not None and number.is_integer() and 0 <= number < 2**31 else None
+
+
+def _read_slices(value: Any) -> tuple[int, int] | None:
+    """The first and last slice that a field names: one number, or two."""
+    numbers = [_read_number(item) for item in (value if isinstance(value, list | tuple) else [value])[:3]]
+    if len(numbers) not in (1, 2) or numbers[0] is None or numbers[-1] is None:
+        return None
+    return min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
+
+
+def get_place(view: ShownView) -> Place:
+    """The picture that a view shows a part of."""
+    slices = None if view.slice is None else (view.slice, view.slice)
+    return Place(view.image or 0, view.plane, slices)
+
+
+# ---------------------------------------------------------------------- a mark on a picture
+class DrawnMark(NamedTuple):
+    """A mark in fractions of a picture: its corners, and whether a part of it lies outside."""
+
+    corners: tuple[Point, ...]
+    is_clipped: bool
+
+
+def place_on(mark: Mark, view: ShownView) -> DrawnMark | None:
+    """The mark in a picture, clipped to what shows the view; None if nothing of it is seen there."""
+    outline = _cut_slice(mark, view) if view.image == mark.place.image else None
+    if outline is None:
+        return None
+    flat = view.from_original([number for point in outline for number in point])
+    points = list(zip(flat[::2], flat[1::2], strict=True))
+    left, top, right, bottom = view.area or (0.0, 0.0, 1.0, 1.0)
+    inside = all(left - CLOSE <= x <= right + CLOSE and top - CLOSE <= y <= bottom + CLOSE for x, y in points)
+    if len(points) < 4:
+        return (
+            DrawnMark(tuple((_clip(x, left, right), _clip(y, top, bottom)) for x, y in points), False)
+            if inside
+            else None
+        )
+    x1, x2 = (_clip(end, left, right) for end in (min(x for x, _ in points), max(x for x, _ in points)))
+    y1, y2 = (_clip(end, top, bottom) for end in (min(y for _, y in points), max(y for _, y in points)))
+    if x2 - x1 <= CLOSE or y2 - y1 <= CLOSE:
+        return None
+    return DrawnMark(to_corners((x1, y1, x2, y2)), not inside)
+
+
+def _cut_slice(mark: Mark, view: ShownView) -> tuple[Point, ...] | None:
+    """The outline of a mark in the slice that a view shows; None if it lies on another."""
+    if mark.depth is None:
+        place = get_place(view)
+        if place.slices is None or mark.place.slices is None:
+            return mark.corners if place.slices is mark.place.slices else None
+        first, last = mark.place.slices
+        return mark.corners if place.plane == mark.place.plane and first <= place.slices[0] <= last else None
+    if view.slice is None or not view.slices:
+        return None
+    x1, y1, z1, x2, y2, z2 = mark.depth
+    low, high, flat = {
+        "coronal": (y1, y2, (x1, 1 - z2, x2, 1 - z1)),  # the head is up
+        "sagittal": (x1, x2, (y1, 1 - z2, y2, 1 - z1)),
+    }.get(view.plane or "axial", (z1, z2, (x1, y1, x2, y2)))
+    first = min(view.slices - 1, round(low * view.slices))  # as an answer writes it: `core/places.py:write_box_3d`
+    last = max(first, round(high * view.slices) - 1)
+    return to_corners(flat) if first <= view.slice <= last else None
+
+
+def _clip(value: float, low: float, high: float) -> float:
+    return min(high, max(low, value))

@@ -1,0 +1,85 @@
+"""The page itself: one HTML file with its style and program inside, and the policy that lets nothing else in."""
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from viewbox.rollouts.scoring.filters import describe_fields
+
+STYLES = ("uplot.css", "app.css")
+PROGRAMS = (
+    "uplot.js",
+    "filters.js",
+    "data.js",
+    "draw.js",
+    "episode.js",
+    "group.js",
+    "compare.js",
+    "app.js",
+)
+TITLE = "viewbox"
+_HTML = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+<header id="header"></header>
+<main id="main" tabindex="-1"></main>
+<p id="status" role="status" aria-live="polite"></p>
+<noscript>This page needs JavaScript. Nothing is loaded from elsewhere.</noscript>
+"""
+_END = "<script>{program}</script>\n</body>\n</html>\n"
+
+
+@cache
+def _read(names: tuple[str, ...]) -> str:
+    folder = files("viewbox.viewer") / "static"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def build_policy(*, served: bool) -> str:
+    """The content security policy: only this page's own program and style run, and nothing is loaded from elsewhere.
+
+    >>> build_policy(served=False).split(";")[0]
+    "default-src 'none'"
+    """
+    connect = "connect-src 'self'; img-src 'self' data:" if served else "img-src data:"
+    return (
+        f"default-src 'none'; script-src '{_hash(_read(PROGRAMS))}'; style-src '{_hash(_read(STYLES))}'; {connect}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def build_head(*, served: bool) -> str:
+    """The page up to its data."""
+    return _HTML.format(policy=build_policy(served=served), title=TITLE, style=_read(STYLES))
+
+
+def build_end() -> str:
+    """The page after its data."""
+    return build_data("fields", describe_fields()) + _END.format(program=_read(PROGRAMS))
+
+
+def build_data(name: str, value: Any) -> str:
+    """A block of data that the browser does not run and that nothing in it can end.
+
+    >>> build_data("a", "</script>")
+    '<script type="application/json" id="a">"\\\\u003c/script\\\\u003e"</script>\\n'
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return f'<script type="application/json" id="{name}">{text}</script>\n'
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

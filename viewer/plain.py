@@ -1,0 +1,46 @@
+"""Any value of an episode as plain JSON: finite numbers, text that a file can hold, bounded depth."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from viewbox.utils.sanitize import replace_surrogates
+from viewbox.utils.frozen import Record
+
+MAX_DEPTH = 70  # a stored episode is nested 64 deep at most
+MAX_DIGITS = 1024  # bits of an integer
+
+
+def to_plain(value: Any, depth: int = 0) -> Any:
+    """The value in JSON's types: what JSON cannot hold becomes text. Never raises.
+
+    >>> to_plain({"p": float("nan"), 3: (1, 2.5), "when": {4}})
+    {'p': 'nan', '3': [1, 2.5], 'when': [4]}
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return replace_surrogates(str(value))
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= MAX_DIGITS else f"a number of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if depth > MAX_DEPTH:
+        return "…"
+    if isinstance(value, Record):
+        return {name: to_plain(part, depth + 1) for name, part in vars(value).items()}
+    if isinstance(value, Mapping):
+        return {to_text(key): to_plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, depth + 1) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((to_plain(item, depth + 1) for item in value), key=str)
+    return to_text(value)
+
+
+def to_text(value: object) -> str:
+    """The text of an object, which may have none."""
+    try:
+        return replace_surrogates(str(value))
+    except Exception:  # an author's object may raise anything
+        return f"(a {type(value).__name__})"

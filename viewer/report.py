@@ -1,0 +1,89 @@
+"""One HTML file with a run in it: rows, episodes, pictures. It needs no server and loads nothing."""
+
+import base64
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from viewbox.errors import ConfigError, ImageError
+from viewbox.rollouts.scoring.filters import write_fields
+from viewbox.rollouts.store.reader import load
+from viewbox.viewer.images import encode_picture, list_pictures
+from viewbox.viewer.page import build_data, build_end, build_head
+from viewbox.viewer.sources import EpisodeSet, compare_sets
+
+MAX_EPISODES = 2_000
+MAX_BYTES = 200 * 2**20
+BATCH = 50  # episodes in a block, which the browser reads when one of them is opened
+MAX_COMPARED = 4  # sets of which every pair is compared
+
+
+def write_report(sets: Sequence[EpisodeSet], out: Path, on_progress: Callable[[int], None] | None = None) -> int:
+    """Write the page of these sets (read already) as one file; returns its size in bytes.
+
+    The file appears whole or not at all.
+
+    Raises:
+        ConfigError: more than 2,000 episodes, or 200 MB.
+        OSError: the file cannot be written.
+    """
+    count = sum(len(one.index) for one in sets)
+    if count > MAX_EPISODES:
+        raise ConfigError(f"{count} episodes are too many for one file (at most {MAX_EPISODES}); serve them: --serve")
+    if out.is_dir():
+        raise ConfigError(f"--out {out}: is a folder; allowed: a file such as {out / 'report.html'}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            _write(sets, file, on_progress)
+            size = file.tell()
+        os.chmod(name, 0o600)  # what is in it may be private
+        os.replace(name, out)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return size
+
+
+def _write(sets: Sequence[EpisodeSet], file: IO[str], on_progress: Callable[[int], None] | None) -> None:
+    file.write(build_head(served=False))
+    about = [{"name": one.name, "path": str(one.index.folder), "curves": one.read_curves()} for one in sets]
+    file.write(build_data("sets", about))
+    written: set[str] = set()
+    done = 0
+    for number, one in enumerate(sets):
+        file.write(build_data(f"rows-{number}", one.index.to_dict()))
+        reader = load(one.index.folder, errors="skip")
+        texts = dict((reader.line, write_fields(episode)) for episode in reader)  # noqa: C402
+        file.write(build_data(f"fields-{number}", [texts.get(line, "{}") for line in one.index.columns["line"]]))
+        every = one.index.columns["line"]
+        for block, start in enumerate(range(0, len(every), BATCH)):
+            lines = every[start : start + BATCH]
+            file.write(build_data(f"episodes-{number}-{block}", {line: one.build_page(line) for line in lines}))
+            for line in lines:
+                _write_pictures(one, line, written, file)
+            done += len(lines)
+            if on_progress is not None:
+                on_progress(done)
+            if file.tell() > MAX_BYTES:
+                raise ConfigError(f"more than {MAX_BYTES // 2**20} MB are too much for one file; serve them: --serve")
+    for a in range(min(len(sets), MAX_COMPARED)):
+        for b in range(min(len(sets), MAX_COMPARED)):
+            if a != b:
+                file.write(build_data(f"compare-{a}-{b}", compare_sets(sets[a], sets[b])))
+    file.write(build_end())
+
+
+def _write_pictures(one: EpisodeSet, line: int, written: set[str], file: IO[str]) -> None:
+    episode = one.index.read(line)
+    for name, ref in list_pictures(episode).items() if episode is not None else ():
+        if name in written or not name.isalnum():
+            continue
+        written.add(name)
+        try:
+            file.write(build_data(f"image-{name}", base64.b64encode(encode_picture(ref)).decode()))
+        except ImageError:
+            continue  # the page says that it cannot be opened

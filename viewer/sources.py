@@ -1,0 +1,282 @@
+"""What a page shows: the sets of episodes in the folders that were named, and the figures of their training.
+
+A run in progress is followed: `refresh` reads the lines that were appended since.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from viewbox.utils.conditions import parse_condition
+from viewbox.errors import StoreError, ViewboxError
+from viewbox.utils.files import read_regular
+from viewbox.records import Episode
+from viewbox.rollouts.scoring import filters
+from viewbox.rollouts.scoring.compare import compare_runs
+from viewbox.rollouts.store.layout import LINES, find_episodes_folder
+from viewbox.rollouts.store.lines import read_lines
+from viewbox.rollouts.store.parts import LinePart, open_lines
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.run_folder import list_held_out
+from viewbox.viewer.episode_page import build_episode_page
+from viewbox.viewer.plain import to_plain
+from viewbox.viewer.reasons import find_trusted_reward
+
+METRICS = "metrics.jsonl"
+MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl
+MAX_SETS, MAX_SERIES, MAX_POINTS = 50, 40, 5_000
+PLOTTED = ("reward", "held_out/reward", "tools/rate")
+
+
+class EpisodeSet:
+    """A set of episodes on the page: a run's own, its held-out ones, or one side of an evaluation."""
+
+    def __init__(self, run: Path, folder: Path, name: str) -> None:
+        self.run, self.name = run, name
+        self.index = EpisodeIndex(folder, name)
+
+    def build_page(self, line: int) -> dict[str, Any] | None:
+        """The page of an episode; None if there is none in this line."""
+        episode = self.index.read(line, tokens=True)
+        return None if episode is None else build_episode_page(episode, line=line, reward=self._find_reward(episode))
+
+    def _find_reward(self, episode: Episode) -> Any:
+        try:
+            return find_trusted_reward(str(self.run), episode.environment)
+        except (ViewboxError, OSError, ValueError, TypeError):
+            return None
+
+    def read_curves(self) -> dict[str, Any] | None:
+        """The figures of training by step, if the run has any and these are its training episodes."""
+        path = self.run / METRICS
+        return _read_curves(path) if path.is_file() and self.index.folder.parent == self.run.resolve() else None
+
+
+def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
+    """The sets of episodes in the named folders: of each its episodes, then its held-out ones by step.
+
+    A folder that only holds folders of episodes, such as that of an evaluation, has a set for each of them.
+
+    Raises:
+        StoreError: a folder has no episodes, or there are more than 50 sets.
+    """
+    sets: list[EpisodeSet] = []
+    for given in runs:
+        run = Path(given)
+        found = list(_list_folders(run))
+        if not found:
+            find_episodes_folder(run)  # raises, and says what was expected
+        base = run.resolve()
+        for folder in found:
+            extra = folder.resolve().relative_to(base).parts
+            label = " ".join(part for part in extra if part != "episodes").replace("_", " ")
+            sets.append(EpisodeSet(base, folder, f"{base.name} {label}".strip()))
+    if len(sets) > MAX_SETS:
+        raise StoreError(f"{len(sets)} sets of episodes; allowed: at most {MAX_SETS} at a time")
+    return sets
+
+
+def _list_folders(run: Path) -> list[Path]:
+    try:
+        own = [find_episodes_folder(run)]
+    except StoreError:
+        own = []
+    below = [] if own else sorted(path.parent for part in ("*", "*/episodes") for path in run.glob(f"{part}/{LINES}"))
+    return [*own, *below, *(folder for folder in list_held_out(run) if (folder / LINES).is_file())]
+
+
+def compare_sets(a: EpisodeSet, b: EpisodeSet) -> dict[str, Any]:
+    """The comparison of two sets, or why there is none: {"error": …}."""
+    try:
+        found = compare_runs(a.index.folder, b.index.folder)
+        return {**to_plain(found.to_dict()), "rewards": [to_plain(asdict(one)) for one in found.rewards]}
+    except (ViewboxError, OSError) as error:
+        return {"error": str(error)}
+
+
+def _read_curves(path: Path) -> dict[str, Any] | None:
+    """The plotted figures of metrics.jsonl, by step; a line that cannot be read is left out."""
+    try:
+        text = read_regular(path, limit=MAX_METRICS, inside=path.parent).decode(errors="replace")
+    except (OSError, ValueError):
+        return None
+    steps: dict[int, dict[str, float]] = {}
+    for line in text.splitlines():
+        try:
+            values = json.loads(line)
+            step = values["step"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if isinstance(step, int) and isinstance(values, dict):
+            numbers = {str(name)[:80]: one for name, one in values.items() if _is_plotted(str(name), one)}
+            steps.setdefault(step, {}).update(numbers)
+    order = sorted(steps)[:: max(1, math.ceil(len(steps) / MAX_POINTS))]
+    names = list(dict.fromkeys(name for step in order for name in steps[step]))[:MAX_SERIES]
+    return {"step": order, "series": {name: [steps[step].get(name) for step in order] for name in names}}
+
+
+def _is_plotted(name: str, value: Any) -> bool:
+    parts = name.split("/")
+    kind = (parts[0], parts[-1]) in (("rewards", "mean"), ("tools", "calls"), ("end", parts[-1]))
+    return (name in PLOTTED or kind) and isinstance(value, int | float) and math.isfinite(value)
+
+
+def read_all(sets: Sequence[EpisodeSet], on_progress: Callable[[int], None] | None = None) -> int:
+    """Read what was appended to each set; returns the number of episodes of all."""
+    for one in sets:
+        one.index.refresh(on_progress)
+    return sum(len(one.index) for one in sets)
+
+
+MAX_COLUMNS = 100
+MAX_TEXT = 200  # characters of a cell
+MAX_ITEMS = 50  # of a list in a cell
+INFO = ("step", "sample", "index", "advantage", "saved")  # keys of `info` that get a column
+EXACT = {"scores.total", "end_reason", "num_turns", "tool_call_count"}  # columns that hold the values themselves
+BLOCK = 2_000  # episodes between two reports of progress
+
+
+class EpisodeIndex:
+    """The table of the episodes of one folder. A line that cannot be read has no row, and is named in `unreadable`.
+
+    Args:
+        folder: of episodes, or a run that has one.
+        name: of this set of episodes on the page.
+
+    >>> import tempfile
+    >>> from viewbox.records import Task
+    >>> from viewbox.rollouts.store.writer import EpisodeWriter
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with EpisodeWriter(folder) as writer:
+    ...         writer.append(Episode(Task("t1"), answer={"label": 3}))
+    ...     index = EpisodeIndex(Path(folder), "mine")
+    ...     index.refresh(), index.columns["task.id"], index.columns["answer.label"]
+    (1, ['t1'], [3])
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.reader, self.name = load(folder, errors="skip"), name
+        self.folder = self.reader.folder
+        self.columns: dict[str, list[Any]] = {"line": []}
+        self._places: dict[int, int] = {}  # the byte at which a line begins
+        self._next = LinePart()  # the lines that are not read yet
+
+    def __len__(self) -> int:
+        return len(self.columns["line"])
+
+    @property
+    def unreadable(self) -> dict[int, str]:
+        """The reasons why lines cannot be read, by line."""
+        return self.reader.unreadable
+
+    @property
+    def skipped(self) -> int:
+        """How many lines cannot be read."""
+        return self.reader.skipped
+
+    def refresh(self, on_progress: Callable[[int], None] | None = None) -> int:
+        """Read the lines that were appended since; returns the number of new rows."""
+        before = len(self)
+        while count := self._scan_lines():
+            for episode in self.reader.walk(LinePart(self._next.start, count, self._next.first)):
+                self._add_row(self.reader.line, episode)
+            start, first = self._end, self._next.first + count
+            self._next = LinePart(start, None, first)
+            if on_progress is not None:
+                on_progress(len(self))
+        return len(self) - before
+
+    def read(self, line: int, *, tokens: bool = False) -> Episode | None:
+        """The episode in a line, or None if it cannot be read or is not in the table."""
+        place = self._places.get(line)
+        if place is None:
+            return None
+        reader = load(self.folder, errors="skip", tokens=tokens)
+        found = next(reader.walk(LinePart(place, 1, line)), None)
+        return self.read(line) if found is None and tokens else found  # its tokens may be what cannot be read
+
+    def select(self, where: Sequence[str]) -> list[int]:
+        """The lines of the episodes that meet all conditions, which are those of `--where`; raises `ConfigError`."""
+        fields = [filters.expand_field(parse_condition(text, "filter", "reward<0.5").field) for text in where]
+        tests = [filters.parse_filter(text, "filter") for text in where]
+        if all(field in EXACT for field in fields):
+            bare = [parse_condition(text, "filter", "reward<0.5").test for text in where]
+            columns = [self.columns.get(field, [None] * len(self)) for field in fields]
+            rows = zip(self.columns["line"], *columns, strict=True)
+            return [line for line, *cells in rows if all(test(cell) for test, cell in zip(bare, cells, strict=True))]
+        reader = load(self.folder, errors="skip")
+        return [reader.line for episode in reader if all(test(episode) for test in tests)]
+
+    def to_dict(self, start: int = 0) -> dict[str, Any]:
+        """The rows from `start` on, by column, and what could not be read."""
+        columns = {name: values[start:] for name, values in self.columns.items()}
+        return {"start": start, "columns": columns, "skipped": self.skipped, "unreadable": self.unreadable}
+
+    def _scan_lines(self) -> int:
+        """Note where the next lines begin; returns how many there are, at most `BLOCK`."""
+        count, self._end = 0, self._next.start
+        with open_lines(self.folder) as file:
+            file.seek(self._next.start)
+            for line in islice(read_lines(file), BLOCK):
+                if line is not None and not line.endswith(b"\n"):
+                    break  # it is being written
+                self._places[self._next.first + count] = self._end
+                self._end, count = file.tell(), count + 1
+        return count
+
+    def _add_row(self, line: int, episode: Episode) -> None:
+        row = {"line": line, **dict(_list_cells(episode))}
+        rows = len(self)
+        for name in row:
+            if name not in self.columns and len(self.columns) < MAX_COLUMNS:
+                self.columns[name] = [None] * rows
+        for name, values in self.columns.items():
+            values.append(row.get(name))
+
+
+def _list_cells(episode: Episode) -> Iterator[tuple[str, Any]]:
+    """The cells of a row, under the names of `--where`."""
+    scores = episode.scores
+    yield "task.id", _to_cell(episode.task.id)
+    yield "scores.total", None if scores is None else _to_cell(scores.total)
+    yield "end_reason", _to_cell(episode.end_reason)
+    yield "tools_used", _to_cell(episode.tools_used())
+    yield "num_turns", episode.num_turns
+    yield "tool_call_count", episode.tool_call_count
+    for name in INFO:
+        if name in episode.info:
+            yield f"info.{name}", _to_cell(episode.info[name])
+    yield "environment", _to_cell(episode.environment)
+    yield "flags", _to_cell(episode.flags)
+    yield "question", _to_cell(episode.task.prompt.get("question"))
+    if scores is not None:
+        yield from ((f"scores.components.{name}", _to_cell(value)) for name, value in scores.components.items())
+    yield from _list_fields("answer", episode.answer)
+    yield from _list_fields("task.reference", episode.task.reference)
+    yield from _list_fields("task.metadata", episode.task.metadata)
+
+
+def _list_fields(name: str, values: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(values, Mapping):
+        yield name, _to_cell(values)
+        return
+    yield from ((f"{name}.{str(key)[:MAX_TEXT]}", _to_cell(value)) for key, value in values.items())
+
+
+def _to_cell(value: Any) -> Any:
+    """A value as JSON, short enough for a cell."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        is_exact = math.isfinite(value) if isinstance(value, float) else abs(value) < 2**53
+        return value if is_exact else str(to_plain(value))[:MAX_TEXT]
+    plain = to_plain(value)
+    if isinstance(plain, str):
+        return plain[:MAX_TEXT]
+    if isinstance(plain, list) and len(plain) <= MAX_ITEMS and not any(isinstance(one, list | dict) for one in plain):
+        return [one[:MAX_TEXT] if isinstance(one, str) else one for one in plain]
+    return str(plain)[:MAX_TEXT]
