@@ -135,7 +135,7 @@ docs: $(DOCS)/.installed
 # What was committed is built, in folders of their own, and tested in an environment that has seen no checkout.
 RELEASE := build/release
 TESTS ?=
-VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' version.py)
 
 release-check:
 	@grep -q '^## $(VERSION) (20' CHANGELOG.md || { echo 'CHANGELOG.md: no section "## $(VERSION) (DATE)"'; exit 1; }

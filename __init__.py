@@ -11,7 +11,7 @@ A name is imported when it is first used: `import viewbox` loads neither torch n
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from viewbox.version import __version__ as __version__
 
 _HOMES = {  # public name → the module that defines it; type checkers read the same table below
     "make": "viewbox.envs",
@@ -63,41 +63,11 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
 }
 __all__ = [*_HOMES, "__version__"]
 
-# Rewards of rooms above `rewards`: `type` in YAML -> the module that registers it, imported when a reward names it.
-REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
-
-# Kinds of specialists: `kind` in YAML -> the module that registers it, imported when an environment names it.
-SPECIALIST_PLUGINS = {
-    "classification": "viewbox.tools.specialists.models.classification",
-    "detection": "viewbox.tools.specialists.models.detection",
-    "function": "viewbox.tools.specialists.function",
-    "grounding": "viewbox.tools.specialists.models.detection",
-    "http": "viewbox.tools.specialists.http",
-    "literature": "viewbox.tools.search.tools",
-    "mcp": "viewbox.tools.specialists.mcp",
-    "prompted_segmentation": "viewbox.tools.specialists.models.prompted",
-    "segmentation": "viewbox.tools.specialists.models.segmentation",
-    "text": "viewbox.tools.specialists.models.text",
-}
-
-# Models of a search that read text: the kind -> the module that registers it, imported when a config names a model.
-TEXT_MODEL_PLUGINS = {
-    "cross_encoder": "viewbox.envs.software_adviser.retrieval.cross_encoder",
-    "embedding": "viewbox.envs.software_adviser.retrieval.embedding",
-}
-
 if TYPE_CHECKING:
-    from viewbox.envs import make as make
     from viewbox.core.base import BaseMultiTurnEnv as BaseMultiTurnEnv
     from viewbox.core.state import StepResult as StepResult
-    from viewbox.tools import Box as Box
-    from viewbox.tools import Hidden as Hidden
-    from viewbox.tools import Picture as Picture
-    from viewbox.tools import Point as Point
-    from viewbox.tools import Range as Range
-    from viewbox.tools import Tool as Tool
-    from viewbox.tools import ToolOutput as ToolOutput
-    from viewbox.tools.tool import tool as tool
+    from viewbox.engines.scripted import ScriptedPolicy as ScriptedPolicy
+    from viewbox.envs import make as make
     from viewbox.errors import ConfigError as ConfigError
     from viewbox.errors import ImageError as ImageError
     from viewbox.errors import ModelError as ModelError
@@ -130,9 +100,16 @@ if TYPE_CHECKING:
     from viewbox.rewards import check_rewards as check_rewards
     from viewbox.rollouts.play import play_many as play_many
     from viewbox.rollouts.scoring.summary import summarize as summarize
-    from viewbox.engines.scripted import ScriptedPolicy as ScriptedPolicy
     from viewbox.rollouts.store.reader import load as load
     from viewbox.rollouts.store.writer import EpisodeWriter as EpisodeWriter
+    from viewbox.tools import Box as Box
+    from viewbox.tools import Hidden as Hidden
+    from viewbox.tools import Picture as Picture
+    from viewbox.tools import Point as Point
+    from viewbox.tools import Range as Range
+    from viewbox.tools import Tool as Tool
+    from viewbox.tools import ToolOutput as ToolOutput
+    from viewbox.tools.tool import tool as tool
 
 
 def __getattr__(name: str) -> Any:

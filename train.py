@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError, suggest_nearest
+from viewbox.rollouts.store.run_folder import LATEST
+from viewbox.training.checks.preflight import check
 from viewbox.utils.exit_status import guard, log_failures
 from viewbox.utils.secrets import mask_settings
-from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.utils.terminal import make_line
-from viewbox.training.checks.preflight import check
 
 if TYPE_CHECKING:
     from viewbox.training.resume import RunLocation

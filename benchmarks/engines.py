@@ -34,13 +34,13 @@ import torch
 from trl_loop import TRLSide, play_with_engine
 
 from viewbox.configs.sections import SamplingParams
-from viewbox.records import Reply
-from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.generator import Conversation
-from viewbox.rollouts.play import play_many
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.vllm.generator import SampledTokens, TokenRequest
 from viewbox.engines.vllm.vllm import VLLMGenerator, VLLMServer
 from viewbox.engines.vllm.wire import NEVER, build_request, encode_body, parse_generated
+from viewbox.records import Reply
+from viewbox.rollouts.play import play_many
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))

@@ -31,12 +31,12 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Episode, Message, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
+from viewbox.tools import ToolOutput
 
 BAR = 0.3  # ms, the median of every kind of step
 MAX_KB_PER_EPISODE = 50

@@ -16,12 +16,12 @@ import torch
 from PIL import Image
 
 from viewbox.configs.sections import SamplingParams
-from viewbox.images.ref import ImageRef
-from viewbox.records import EpisodeTokens, Message
+from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.model_runner import use_eval_mode
-from viewbox.engines.generator import Conversation
+from viewbox.images.ref import ImageRef
+from viewbox.records import EpisodeTokens, Message
 from viewbox.rollouts.play import sample_seed
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 

@@ -11,9 +11,9 @@ import torch
 from scripted_case import Stage, count_replies
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from viewbox.records import Message, Reply
-from viewbox.engines.hf.model_runner import use_eval_mode
 from viewbox.engines.generator import Conversation
+from viewbox.engines.hf.model_runner import use_eval_mode
+from viewbox.records import Message, Reply
 from viewbox.rollouts.play import sample_seed
 
 

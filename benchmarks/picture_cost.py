@@ -20,13 +20,13 @@ from peft import LoraConfig
 from scripted_case import CALL, PATCH, CaseSize, LooksEnv, ScriptedEngine, Stage, make_image
 from trl import GRPOConfig
 
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.tools import ToolOutput
-from viewbox.images.view import View
 from viewbox.engines.hf import chat_tokens
 from viewbox.engines.hf.architectures import Architecture
+from viewbox.images.view import View
+from viewbox.tools import ToolOutput
 from viewbox.training.grpo import trainer as trainer_module
+from viewbox.training.grpo.trl_reward import TRLReward
 
 try:
     from viewbox.training import generation as engine_user

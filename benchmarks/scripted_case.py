@@ -16,15 +16,15 @@ import numpy as np
 import torch
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.tools import ToolOutput
-from viewbox.images.view import View
-from viewbox.records import Episode, Task
-from viewbox.rewards import ExactMatchReward
+from viewbox.engines.generator import Conversation
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
-from viewbox.engines.generator import Conversation
+from viewbox.images.view import View
+from viewbox.records import Episode, Task
+from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
+from viewbox.tools import ToolOutput
 
 PATCH = 8
 CALL = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'

@@ -32,20 +32,20 @@ import numpy as np
 import torch
 from pydantic import BaseModel
 
-from viewbox.utils import concurrency
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.tools import ToolOutput
-from viewbox.utils.frozen import thaw
-from viewbox.images.view import View
-from viewbox.records import Episode, Task
-from viewbox.rewards import ExactMatchReward
+from viewbox.engines.generator import Conversation
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.engines.generator import Conversation
-from viewbox.rollouts.play import play_many
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.images.view import View
+from viewbox.records import Episode, Task
+from viewbox.rewards import ExactMatchReward
+from viewbox.rollouts.play import play_many
+from viewbox.tools import ToolOutput
+from viewbox.utils import concurrency
+from viewbox.utils.frozen import thaw
 
 BAR = 0.02  # how much resident memory may grow after the first SAMPLE episodes
 SAMPLE = 1000  # episodes between two readings

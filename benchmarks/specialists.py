@@ -24,11 +24,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from viewbox.images.view import View
 from viewbox.tools.specialists import build_specialists
 from viewbox.tools.specialists.calls import Request
 from viewbox.tools.specialists.served import forget_servers
 from viewbox.tools.specialists.serving import ModelServer
-from viewbox.images.view import View
 
 EPISODES = 16
 SPEEDUP, TOLERANCE, HIT_MS = 4.0, 1e-5, 1.0  # the bars

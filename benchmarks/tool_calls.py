@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
+from viewbox.images.view import View
+from viewbox.tools import Picture, Tool, call_stateless
 from viewbox.utils import concurrency
 from viewbox.utils.sanitize import clean, make_boundary_code, wrap_in_boundary
-from viewbox.tools import Picture, Tool, call_stateless
-from viewbox.images.view import View
 
 CALLS, ROUNDS = 2000, 7
 

@@ -27,9 +27,9 @@ from per_turn import ForceTokens
 from transformers import LogitsProcessorList
 from trl import GRPOConfig, GRPOTrainer
 
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Reply
-from viewbox.engines.hf.chat_tokens import ChatTokens
 
 BAR = 2.5
 

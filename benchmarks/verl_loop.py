@@ -22,12 +22,12 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.workers.rollout.replica import TokenOutput
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.digits import viewer
-from viewbox.rollouts.play import play_one
 from viewbox.engines.scripted import PolicyGenerator
+from viewbox.envs.digits import viewer
 from viewbox.integrations.verl.agent_loop import ViewboxAgentLoop
 from viewbox.integrations.verl.export import export_verl
 from viewbox.integrations.verl.stage import Stage, open_stage
+from viewbox.rollouts.play import play_one
 
 BAR_MS = 5.0
 TARGET = f"{__name__}.TimedLoop"

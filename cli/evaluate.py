@@ -60,12 +60,12 @@ def evaluate(
     can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
     """
     from viewbox.cli.rollout import INTERRUPTED, play_folder
-    from viewbox.utils.files import write_atomically
     from viewbox.rollouts.job import build_job, remove_tools_of_job
     from viewbox.rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
     from viewbox.rollouts.session import create_rollout_folder
     from viewbox.rollouts.store.reader import load
     from viewbox.rollouts.store.run_folder import describe_view
+    from viewbox.utils.files import write_atomically
 
     given = options.build_options(
         overrides,

@@ -64,10 +64,10 @@ def build(
 
     Example: `viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot`
     """
+    from viewbox.errors import ConfigError
     from viewbox.tools.search.snapshot import SnapshotWriter
     from viewbox.tools.search.snapshot.recording import record_answers
     from viewbox.tools.search.snapshot.synonyms import read_synonyms
-    from viewbox.errors import ConfigError
 
     asked = [*(queries or ()), *(_read_queries(file) if file else ())]
     types = _check_types(search_type or ["all"])
@@ -184,8 +184,8 @@ def _read_queries(path: str) -> list[str]:
 
 
 def _check_types(names: "Sequence[str]") -> "list[SearchType]":
-    from viewbox.tools.search.records import SEARCH_TYPES
     from viewbox.errors import ConfigError, describe_unknown
+    from viewbox.tools.search.records import SEARCH_TYPES
 
     for name in names:
         if name not in SEARCH_TYPES:

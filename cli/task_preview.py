@@ -9,9 +9,9 @@ from viewbox.cli.task_sheet import load_config
 from viewbox.configs import schema
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
+from viewbox.envs.from_config import build_envs, prepare_env
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.records import Task
-from viewbox.envs.from_config import build_envs, prepare_env
 from viewbox.training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
 
 

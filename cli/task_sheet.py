@@ -11,16 +11,17 @@ from PIL import Image, ImageDraw, ImageFont
 from viewbox.configs import schema
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import name_image, to_sequence
+from viewbox.core.tasks import to_sequence
+from viewbox.envs.from_config import build_envs
 from viewbox.errors import ConfigError, ViewboxError
-from viewbox.utils.frozen import thaw
 from viewbox.images.shown import ShownView
 from viewbox.images.source import Plane, Source, Volume
+from viewbox.images.task_images import name_image
 from viewbox.images.view import View
 from viewbox.records import Task
-from viewbox.envs.from_config import build_envs
-from viewbox.viewer.marks import Mark, Views, find_marks, place_on
+from viewbox.utils.frozen import thaw
 from viewbox.utils.terminal import make_line
+from viewbox.viewer.marks import Mark, Views, find_marks, place_on
 
 if TYPE_CHECKING:
     from viewbox.training.checks.preflight import LocalModel

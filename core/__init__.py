@@ -1,1 +1,1 @@
-"""core: say in a line what this room is for."""
+"""The contract of an environment and the turn loop, with its parser and its prompts."""

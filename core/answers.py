@@ -20,16 +20,16 @@ from pydantic import BaseModel, ValidationError
 
 from viewbox.core import places
 from viewbox.core.answer_model import hides_numbers
-from viewbox.utils.box_paths import convert_at, has_box
 from viewbox.core.parsing.coercion import coerce
-from viewbox.utils.json_schema import find_violation
 from viewbox.core.state import PlayableEnv
-from viewbox.core.tasks import TaskImages, is_same_stack
 from viewbox.errors import ToolError
-from viewbox.utils.frozen import thaw
 from viewbox.images.coordinates import to_unit
 from viewbox.images.source import Source
+from viewbox.images.task_images import TaskImages, is_same_stack
 from viewbox.images.view import View
+from viewbox.utils.box_paths import convert_at, has_box
+from viewbox.utils.frozen import thaw
+from viewbox.utils.json_schema import find_violation
 
 
 def convert_answer(

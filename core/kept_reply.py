@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from viewbox.core.parsing.reply import MAX_BYTES
-from viewbox.utils.sanitize import replace_surrogates
-from viewbox.utils.frozen import thaw
 from viewbox.records import Reply, ToolCall
+from viewbox.utils.frozen import thaw
+from viewbox.utils.sanitize import replace_surrogates
 
 MAX_NAME = 128  # characters of a call's name and of its id
 

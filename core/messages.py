@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from viewbox.core.prompts.templates import Prompts
-from viewbox.utils.sanitize import break_control_tokens
 from viewbox.core.settings import ReplyFormat
-from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, ToolCall
+from viewbox.utils.frozen import thaw
+from viewbox.utils.sanitize import break_control_tokens
 
 ToolImages = Literal["tool", "user"]
 FOLLOWS = "(The image follows in the next message.)"

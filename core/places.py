@@ -9,10 +9,10 @@ y in axial slices, z1 and z2 the numbers of the first and last slice.
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
-from viewbox.core.tasks import TaskImages, find_named, list_names, name_image
 from viewbox.errors import ImageError, ToolError, describe_unknown
 from viewbox.images.coordinates import Coordinates, from_unit, to_unit
 from viewbox.images.source import Source
+from viewbox.images.task_images import TaskImages, find_named, list_names, name_image
 from viewbox.images.view import View
 
 Part = Literal["image", "plane", "slice"]

@@ -8,18 +8,18 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from viewbox.utils.box_paths import BoxPath
 from viewbox.core.messages import drop_older_images
 from viewbox.core.parsing.reply import AnswerFields
 from viewbox.core.places import Part
 from viewbox.core.prompts.answer_format import describe_answer_format
 from viewbox.core.prompts.templates import Prompts
 from viewbox.core.settings import LoopSettings, ViewSettings
-from viewbox.core.tasks import TaskImages, name_image
-from viewbox.tools import Tool
-from viewbox.utils.frozen import FrozenDict
+from viewbox.images.task_images import TaskImages, name_image
 from viewbox.images.view import View
 from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
+from viewbox.tools import Tool
+from viewbox.utils.box_paths import BoxPath
+from viewbox.utils.frozen import FrozenDict
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,23 @@
-"""Sequences of tasks; the images of one task, their names, and the pictures that are shown of them at the start."""
+"""Sequences of tasks, and the pictures that are shown of a task at the start."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from threading import Condition
 from typing import Any, Protocol, overload, runtime_checkable
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import numpy as np
 from cachetools import LRUCache, cached
-from PIL import Image
 
-from viewbox.errors import ArgumentError, ConfigError
-from viewbox.images.files import open_image
+from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.images.resample import fit_size
-from viewbox.images.source import Source
+from viewbox.images.task_images import TaskImage, open_source
 from viewbox.images.view import View
 from viewbox.records import Task
 
 MAX_SHOWN = 16  # images of a task that are shown at the start; `open_image` shows later ones
 SHARED = 4  # times `max_pixels`: what the pictures at the start may have together
 OVERVIEW_BYTES = 2**29  # bytes kept by the overviews of an environment; the least recently used are dropped
-TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnEnv.images` may return
 
 
 @runtime_checkable
@@ -80,133 +74,6 @@ class ProceduralTasks(Sequence[Task]):
         if not -self._count <= index < self._count:
             raise IndexError(f"task {index} of {self._count}")
         return self._make(self._start + index % self._count)
-
-
-def name_image(number: int) -> str:
-    """What the model calls an image of its task; `number` counts from 0.
-
-    >>> name_image(0), name_image(1)
-    ('image_1', 'image_2')
-    """
-    return f"image_{number + 1}"
-
-
-def list_names(count: int) -> str:
-    """The names of the first `count` images, as a sentence lists them.
-
-    >>> list_names(1), list_names(2), list_names(9)
-    ('image_1', 'image_1 and image_2', 'image_1 to image_9')
-    """
-    names = [name_image(number) for number in range(count)]
-    return (" and " if count < 3 else " to ").join(dict.fromkeys([*names[:1], *names[-1:]])) or "none"
-
-
-def find_named(name: str, count: int) -> int:
-    """The number (from 0) of the image that the model names, of `count`. Raises `ArgumentError`.
-
-    >>> find_named(" Image_2", 2)
-    1
-    """
-    match = re.fullmatch("image_([1-9][0-9]{0,8})", name.strip().lower())
-    if match is None or int(match[1]) > count:
-        raise ArgumentError(f"unknown image {name[:40]!r}; allowed: {list_names(count)}")
-    return int(match[1]) - 1
-
-
-class TaskImages(Sequence[Source]):
-    """The images of one task as sources, each opened when it is first used, and after them those that tools found.
-
-    Those in `opened`, the first ones, are already open; `get_all` returns all (as `BaseMultiTurnEnv.images` does).
-
-    >>> import numpy as np
-    >>> gray = [np.full((2, 2), shade, np.uint8) for shade in (0, 9)]
-    >>> images = TaskImages([Source.of(gray[0])], len(gray), lambda: gray)
-    >>> len(images), int(images[1].pixels[0, 0])
-    (2, 9)
-    >>> images.add([Source.of(gray[1])]), len(images), images.count_own()
-    (2, 3, 2)
-    """
-
-    def __init__(self, opened: Iterable[Source], count: int, get_all: Callable[[], Sequence[TaskImage]]) -> None:
-        self._open: dict[int, Source] = dict(enumerate(opened))
-        self._found: list[Source] = []
-        self._count, self._get_all = count, get_all
-
-    @cached_property
-    def _all(self) -> Sequence[TaskImage]:
-        return self._get_all()
-
-    def __len__(self) -> int:
-        return self._count + len(self._found)
-
-    def count_own(self) -> int:
-        """The number of the task's own images, which come first."""
-        return self._count
-
-    def add(self, found: Iterable[Source]) -> int:
-        """Add images that a tool found; returns the number of the first of them."""
-        first = len(self)
-        self._found += found
-        return first
-
-    @overload
-    def __getitem__(self, index: int) -> Source: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Source]: ...
-    def __getitem__(self, index: int | slice) -> Source | list[Source]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        if place >= self._count:
-            return self._found[place - self._count]
-        if place not in self._open:
-            self._open[place] = open_source(self._all[place])
-        return self._open[place]
-
-    def find(self, source: Source) -> int | None:
-        """The number of the task's own image that a source is, or a slice of; only opened images are looked at."""
-        for number, image in self._open.items():
-            if image is source or is_same_stack(image, source):
-                return number
-        return None
-
-    def __iter__(self) -> Iterator[Source]:
-        return (self[i] for i in range(len(self)))
-
-
-def is_same_stack(first: Source, second: Source) -> bool:
-    """Whether two sources are slices of one volume."""
-    if first.volume is None or second.volume is None:
-        return False
-    return first.volume.is_same_stack(second.volume)
-
-
-def find_number(images: Sequence[Source], source: Source) -> int | None:
-    """The number of the image that a source is, or a slice of; None if it is none of them."""
-    if isinstance(images, TaskImages):
-        return images.find(source)
-    return next((number for number, one in enumerate(images) if one is source or is_same_stack(one, source)), None)
-
-
-# Open sources: tasks and episodes that show the same image share one.
-_OPEN: WeakValueDictionary[tuple[str, str | None], Source] = WeakValueDictionary()
-
-
-def open_source(image: TaskImage) -> Source:
-    """The source of an image in any form that `BaseMultiTurnEnv.images` may return.
-
-    References to the same image give the same `Source` object as long as it is in use.
-    """
-    if not isinstance(image, ImageRef):
-        return Source.of(image)
-    key = image.hash, image.uri
-    source = _OPEN.get(key)
-    if source is None:
-        in_memory = image.pixels is not None or image.uri is None or image.folder is not None
-        # A file may have deeper pixels than a Pillow image.
-        source = Source.of(image.open()) if in_memory else open_image(str(image.uri))
-        source = _OPEN.setdefault(key, source)
-    return source
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from viewbox.utils import concurrency
 from viewbox import tools
 from viewbox.core.answers import show_whole
 from viewbox.core.parsing.reply import ParsedCall
-from viewbox.utils.sanitize import clean
 from viewbox.core.state import EpisodeState, PlayableEnv
-from viewbox.core.tasks import list_names, name_image
-from viewbox.tools.calling import build_timeout
 from viewbox.errors import ArgumentError, ToolFault, describe_unknown
 from viewbox.images.source import Source
+from viewbox.images.task_images import list_names, name_image
 from viewbox.images.view import View
 from viewbox.records import ToolResult
+from viewbox.tools.calling import build_timeout
+from viewbox.utils import concurrency
+from viewbox.utils.sanitize import clean
 from viewbox.utils.terminal import make_line
 
 log = logging.getLogger("viewbox.envs")

@@ -1,1 +1,1 @@
-"""engines: say in a line what this room is for."""
+"""Who answers: generators of replies. `hf` runs a local model, `openai` asks an endpoint, `vllm` a server of tokens."""

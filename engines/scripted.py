@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from viewbox.core.loop import Policy, ask_policy
+from viewbox.engines.generator import Conversation, Generator
 from viewbox.errors import ModelError
 from viewbox.records import Message, Reply, RunConfig
-from viewbox.engines.generator import Conversation, Generator
 
 if TYPE_CHECKING:
     from viewbox.engines.hf.chat_tokens import ChatTokens

@@ -7,24 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from viewbox.errors import ConfigError, describe_unknown
+from viewbox.plugins import ENVIRONMENTS, find_plugin, list_plugins
 from viewbox.utils.importing import load_object
 
 if TYPE_CHECKING:
     from viewbox.core.base import BaseMultiTurnEnv
-
-# name → path of the class, which is imported when it is needed
-ENVIRONMENTS = {
-    "chest_xray": "viewbox.envs.chest_xray:ChestXray",
-    "consultation": "viewbox.envs.consultation:Consultation",
-    "digits": "viewbox.envs.digits:Digits",
-    "grounding": "viewbox.envs.grounding:Grounding",
-    "literature_vqa": "viewbox.envs.literature_vqa:LiteratureVQA",
-    "mixture": "viewbox.envs.mixture:Mixture",
-    "phantom": "viewbox.envs.phantom:Phantom",
-    "report": "viewbox.envs.report:Report",
-    "software_adviser": "viewbox.envs.software_adviser.env:SoftwareAdviser",
-    "vqa": "viewbox.envs.vqa:VQA",
-}
 
 
 def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
@@ -51,10 +38,11 @@ def load_class(name: str) -> "type[BaseMultiTurnEnv]":
 
     One of viewbox is imported from the package and nowhere else: the current folder is not searched.
     """
-    if ":" not in name and name not in ENVIRONMENTS:
+    path = name if ":" in name else find_plugin("environments", name)
+    if path is None:
         own = "or your own as package.module:Class or path/to/file.py:Class"
-        raise ConfigError(f"{describe_unknown('environment', name, ENVIRONMENTS)}, {own}", key="name", given=name)
-    path = ENVIRONMENTS.get(name, name)
+        known = list_plugins("environments")
+        raise ConfigError(f"{describe_unknown('environment', name, known)}, {own}", key="name", given=name)
     module, _, attribute = path.partition(":")
     if name in ENVIRONMENTS and module.startswith("viewbox."):
         return _check_class(getattr(import_module(module), attribute), path)

@@ -19,17 +19,18 @@ from typing import Annotated, Any, ClassVar, overload
 import numpy as np
 from pydantic import Field
 
-from viewbox.envs import make
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.places import Part
 from viewbox.core.state import EpisodeState, StepResult
-from viewbox.core.tasks import TaskImage, TaskImages, to_sequence
+from viewbox.core.tasks import to_sequence
+from viewbox.envs import make
 from viewbox.errors import ConfigError
-from viewbox.utils.frozen import FrozenDict
+from viewbox.images.task_images import TaskImage, TaskImages
 from viewbox.images.view import View
 from viewbox.records import Episode, Reply, Scores, Task
 from viewbox.rewards import CombinedReward, build
 from viewbox.rewards.metrics import Metric
+from viewbox.utils.frozen import FrozenDict
 
 KEY = "environment"  # in a task's metadata: which environment it belongs to
 BLOCK = 100  # tasks in which the weights hold

@@ -11,11 +11,11 @@ from statistics import fmean
 from typing import Any
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.data.env import DataEnv
 from viewbox.core.loop import Policy, get_final_value
-from viewbox.envs.mixture import Mixture
 from viewbox.core.tasks import to_sequence
 from viewbox.core.variants import replace_reward
+from viewbox.envs.data.env import DataEnv
+from viewbox.envs.mixture import Mixture
 from viewbox.errors import ToolError, ViewboxError, suggest_nearest
 from viewbox.images.coordinates import needs_size
 from viewbox.records import Episode, Scores, Task

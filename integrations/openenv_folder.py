@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox import __version__
-from viewbox.envs import ENVIRONMENTS, make
-from viewbox.integrations.session import check_served
-from viewbox.errors import ConfigError
-from viewbox.utils.secrets import mask_settings
 from viewbox.core.portable import check_portable
+from viewbox.envs import make
+from viewbox.errors import ConfigError
+from viewbox.integrations.session import check_served
+from viewbox.plugins import ENVIRONMENTS
+from viewbox.utils.secrets import mask_settings
+from viewbox.version import __version__
 
 PORT = 8000
 

@@ -18,12 +18,12 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from viewbox.errors import ViewboxError
 from viewbox.network import hosts
-from viewbox.utils import secrets
 from viewbox.network.body import read_body
 from viewbox.network.client_settings import build_client_settings
 from viewbox.network.data_policy import check_sending
 from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
 from viewbox.network.http import check_api_key, extract_error_message, parse_retry_after
+from viewbox.utils import secrets
 from viewbox.utils.terminal import make_line
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply

@@ -9,22 +9,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from viewbox import __version__
 from viewbox.configs.schema import Config, load
 from viewbox.configs.sections import ModelSection
-from viewbox.envs import ENVIRONMENTS
+from viewbox.core.portable import check_portable, hide_paths
 from viewbox.errors import ConfigError
-from viewbox.utils.secrets import mask_settings
+from viewbox.plugins import ENVIRONMENTS
 from viewbox.publish.deliver import Confirm, deliver
 from viewbox.publish.hubs import open_hub
 from viewbox.publish.models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
 from viewbox.publish.package import PublishedPackage
-from viewbox.core.portable import check_portable, hide_paths
 from viewbox.publish.release import Release, describe_release, list_files
 from viewbox.publish.versions import choose_version
 from viewbox.rollouts.runs.pack import find_restriction
 from viewbox.rollouts.store.run_folder import read_json
 from viewbox.training.reporting.model_card import Base, build_card, find_license, read_front_matter
+from viewbox.utils.secrets import mask_settings
+from viewbox.version import __version__
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes

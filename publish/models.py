@@ -15,12 +15,12 @@ from typing import Any
 
 from viewbox.assets import resolve_snapshot_path
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.tools.search.snapshot import SnapshotSource
-from viewbox.tools.search.tools import LiteratureSpecialist
-from viewbox.tools.specialists.spec import Specialist
 from viewbox.errors import ConfigError
 from viewbox.publish.author_files import check_file
+from viewbox.tools.search.snapshot import SnapshotSource
+from viewbox.tools.search.tools import LiteratureSpecialist
 from viewbox.tools.specialists.models.model import ModelSpecialist, find_model
+from viewbox.tools.specialists.spec import Specialist
 
 FOLDER, SNAPSHOTS = "models", "snapshots"
 MAX_BYTES = 2**28  # of all models and snapshots of a package

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox import __version__
 from viewbox.configs.schema import load
 from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError
-from viewbox.utils.importing import add_to_search_path
 from viewbox.network.data_policy import check_may_leave
-from viewbox.utils.secrets import mask_settings
 from viewbox.publish import author_code, task_data, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.author_files import check_file
@@ -25,6 +22,9 @@ from viewbox.publish.hubs import Hub, open_hub
 from viewbox.publish.release import COPY, Release, SentFile, describe_release, list_files
 from viewbox.publish.versions import choose_version
 from viewbox.publish.writing import PackagePlan, write_package
+from viewbox.utils.importing import add_to_search_path
+from viewbox.utils.secrets import mask_settings
+from viewbox.version import __version__
 
 LICENSE = "Apache-2.0"  # of viewbox, and of its environments whose pictures it draws itself
 VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"

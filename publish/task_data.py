@@ -18,12 +18,12 @@ from viewbox.envs.data.env import DataEnv
 from viewbox.envs.data.sources import is_hub_name
 from viewbox.envs.data.tasks import BAD_ROW
 from viewbox.errors import ConfigError, ImageError
-from viewbox.utils.files import open_regular
 from viewbox.images import limits
 from viewbox.images.files import dicom_series, open_image
 from viewbox.images.files.paths import describe_location, resolve_inside, split_series
-from viewbox.utils.secrets import find_key_form
 from viewbox.publish.author_files import check_file, is_license
+from viewbox.utils.files import open_regular
+from viewbox.utils.secrets import find_key_form
 
 FOLDER, ROWS, IMAGES, COLUMN = "data", "tasks.jsonl", "images", "viewbox_images"
 CHOSEN = ("source", "config", "split", "hold_out", "images", "streaming", "where", "limit", "sample", "difficulty")

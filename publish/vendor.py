@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 import viewbox as library
-from viewbox import __version__
 from viewbox.errors import ConfigError
+from viewbox.version import __version__
 
 # How a package gets viewbox. The maintainers of viewbox set DEFAULT to "dependency" in the release that an index holds.
 Provision = Literal["copy", "dependency"]

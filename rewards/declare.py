@@ -8,14 +8,13 @@ allowed.
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Annotated, Any, NoReturn, TypeVar, cast, dataclass_transform
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ArgsKwargs
 
-import viewbox
+from viewbox import plugins
 from viewbox.configs.validation import Problem, describe_errors
 from viewbox.errors import ConfigError, describe_unknown
 
@@ -87,17 +86,17 @@ def register_reward(type: str) -> Callable[[C], C]:
 
 def list_reward_types() -> list[str]:
     """Every `type` that `build` accepts, including rewards that are not imported yet."""
-    return sorted({*REWARD_TYPES, *viewbox.REWARD_PLUGINS})
+    return sorted({*REWARD_TYPES, *plugins.list_plugins("rewards")})
 
 
 def get_reward_class(type: str) -> Any:
     """The class of a `type` in YAML.
 
-    Rewards that do I/O live in rooms above this one. `viewbox.REWARD_PLUGINS` names the module of each; it is imported
-    when its type is first asked for, and registers its class. Raises `ConfigError` for a type that does not exist.
+    Rewards that do I/O live in rooms above this one, or in other packages. `plugins.py` names the module of each; it
+    is imported when its type is first asked for, and registers its class. Raises `ConfigError` for an unknown type.
     """
-    if type not in REWARD_TYPES and type in viewbox.REWARD_PLUGINS:
-        import_module(viewbox.REWARD_PLUGINS[type])
+    if type not in REWARD_TYPES:
+        plugins.import_plugin("rewards", type)
     if type not in REWARD_TYPES:
         names = list_reward_types()
         raise ConfigError(describe_unknown("reward", type, names), given=type, allowed=names)

@@ -20,15 +20,12 @@ from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.core import model_profiles
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.data.fingerprint import fingerprint_data
 from viewbox.core.tasks import to_sequence
 from viewbox.core.variants import remove_tools
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.network.data_policy import check_may_leave
-from viewbox.network.hosts import read_api_key
-from viewbox.records import Task
+from viewbox.engines.generator import Generator
 from viewbox.engines.openai import http
 from viewbox.engines.openai.settings import EndpointSettings, build_token_check
+from viewbox.envs.data.fingerprint import fingerprint_data
 from viewbox.envs.from_config import (
     build_endpoint_settings,
     build_engine_settings,
@@ -38,7 +35,10 @@ from viewbox.envs.from_config import (
     merge_settings,
     prepare_env,
 )
-from viewbox.engines.generator import Generator
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.network.data_policy import check_may_leave
+from viewbox.network.hosts import read_api_key
+from viewbox.records import Task
 
 if TYPE_CHECKING:
     from viewbox.engines.vllm.process import ServerProcess

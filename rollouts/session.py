@@ -18,9 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewbox.utils.exit_status import log_failures
-from viewbox.utils.files import write_atomically
-from viewbox.utils.secrets import mask_values
 from viewbox.records import Episode
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.play import play_many
@@ -29,6 +26,9 @@ from viewbox.rollouts.store import rollout_folder, run_folder
 from viewbox.rollouts.store.lines import MAX_COUNT
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.utils.exit_status import log_failures
+from viewbox.utils.files import write_atomically
+from viewbox.utils.secrets import mask_values
 
 
 @dataclass

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from viewbox.errors import ImageError, StoreError
-from viewbox.utils.frozen import FrozenDict, thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Message, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.utils.frozen import FrozenDict, thaw
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

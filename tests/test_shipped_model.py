@@ -8,9 +8,9 @@ import torch
 from viewbox import assets, train
 from viewbox.configs import schema
 from viewbox.configs.sections import SamplingParams
-from viewbox.errors import ModelError
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.errors import ModelError
 from viewbox.training.evaluate import evaluate
 
 torch.set_num_threads(1)

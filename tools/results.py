@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from PIL import Image
 
-from viewbox.tools.fractions import ViewFractions
 from viewbox.errors import ImageError, ToolFault, describe_value
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.images.view import View
+from viewbox.tools.fractions import ViewFractions
 
 if TYPE_CHECKING:
     from viewbox.tools.tool import Tool

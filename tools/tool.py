@@ -14,6 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints, overload
 
+from viewbox.errors import ArgumentError, ConfigError, ToolError, describe_unknown
+from viewbox.images.coordinates import Coordinates
+from viewbox.images.view import View
 from viewbox.tools.arguments import (
     build_parameter,
     check_value,
@@ -22,9 +25,6 @@ from viewbox.tools.arguments import (
     is_null_text,
     is_picture,
 )
-from viewbox.errors import ArgumentError, ConfigError, ToolError, describe_unknown
-from viewbox.images.coordinates import Coordinates
-from viewbox.images.view import View
 
 ToolFunction = Callable[..., Any]
 F = TypeVar("F", bound=ToolFunction)

@@ -12,15 +12,15 @@ from transformers import PreTrainedModel
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.records import Episode, EpisodeTokens, Task
-from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.generator import Conversation, Generator
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.scripted import Script, ScriptedGenerator
+from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from viewbox.rollouts.scoring.summary import summarize
-from viewbox.engines.scripted import Script, ScriptedGenerator
 from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator
-from viewbox.engines.vllm.weights.sender import WeightSender
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
+from viewbox.engines.generator import Generator
 from viewbox.engines.hf.adapters import has_two_byte_weights, use_merged_adapters
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.quantization import is_quantized
 from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.engines.generator import Generator
 from viewbox.engines.vllm.vllm import build_vllm_generator
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.utils.files import write_atomically
-from viewbox.records import Episode
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.vllm.weights.sender import WeightSender
 from viewbox.envs.from_config import build_engine_settings
+from viewbox.records import Episode
 from viewbox.rollouts.scoring.metrics import drop_undefined
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.run_folder import HELD_OUT
@@ -29,7 +29,7 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Best
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import use_for_generation
-from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.utils.files import write_atomically
 
 PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain

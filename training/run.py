@@ -14,17 +14,16 @@ from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, Train
 
 from viewbox.configs.schema import Config
 from viewbox.configs.sections import MAX_THREADS
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.core.model_profiles import get_model_settings
 from viewbox.core.tasks import to_sequence
-from viewbox.errors import ConfigError
-from viewbox.utils.files import write_atomically
+from viewbox.engines.generator import GeneratorError
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.quantization import merge_adapters
 from viewbox.engines.hf.threads import choose_threads
+from viewbox.engines.vllm.weights.sender import build_sender
 from viewbox.envs.from_config import build_engine_settings, build_envs, describe_filters
-from viewbox.engines.generator import GeneratorError
+from viewbox.errors import ConfigError
 from viewbox.rollouts.store import run_folder
 from viewbox.training.checkpoints import Best
 from viewbox.training.checks.outline import count_parameters, outline_run
@@ -32,6 +31,7 @@ from viewbox.training.checks.overlap import describe_overlap
 from viewbox.training.checks.plan import check_trained, describe_finished
 from viewbox.training.grpo.curriculum import build_curriculum
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.training.held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
 from viewbox.training.lora import build_lora_config
 from viewbox.training.precision import apply_precision
@@ -45,7 +45,7 @@ from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
 from viewbox.training.sft.vision_task import VisionTask
 from viewbox.training.trainer_args import build_trainer_arguments
-from viewbox.engines.vllm.weights.sender import build_sender
+from viewbox.utils.files import write_atomically
 
 
 class Run:

@@ -18,10 +18,10 @@ from viewbox.configs.schema import Config
 from viewbox.configs.train_sections import TrainSection
 from viewbox.configs.validation import describe_errors
 from viewbox.errors import ConfigError, describe_unknown, suggest_nearest
-from viewbox.utils.secrets import remember
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups
 from viewbox.training.precision import get_learning_rate
 from viewbox.training.trainer_fields import explain_refusal, list_used
+from viewbox.utils.secrets import remember
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments

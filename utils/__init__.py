@@ -1,1 +1,1 @@
-"""utils: say in a line what this room is for."""
+"""What several rooms use and none of them owns."""

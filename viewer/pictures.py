@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewbox.tools import TOOLS
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.images.source import AXES
 from viewbox.images.view import WHOLE
 from viewbox.records import Episode, ToolResult, Turn
 from viewbox.rewards.fields import to_finite_float
+from viewbox.tools import TOOLS
 from viewbox.viewer.marks import (
     CLOSE,
     MAX_MARKS,

@@ -11,9 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from viewbox.utils.conditions import parse_condition
 from viewbox.errors import StoreError, ViewboxError
-from viewbox.utils.files import read_regular
 from viewbox.records import Episode
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.compare import compare_runs
@@ -22,6 +20,8 @@ from viewbox.rollouts.store.lines import read_lines
 from viewbox.rollouts.store.parts import LinePart, open_lines
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import list_held_out
+from viewbox.utils.conditions import parse_condition
+from viewbox.utils.files import read_regular
 from viewbox.viewer.episode_page import build_episode_page
 from viewbox.viewer.plain import to_plain
 from viewbox.viewer.reasons import find_trusted_reward

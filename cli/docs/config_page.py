@@ -13,17 +13,18 @@ from pydantic.fields import FieldInfo
 
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
-from viewbox.envs import ENVIRONMENTS, load_class
 from viewbox.core.settings import model_of
-from viewbox.tools import to_tool_names
-from viewbox.tools.specialists import get_specialist_class, list_kinds
-from viewbox.utils.frozen import thaw
+from viewbox.envs import load_class
+from viewbox.plugins import ENVIRONMENTS
 from viewbox.rewards import Component, Reward
 from viewbox.rewards.declare import get_reward_class, list_reward_types
 from viewbox.rewards.spec import COMPONENT_KEYS
+from viewbox.tools import to_tool_names
+from viewbox.tools.specialists import get_specialist_class, list_kinds
 from viewbox.training.precision import LEARNING_RATES
 from viewbox.training.trainer_args import CHOICES, get_defaults
 from viewbox.training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
+from viewbox.utils.frozen import thaw
 
 HEAD = """# Configuration
 

@@ -14,10 +14,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.cli.docs import tools_page
 from viewbox.cli.tool_trial import Call
-from viewbox.tools import Tool
-from viewbox.tools.apply import apply_tools, open_view
 from viewbox.images.source import Source
 from viewbox.images.view import View
+from viewbox.tools import Tool
+from viewbox.tools.apply import apply_tools, open_view
 
 # The arguments of a tool on the sheet, if its defaults do not show what it does.
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {

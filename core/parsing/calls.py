@@ -11,8 +11,8 @@ from typing import Any
 from viewbox.core.parsing.answer_schema import AnswerFields, describe_echo, is_schema
 from viewbox.core.parsing.lenient_json import parse_lenient_json
 from viewbox.core.parsing.strict_json import decode_json
-from viewbox.utils.frozen import Record, thaw
 from viewbox.records import ToolCall
+from viewbox.utils.frozen import Record, thaw
 
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
 

@@ -14,12 +14,12 @@ from typing import Any
 from viewbox.core.parsing.answer_schema import AnswerFields, describe_echo
 from viewbox.core.parsing.calls import ParsedCall, TagPairs, find_calls, parse_native_call, parse_single_call
 from viewbox.core.parsing.coercion import coerce
-from viewbox.utils.json_schema import find_violation
 from viewbox.core.parsing.scan import MAX_ITEMS, ReplyObject, ReplyScan
 from viewbox.core.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, decode_json
-from viewbox.utils.sanitize import replace_surrogates
 from viewbox.errors import ToolError
 from viewbox.utils.frozen import Record
+from viewbox.utils.json_schema import find_violation
+from viewbox.utils.sanitize import replace_surrogates
 
 __all__ = [
     "MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "MAX_ITEMS", "MAX_VALUES", "THINKING", "Answer", "AnswerFields",

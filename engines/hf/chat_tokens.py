@@ -21,14 +21,14 @@ from transformers import GenerationConfig, PretrainedConfig
 from viewbox.core import model_profiles
 from viewbox.core.messages import join_texts, render_tools
 from viewbox.core.prompts.templates import Prompts
-from viewbox.utils.sanitize import break_control_tokens
 from viewbox.core.settings import ReplyFormat
+from viewbox.engines.generator import Conversation
+from viewbox.engines.hf.architectures import Architecture, Pixels, get_architecture
+from viewbox.engines.hf.chat_template import ChatTemplate
 from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message
-from viewbox.engines.hf.architectures import Architecture, Pixels, get_architecture
-from viewbox.engines.hf.chat_template import ChatTemplate
-from viewbox.engines.generator import Conversation
+from viewbox.utils.sanitize import break_control_tokens
 
 
 class ChatTokens:

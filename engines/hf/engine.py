@@ -21,9 +21,7 @@ import torch
 from transformers import PreTrainedModel
 
 from viewbox.configs.sections import SamplingParams
-from viewbox.utils import concurrency
-from viewbox.errors import ImageError, ModelError
-from viewbox.records import Reply, RunConfig
+from viewbox.engines.generator import Conversation, Load
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.decode_graphs import choose_recorder
 from viewbox.engines.hf.kv_cache import KVCache, compute_bytes_per_token, to_device
@@ -33,8 +31,10 @@ from viewbox.engines.hf.sampler import Sampler, draw_uniform
 from viewbox.engines.hf.scheduler import Scheduler
 from viewbox.engines.hf.sequence import Sequence, Stats
 from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.engines.generator import Conversation, Load
-from viewbox.rollouts.store.run_folder import get_versions
+from viewbox.errors import ImageError, ModelError
+from viewbox.records import Reply, RunConfig
+from viewbox.utils import concurrency
+from viewbox.version import get_versions
 
 DEFAULT_SAMPLING = SamplingParams()
 log = logging.getLogger("viewbox.engine")

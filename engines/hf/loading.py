@@ -11,11 +11,11 @@ from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection, TinyModel
 from viewbox.core import model_profiles
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError, ModelError, suggest_nearest
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.architectures import get_architecture
 from viewbox.engines.hf.quantization import Quantization, build_quantization_config, keep_weights
 from viewbox.envs.from_config import build_envs
+from viewbox.errors import ConfigError, ModelError, suggest_nearest
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from viewbox.records import Reply
-from viewbox.engines.hf.architectures import Pixels
 from viewbox.engines.generator import Conversation
+from viewbox.engines.hf.architectures import Pixels
+from viewbox.records import Reply
 
 
 @dataclass(eq=False)

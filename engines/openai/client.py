@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from viewbox.configs.sections import SamplingParams
 from viewbox.core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
-from viewbox.utils.sanitize import replace_surrogates
-from viewbox.utils.frozen import thaw
-from viewbox.utils import secrets
+from viewbox.engines.generator import Conversation, Load
+from viewbox.engines.openai.connection import Connection, EndpointError
+from viewbox.engines.openai.http import build_completions_url, encode_request
 from viewbox.network.body import parse_body
 from viewbox.network.connection import MAX_ATTEMPTS, MAX_BODY, UNUSABLE_STATUS
 from viewbox.network.data_policy import check_sending
 from viewbox.network.errors import UnusableReplyError
 from viewbox.records import Reply, RunConfig, ToolCall
-from viewbox.engines.openai.connection import Connection, EndpointError
-from viewbox.engines.openai.http import build_completions_url, encode_request
-from viewbox.engines.generator import Conversation, Load
-from viewbox.rollouts.store.run_folder import get_versions
+from viewbox.utils import secrets
+from viewbox.utils.frozen import thaw
+from viewbox.utils.sanitize import replace_surrogates
+from viewbox.version import get_versions
 
 if TYPE_CHECKING:
     from viewbox.engines.openai.token_check import TokenCheck

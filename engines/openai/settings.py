@@ -37,9 +37,9 @@ class EndpointSettings(Section):
 
 def build_token_check(config: Config, env: BaseMultiTurnEnv, name: str, tool_images: ToolImages) -> "TokenCheck":
     """Compares the prompts of a server with those of our engine, for the model in this folder or of this hub name."""
-    from viewbox.engines.openai.token_check import TokenCheck
     from viewbox.engines.hf import loading
     from viewbox.engines.hf.chat_tokens import ChatTokens
+    from viewbox.engines.openai.token_check import TokenCheck
 
     section = config.model.model_copy(update={"name": name})
     try:

@@ -12,8 +12,8 @@ from typing import Any
 
 from viewbox.core import model_profiles
 from viewbox.core.messages import ToolImages
-from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.generator import Conversation, TokenRecord
+from viewbox.engines.hf.chat_tokens import ChatTokens
 
 UNLIMITED = 2**31  # tokens of an episode
 AROUND = 24  # tokens shown before and after the place where two prompts part

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.utils import concurrency
+from viewbox.engines.generator import Conversation, Load, ReplyError
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Reply, RunConfig
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.generator import Conversation, Load, ReplyError
+from viewbox.utils import concurrency
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs.schema import Config
-from viewbox.errors import ConfigError
 from viewbox.engines.vllm.process import LOG, ServerProcess
 from viewbox.engines.vllm.vllm import FLAGS
+from viewbox.errors import ConfigError
 
 EXTENSION = "viewbox_vllm_extension"  # the name under which the server imports `vllm_extension.py`
 SHARE_ALONE, SHARE_BESIDE_TRAINER = 0.9, 0.4  # of the GPU's memory; 0.4 is a guess, no GPU was used

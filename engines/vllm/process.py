@@ -22,10 +22,10 @@ from threading import Lock
 
 import httpx
 
-from viewbox.network.client_settings import build_client_settings
-from viewbox.utils.secrets import mask_message
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.vllm import watchdog
+from viewbox.network.client_settings import build_client_settings
+from viewbox.utils.secrets import mask_message
 from viewbox.utils.terminal import make_line, make_printable
 
 LOG = "server.log"  # its name in the folder of a run

@@ -11,6 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from viewbox.core.settings import ToolName
+from viewbox.core.state import EpisodeState
+from viewbox.core.tasks import ProceduralTasks
 from viewbox.envs.chest_xray import cases
 from viewbox.envs.chest_xray.cases import QUESTIONS, Question
 from viewbox.envs.chest_xray.looks import write_looks, write_stray_look
@@ -19,20 +22,18 @@ from viewbox.envs.chest_xray.rewards import ConsultedReward, FindingsReward, Rep
 from viewbox.envs.consultation.hidden_facts import find_facts
 from viewbox.envs.data import MappedRow, TaskField
 from viewbox.envs.data.answer_schema import BOX
-from viewbox.core.settings import ToolName
-from viewbox.core.state import EpisodeState
-from viewbox.core.tasks import ProceduralTasks, TaskImage
 from viewbox.envs.vqa import questions
 from viewbox.envs.vqa.env import VQA
 from viewbox.envs.vqa.questions import write_choices
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.utils.frozen import FrozenDict
 from viewbox.images.source import Source
+from viewbox.images.task_images import TaskImage
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, Component, IoUReward
 from viewbox.rewards.if_gold import IfGold
 from viewbox.rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from viewbox.rewards.short_answer import ShortAnswerReward
+from viewbox.utils.frozen import FrozenDict
 
 FORMS = {  # of answers in words, by kind
     "closed": "Answer with yes or no.",

@@ -8,8 +8,8 @@ import numpy as np
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.chest_xray import cases
-from viewbox.tools import Tool
 from viewbox.records import Task
+from viewbox.tools import Tool
 
 ASKED = "On which side is the pain?"
 PHRASE = "nodule"  # what a tool is asked for if the film shows nothing

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from pydantic import Field
 
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.places import PARTS, Part, find_slice
 from viewbox.envs.data import selection
 from viewbox.envs.data.check import DataReport, compare_rows
 from viewbox.envs.data.columns import ColumnMap
@@ -20,10 +21,9 @@ from viewbox.envs.data.settings import DataSettings
 from viewbox.envs.data.sources import open_rows
 from viewbox.envs.data.splits import SplitCounts, count_split
 from viewbox.envs.data.tasks import BAD_ROW, DataTasks, check_tasks
-from viewbox.core.places import PARTS, Part, find_slice
-from viewbox.core.tasks import TaskImage, TaskImages
 from viewbox.errors import BadRow, ConfigError, ToolError, describe_unknown
 from viewbox.images.source import Source
+from viewbox.images.task_images import TaskImage, TaskImages
 from viewbox.records import Task
 from viewbox.utils.terminal import describe_error
 

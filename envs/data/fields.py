@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal
 
+from viewbox.core.parsing.strict_json import MAX_DEPTH
 from viewbox.envs.data.columns import ColumnMap, ExpressionError
 from viewbox.envs.data.settings import BoxForm
-from viewbox.core.parsing.strict_json import MAX_DEPTH
 from viewbox.errors import BadRow
 
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads

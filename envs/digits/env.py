@@ -11,15 +11,15 @@ from PIL import Image
 from pydantic import BaseModel, Field, StrictFloat
 
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.tasks import ProceduralTasks
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import Difficulty, Label, Split, draw_canvas, place_digit
-from viewbox.core.tasks import ProceduralTasks
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.utils.frozen import FrozenDict
 from viewbox.images.resample import fit_size
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
+from viewbox.utils.frozen import FrozenDict
 
 SYSTEM = """\
 {{ system }}

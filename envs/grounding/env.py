@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from viewbox.core.places import Part
 from viewbox.envs.data import DataEnv, MappedRow, TaskField
 from viewbox.envs.data.answer_schema import BOX, BOX_3D, INDEX, MAX_BOXES, TEXT, build_boxes, build_object
-from viewbox.core.places import Part
 from viewbox.envs.vqa.questions import read_answers, read_kind
 from viewbox.errors import ConfigError
 from viewbox.images.source import AXES

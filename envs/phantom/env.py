@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
 from viewbox.core.tasks import ProceduralTasks
+from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.images.coordinates import from_unit
 from viewbox.images.resample import fit_size

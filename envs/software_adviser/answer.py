@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from viewbox.envs.software_adviser.requests.request import REASONS
-from viewbox.utils.frozen import FrozenDict
 from viewbox.rewards.fields import normalize_label, to_text
+from viewbox.utils.frozen import FrozenDict
 
 COMPLETE: Final = "complete"
 NEEDS_CLARIFICATION: Final = "needs_clarification"

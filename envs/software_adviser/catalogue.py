@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from viewbox.envs.data.rows import JsonLines
 from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.errors import BadRow, ConfigError
-from viewbox.utils.files import open_regular
 from viewbox.network.hosts import parse_url
+from viewbox.utils.files import open_regular
 
 SHIPPED: Final = Path(__file__).with_name("catalogue.jsonl")
 JSON_SUFFIXES: Final = (".jsonl", ".ndjson")

@@ -14,6 +14,8 @@ from pydantic import Field
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.settings import ToolName
+from viewbox.core.state import EpisodeState, StepResult
+from viewbox.core.tasks import ProceduralTasks
 from viewbox.envs.software_adviser import looks
 from viewbox.envs.software_adviser.answer import (
     ANSWER,
@@ -32,16 +34,14 @@ from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.rewards import SAYS, build_reward, list_last_found
 from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.software_adviser.tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
-from viewbox.core.state import EpisodeState, StepResult
-from viewbox.core.tasks import ProceduralTasks
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.search.wording import make_line
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.utils.frozen import FrozenDict
 from viewbox.images.source import Source
 from viewbox.records import Reply, Task
 from viewbox.rewards import CombinedReward
 from viewbox.rewards.metrics import Metric
+from viewbox.tools.results import ToolOutput
+from viewbox.tools.search.wording import make_line
+from viewbox.utils.frozen import FrozenDict
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
 MAX_ITEM = 300  # characters of a line

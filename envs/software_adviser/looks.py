@@ -11,8 +11,8 @@ from viewbox.envs.software_adviser.requests.request import Request
 from viewbox.envs.software_adviser.requests.words import HiddenKind
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.utils.frozen import FrozenDict
 from viewbox.records import Task
+from viewbox.utils.frozen import FrozenDict
 
 MAX_ALTERNATIVES = 3  # calls of search_alternative
 QUESTIONS: Mapping[HiddenKind, str] = {

@@ -17,10 +17,10 @@ from viewbox.envs.software_adviser.repositories.addresses import AddressError, r
 from viewbox.envs.software_adviser.repositories.sources import SummarySource
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.envs.software_adviser.software import SoftwareTool
+from viewbox.errors import ArgumentError, ToolError
 from viewbox.tools import Hidden, Tool
 from viewbox.tools.results import ToolOutput
 from viewbox.tools.search.wording import join_items, make_line
-from viewbox.errors import ArgumentError, ToolError
 
 MAX_QUERY: Final = 500  # characters
 MAX_TOTAL_CALLS: Final = 20  # of an episode, of all tools together

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from viewbox.envs.data import DataEnv, MappedRow, TaskField
 from viewbox.envs.vqa import questions
-from viewbox.utils.frozen import FrozenDict
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward
 from viewbox.rewards.metrics import AccuracyBy, Among, MacroF1, MeanScore, Metric
 from viewbox.rewards.short_answer import ShortAnswerReward
+from viewbox.utils.frozen import FrozenDict
 
 
 class VQA(DataEnv):

@@ -14,16 +14,16 @@ from uuid import uuid4
 from PIL import Image
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
-from viewbox.utils import concurrency
+from viewbox.engines.generator import GeneratorError, ReplyError
+from viewbox.engines.hf.trainable import build_stand_in, describe_problem
+from viewbox.engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Task
-from viewbox.engines.hf.trainable import build_stand_in, describe_problem
-from viewbox.engines.generator import GeneratorError, ReplyError
-from viewbox.rollouts.play import MAX_REASON, play_one
-from viewbox.engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator
 from viewbox.integrations.verl.reward_info import build_reward_info
 from viewbox.integrations.verl.stage import HELD_OUT, TRAIN, Stage, open_stage
+from viewbox.records import Episode, Task
+from viewbox.rollouts.play import MAX_REASON, play_one
+from viewbox.utils import concurrency
 from viewbox.utils.terminal import describe_error, make_line
 
 log = logging.getLogger("viewbox.rollouts")

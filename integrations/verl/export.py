@@ -14,11 +14,8 @@ from viewbox.configs import schema
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.errors import ConfigError
-from viewbox.utils.secrets import mask_settings
-from viewbox.records import Task
-from viewbox.utils.whole import create_whole
 from viewbox.envs.from_config import check_turns
+from viewbox.errors import ConfigError
 from viewbox.integrations.verl.readme import VerlExport, write_readme, write_script
 from viewbox.integrations.verl.trainer_config import (
     NAME,
@@ -27,6 +24,9 @@ from viewbox.integrations.verl.trainer_config import (
     check_texts,
     describe_left_out,
 )
+from viewbox.records import Task
+from viewbox.utils.secrets import mask_settings
+from viewbox.utils.whole import create_whole
 
 CONFIG, LOOP, TRAINER = "viewbox.yaml", "agent_loop.yaml", "trainer.yaml"
 MODEL = "model"  # a shipped model is copied: verl does not know its name

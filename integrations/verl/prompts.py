@@ -6,10 +6,10 @@ from pathlib import Path
 
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.records import Task
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.envs.from_config import build_envs
+from viewbox.records import Task
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Any
 from viewbox.configs.schema import Config, load
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_may_leave
-from viewbox.records import Task
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.loading import get_view_settings
 from viewbox.envs.from_config import build_envs, prepare_env
+from viewbox.errors import ConfigError
+from viewbox.network.data_policy import check_may_leave
+from viewbox.records import Task
 
 PIXEL_BOUNDS = ("min_pixels", "max_pixels")  # of `data.mm_processor_kwargs`
 LOCAL_LOGGERS = ("console", "file")  # what verl writes with them stays on this machine

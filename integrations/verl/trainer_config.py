@@ -8,9 +8,9 @@ from typing import Any
 
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.envs.from_config import FILTERS
 from viewbox.errors import ConfigError
 from viewbox.utils.secrets import mask_settings
-from viewbox.envs.from_config import FILTERS
 
 NAME = "viewbox"  # of the agent loop
 GROUP = 8  # TRL's default of `num_generations`, and of `per_device_train_batch_size`

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.utils.files import read_regular
 from viewbox.publish.author_files import MAX_FILE
 from viewbox.publish.templates import CARD
+from viewbox.utils.files import read_regular
 
 from . import fresh
 from .rows import Failed, check, shorten

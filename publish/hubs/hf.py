@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from viewbox.errors import ConfigError
-from viewbox.utils.secrets import mask_message, remember
 from viewbox.publish.hubs.base import MAX_SHOWN, Place
 from viewbox.publish.hubs.directory import install_folder
 from viewbox.publish.output import MANIFEST
 from viewbox.publish.release import Kind, Release
+from viewbox.utils.secrets import mask_message, remember
 from viewbox.utils.terminal import make_line
 
 Result = TypeVar("Result")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError
-from viewbox.utils.secrets import mask_message, remember
 from viewbox.publish.hubs.base import MAX_SHOWN, Place
 from viewbox.publish.release import Kind, Release
+from viewbox.utils.secrets import mask_message, remember
 from viewbox.utils.terminal import make_line
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from viewbox.core.messages import to_openai_messages
-from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Message, ToolCall, ToolResult, Turn
+from viewbox.utils.frozen import thaw
 
 CALL = "<tool_call>\n{}\n</tool_call>"
 RESPONSE = "<tool_response>\n", "\n</tool_response>"

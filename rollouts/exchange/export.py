@@ -11,17 +11,17 @@ from typing import Any
 
 from viewbox.core.messages import to_openai_messages
 from viewbox.errors import ConfigError, ImageError, StoreError, describe_unknown
-from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
 from viewbox.rollouts.exchange.conversation import list_messages, split_images
 from viewbox.rollouts.exchange.inspect_log import RECORD, build_sample, write_log
 from viewbox.rollouts.exchange.parquet import write_dataset, write_parquet
 from viewbox.rollouts.exchange.selection import Choice, Report, select_episodes
-from viewbox.utils.whole import create_whole
 from viewbox.rollouts.runs.pack import find_restriction
 from viewbox.rollouts.store.reader import EpisodeReader, load
+from viewbox.utils.frozen import thaw
 from viewbox.utils.terminal import make_line
+from viewbox.utils.whole import create_whole
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from itertools import chain
 from pathlib import Path
 
 from viewbox.errors import ConfigError
-from viewbox.utils.files import read_regular, write_atomically
 from viewbox.records import Episode
-from viewbox.utils.whole import create_whole
 from viewbox.rollouts.scoring.filters import parse_filter
 from viewbox.rollouts.store.reader import EpisodeReader, load
 from viewbox.rollouts.store.run_folder import read_config
 from viewbox.rollouts.store.writer import EpisodeWriter, UnstorableError
+from viewbox.utils.files import read_regular, write_atomically
+from viewbox.utils.whole import create_whole
 
 MAX_LISTED = 100  # broken episodes that are kept with their reason
 MAX_CONFIG = 2**20

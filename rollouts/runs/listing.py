@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError, ViewboxError
-from viewbox.utils.files import open_regular
 from viewbox.rollouts.store.layout import LINES, check_format
 from viewbox.rollouts.store.lines import parse_line, read_lines
 from viewbox.rollouts.store.parts import open_lines
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import MAX_METRICS, read_config, read_json
+from viewbox.utils.files import open_regular
 
 MAX_DEPTH = 3  # folders between the folder that is listed and a run
 MAX_FOLDERS = 10_000

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from viewbox.errors import ConfigError, ImageError, ViewboxError
-from viewbox.utils.files import lock_file, open_regular
 from viewbox.images.files import open_picture
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.runs.pack import MAX_FILES, find_bad_name
 from viewbox.rollouts.store.layout import IMAGES, find_episodes_folder
+from viewbox.utils.files import lock_file, open_regular
 
 MAX_DIRECTORY = 2**28  # bytes of the list of files, which is held in memory
 MAX_PACK = 2**40

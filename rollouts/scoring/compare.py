@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.utils.conditions import format_value, sort_key
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
 from viewbox.rollouts.scoring import filters
@@ -33,6 +32,7 @@ from viewbox.rollouts.scoring.reward_source import RewardArgument, RewardSource,
 from viewbox.rollouts.scoring.trust import Trust
 from viewbox.rollouts.store.reader import LINES, load
 from viewbox.rollouts.store.run_folder import HELD_OUT, list_held_out
+from viewbox.utils.conditions import format_value, sort_key
 
 TOTAL = "reward"  # the name of the total among the scores
 MAX_GROUPS = 100

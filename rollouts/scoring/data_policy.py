@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from viewbox.envs import ENVIRONMENTS
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.network.data_policy import check_may_leave, is_this_machine
+from viewbox.plugins import ENVIRONMENTS
 from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.remote import find_remote_address

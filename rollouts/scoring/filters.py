@@ -4,18 +4,18 @@
     run_config.model_name~qwen.*4b    num_turns>2    tool=zoom    answer=null    reward.box>=0.5    step>=90
 
 A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. Short names stand for
-some paths (`SHORT`): `reward` is `scores.total`, `reward.box` is `scores.components.box`. `utils/conditions.py` says what the
-operators compare.
+some paths (`SHORT`): `reward` is `scores.total`, `reward.box` is `scores.components.box`. `utils/conditions.py` says
+what the operators compare.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from viewbox.utils.conditions import format_value, parse_condition
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.utils.frozen import Record
 from viewbox.records import Episode, RunConfig, Scores, Task
+from viewbox.utils.conditions import format_value, parse_condition
+from viewbox.utils.frozen import Record
 
 MAX_READ = 1000  # episodes whose names are kept for a message
 _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")

@@ -14,10 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from viewbox import __version__
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, StoreError, describe_unknown
-from viewbox.utils.files import write_atomically
 from viewbox.records import Episode
 from viewbox.rewards.remote import iter_rewards, take_counts
 from viewbox.rollouts.scoring import filters
@@ -29,6 +27,8 @@ from viewbox.rollouts.scoring.score_report import ScoreReport
 from viewbox.rollouts.scoring.trust import Trust
 from viewbox.rollouts.store.columns import ScoreColumnWriter
 from viewbox.rollouts.store.reader import LINES, load
+from viewbox.utils.files import write_atomically
+from viewbox.version import __version__
 
 
 def score_run(

@@ -17,7 +17,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
-from viewbox.utils.conditions import format_value, sort_key
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.network.data_policy import guard_sending
 from viewbox.records import Episode, Scores
@@ -33,6 +32,7 @@ from viewbox.rollouts.store.columns import encode_scores
 from viewbox.rollouts.store.layout import LINES
 from viewbox.rollouts.store.parts import LinePart, split_lines
 from viewbox.rollouts.store.reader import MAX_UNREADABLE, load
+from viewbox.utils.conditions import format_value, sort_key
 
 TOTAL = ""  # the name under which the total stands among the components
 MAX_GROUPS = 100

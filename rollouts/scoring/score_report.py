@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from viewbox import __version__
-from viewbox.utils.secrets import mask_settings
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval
+from viewbox.utils.secrets import mask_settings
+from viewbox.version import __version__
 
 
 @dataclass(frozen=True)

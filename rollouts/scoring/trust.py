@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import viewbox
-from viewbox.envs import ENVIRONMENTS, load_class, make
+from viewbox import plugins
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.settings import LoopSettings, ToolName, model_of
+from viewbox.envs import load_class, make
 from viewbox.errors import ConfigError
 from viewbox.rewards import AnyReward, CombinedReward, ExactMatchReward, build
 from viewbox.rewards.declare import REWARD_TYPES, list_reward_types
@@ -71,14 +71,15 @@ run's own files: the registered environments (..., digits, ...); if you know who
     if "reward" in settings:
         raise ConfigError(f"{where}env.reward: the reward has a section of its own; allowed: `reward` beside `env`")
     if not trust.code:
-        if name not in ENVIRONMENTS and ":" in name:
+        if name not in plugins.ENVIRONMENTS and ":" in name:
+            known = ", ".join(sorted(plugins.ENVIRONMENTS))
             raise ConfigError(
                 f"{where}env.name = {name!r:.200} would import and run {name.rpartition(':')[0]:.200}; allowed in a "
-                f"run's own files: the registered environments ({', '.join(sorted(ENVIRONMENTS))}); {ADD_TRUST}",
+                f"run's own files: the registered environments ({known}); {ADD_TRUST}",
                 key="name",
                 given=name,
             )
-        if name in ENVIRONMENTS and name != MIXTURE:
+        if name in plugins.ENVIRONMENTS and name != MIXTURE:
             _check_settings(load_class(name), settings, where)
     if name == MIXTURE:
         settings["environments"] = _check_parts(settings.get("environments"), where, trust, specialists)
@@ -143,7 +144,7 @@ a reward of your own with --reward, or an environment with --env
                 )
         elif not trust.code and kind in list_reward_types() and not _is_built_in(kind):
             given = str(part.get("function"))
-            place, runs = f"{path}.type = {kind!r}", viewbox.REWARD_PLUGINS.get(kind, "a reward of your own")
+            place, runs = f"{path}.type = {kind!r}", plugins.find_plugin("rewards", kind) or "a reward of your own"
             if kind == "python":
                 place, runs = f"{path}.function = {given!r:.200}", given.rpartition(":")[0][:200]
             raise ConfigError(

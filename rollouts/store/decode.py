@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from viewbox.utils.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
@@ -29,6 +28,7 @@ from viewbox.rollouts.store.line_types import (
     ViewLine,
 )
 from viewbox.rollouts.store.lines import COUNTS, MAX_BRACKETS, MAX_COMPONENTS, MAX_COUNT, MAX_SCORE
+from viewbox.utils.frozen import FrozenDict
 
 T = TypeVar("T")
 MAX_CACHED = 20_000  # paths of images, and texts that many lines share

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from viewbox.errors import StoreError
-from viewbox.utils.files import open_regular
 from viewbox.rollouts.store.layout import LINES, MAX_FILE
 from viewbox.rollouts.store.lines import MAX_LINE
+from viewbox.utils.files import open_regular
 
 _BLOCK = 2**20  # bytes that are searched for the ends of lines at a time
 

@@ -15,10 +15,10 @@ from typing import Any
 from viewbox.configs import yaml_reader
 from viewbox.envs.data.fingerprint import list_changed
 from viewbox.errors import ConfigError
-from viewbox.utils.files import check_writable, open_regular, write_atomically
-from viewbox.utils.secrets import mask_settings
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.layout import LINES, MAX_FILE
+from viewbox.utils.files import check_writable, open_regular, write_atomically
+from viewbox.utils.secrets import mask_settings
 
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})

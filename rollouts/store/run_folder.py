@@ -4,11 +4,8 @@ import glob
 import json
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +14,14 @@ import yaml
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
 from viewbox.utils.files import check_inside, check_one_name, check_writable, lock_file, read_regular, write_atomically
-from viewbox.utils.frozen import FrozenDict
 from viewbox.utils.secrets import mask_settings
 from viewbox.utils.terminal import make_printable
+from viewbox.version import get_versions
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 _NOT_CHECKED = ("images", "tokens", "wandb")
 HELD_OUT = "held_out"  # the folder of held-out episodes, in a folder of each step at which they were played
 LATEST = "latest"  # the newest run of a name
-PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
-
-
-@cache
-def get_versions() -> FrozenDict:
-    """The versions of Python and of every package that a result depends on."""
-    versions = {"python": sys.version.split()[0]}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return FrozenDict(versions)
 
 
 def create_folder(parent: Path, name: str) -> Path:

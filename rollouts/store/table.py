@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from viewbox.errors import ConfigError
-from viewbox.utils.frozen import thaw
 from viewbox.records import Episode
+from viewbox.utils.frozen import thaw
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -20,9 +20,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.errors import ImageError, StoreError
-from viewbox.utils.files import check_writable, open_regular, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
-from viewbox.utils import secrets
 from viewbox.records import Episode, RunConfig, Task
 from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError
 from viewbox.rollouts.store.layout import (
@@ -38,6 +36,8 @@ from viewbox.rollouts.store.layout import (
 from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line, read_lines
 from viewbox.rollouts.store.parts import is_json
 from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_rows
+from viewbox.utils import secrets
+from viewbox.utils.files import check_writable, open_regular, try_lock, write_atomically
 from viewbox.utils.terminal import make_line
 
 log = logging.getLogger("viewbox.rollouts")

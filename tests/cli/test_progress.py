@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from viewbox.cli.progress import Progress
-from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.engines.generator import Load
+from viewbox.records import Episode, Scores, Task, Turn
 
 LONG = "a_component_of_the_reward_with_a_very_long_name"
 

@@ -12,9 +12,9 @@ from tests.support.hostile_snapshot import WORD, edit, write_hostile_snapshot
 from tests.support.literature_server import make_source, serve_literature
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
 from viewbox.cli import snapshot as command
+from viewbox.errors import ToolError
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource, SnapshotWriter
-from viewbox.errors import ToolError
 
 
 class Shelf:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from viewbox import tools
 from viewbox.cli import tool_trial as trial
 from viewbox.cli.docs import tools_page
-from viewbox import tools
 from viewbox.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)

@@ -13,10 +13,10 @@ import viewbox
 from tests.support import forks
 from viewbox import train
 from viewbox.cli import app as cli
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
+from viewbox.training.grpo.trl_reward import TRLReward
 
 RUN = """\
 model:

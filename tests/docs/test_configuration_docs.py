@@ -8,8 +8,9 @@ import pytest
 from viewbox.cli.docs.config_page import build_page
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
-from viewbox.envs import ENVIRONMENTS, load_class
 from viewbox.core.settings import model_of
+from viewbox.envs import load_class
+from viewbox.plugins import ENVIRONMENTS
 from viewbox.training.trainer_args import CHOICES, get_defaults
 from viewbox.training.trainer_fields import OWNED, REFUSED
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import viewbox
 from tests.support.model_fixtures import corpus, kits, qwen3  # noqa: F401
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import (
@@ -18,8 +17,9 @@ from tests.support.tiny_specialists import (
     save_vit,
     save_yolos,
 )
-from viewbox.tools.specialists.served import forget_servers
+from viewbox import plugins
 from viewbox.errors import ConfigError
+from viewbox.tools.specialists.served import forget_servers
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "specialists.md").read_text()
 BLOCKS = [yaml.safe_load(code)["specialists"] for code in re.findall(r"```yaml\n(.*?)```", PAGE, re.S)]
@@ -56,7 +56,7 @@ def models(tmp_path_factory, qwen3):  # noqa: F811
 
 
 def test_every_kind_has_a_block():
-    assert {spec["kind"] for _, spec in OFFERED} >= viewbox.SPECIALIST_PLUGINS.keys() - set(ELSEWHERE)
+    assert {spec["kind"] for _, spec in OFFERED} >= plugins.SPECIALISTS.keys() - set(ELSEWHERE)
     assert all(f"`{kind}`" in PAGE for kind in ELSEWHERE)
 
 

@@ -23,11 +23,11 @@ from tests.support.loop_kit import (
     write_call,
 )
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Reply, Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
-from viewbox.engines.scripted import ScriptedPolicy
 
 # ---- the opening
 

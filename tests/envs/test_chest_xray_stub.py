@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.support import chest_xray_stub as STUB
-from viewbox.errors import ToolFault
 from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.errors import ToolFault
 
 ENV = STUB.ChestXrayStub()
 RIGHT, LEFT, NONE = ENV.tasks

@@ -19,10 +19,10 @@ from pydantic import BaseModel
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
-from viewbox.tools import Picture, ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Reply, Task, ToolCall
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox.tools import Picture, ToolOutput
 
 CHANCE = random.Random(os.urandom(8))  # how long things take: another time in every process
 

@@ -8,9 +8,9 @@ import pytest
 
 from viewbox.envs.digits import Digits, canvas, viewer
 from viewbox.envs.digits.canvas import LABELS, draw_canvas, load_digit_images
-from viewbox.tools import call_stateful
 from viewbox.errors import ConfigError
 from viewbox.records import Task
+from viewbox.tools import call_stateful
 
 ENV = Digits()
 SOME = range(0, 60, 3)

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from viewbox import BaseMultiTurnEnv, Task
-from viewbox.tools import Box
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
+from viewbox.tools import Box
 
 BOX = (0.25, 0.5, 0.5, 0.75)
 WRITTEN = {"unit": [0.25, 0.5, 0.5, 0.75], "per_mille": [250, 500, 500, 750], "pixel": [100, 100, 200, 150]}

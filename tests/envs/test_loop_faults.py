@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests.support.loop_kit import TASK, Find, write_answer, write_call
-from viewbox.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rollouts.play import play_many
+from viewbox.tools import ToolOutput
 
 GATE = threading.Event()
 

@@ -21,8 +21,8 @@ from tests.support.loop_kit import (
 )
 from viewbox.core.parsing.reply import MAX_BYTES
 from viewbox.errors import ToolError
-from viewbox.utils.frozen import FrozenDict
 from viewbox.records import Reply, ToolCall
+from viewbox.utils.frozen import FrozenDict
 
 # ---- malformed replies
 

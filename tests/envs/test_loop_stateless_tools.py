@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support.loop_kit import Find, Play, ask, make_env_with_tools, write_call
-from viewbox.tools import Hidden, Picture, Tool, ToolOutput
 from viewbox.images.view import View
+from viewbox.tools import Hidden, Picture, Tool, ToolOutput
 
 # ---- stateless tools
 

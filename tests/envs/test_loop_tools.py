@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, play_replies, write_answer, write_call
 from viewbox.core.tasks import MAX_SHOWN
-from viewbox.tools import ToolOutput
 from viewbox.errors import ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Reply, Task, ToolCall
+from viewbox.tools import ToolOutput
 
 # ---- stateful tools
 

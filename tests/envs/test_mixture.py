@@ -9,10 +9,10 @@ import yaml
 
 from viewbox import load, make, summarize
 from viewbox.configs.schema import parse
+from viewbox.envs.from_config import build_envs
 from viewbox.envs.mixture import BLOCK, Mixture, MixtureTasks
 from viewbox.errors import ConfigError
 from viewbox.records import Task
-from viewbox.envs.from_config import build_envs
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.resume import RunLocation

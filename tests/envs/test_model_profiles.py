@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from viewbox.core import model_profiles
-from viewbox.envs.digits import Digits
 from viewbox.core.model_profiles import MODELS, find_model_type, get_model_defaults
 from viewbox.core.parsing import reply
+from viewbox.envs.digits import Digits
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,9 +6,9 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from viewbox.tools import apply_tools, call_stateful
 from viewbox.images.files import open_image
 from viewbox.images.view import GLYPHS, View
+from viewbox.tools import apply_tools, call_stateful
 
 VALUE = 100
 

@@ -11,12 +11,12 @@ import pytest
 from pydicom.data import get_testdata_file
 
 from viewbox.core.answers import is_same_image
-from viewbox.tools import call_stateful
 from viewbox.errors import ImageError
 from viewbox.images import limits
 from viewbox.images.files import dicom_series, formats, open_image
 from viewbox.images.source import AXES, Source, Volume
 from viewbox.images.view import View
+from viewbox.tools import call_stateful
 
 # a body of 6 x 8 x 10 voxels, one bright at each end: value → (x to the right, y to the front, z to the head)
 MARKS = {10: (5, 4, 5), 20: (0, 4, 5), 30: (3, 7, 5), 40: (3, 0, 5), 50: (3, 4, 9), 60: (3, 4, 0)}

@@ -12,10 +12,10 @@ from tests.support.tiny_specialists import save_vit
 from viewbox import make
 from viewbox.assets import resolve_model_path
 from viewbox.core.messages import to_openai_messages
-from viewbox.tools.specialists.served import forget_servers
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError
 from viewbox.publish import models, publish
-from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.tools.specialists.served import forget_servers
 
 SETTINGS = {"questions": ["which"], "split": "test", "num_tasks": 2}
 CLASSIFY = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}

@@ -13,8 +13,8 @@ import viewbox
 from tests.support import verifiers_server as scripted
 from tests.support.clean_python import run_clean, unpack_wheel
 from tests.support.publishing import leave_out_check
-from viewbox.envs.digits import Digits, viewer
 from viewbox.core.messages import to_openai_messages
+from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
 from viewbox.publish.output import MANIFEST, replace_folder

@@ -12,9 +12,9 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from viewbox import __version__
+from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
-from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.publish.release import Release, compare_files, describe_release, list_files
 from viewbox.publish.versions import choose_version
 

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from viewbox.envs import ENVIRONMENTS, load_class, make
+from viewbox.envs import load_class, make
 from viewbox.envs.data import DataEnv
+from viewbox.plugins import ENVIRONMENTS
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, check_rewards, to_combined
 
 

@@ -7,7 +7,6 @@ import json
 import pytest
 import yaml
 
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode
 from viewbox.rewards import (
@@ -24,6 +23,7 @@ from viewbox.rewards import (
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training.grpo.trl_reward import TRLReward
 
 YAML = """
 type: combined

@@ -10,16 +10,16 @@ from accelerate.state import AcceleratorState
 
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import RolloutSection, SamplingParams
-from viewbox.errors import ConfigError
-from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.envs.from_config import (
     build_endpoint_settings,
     build_engine_settings,
     build_vllm_settings,
     describe_filters,
 )
-from viewbox.engines.generator import Conversation
+from viewbox.errors import ConfigError
 
 GIVEN = {
     "slots": 3,

@@ -6,12 +6,12 @@ import pytest
 from PIL import Image
 
 from tests.support.digits_play import ENV, Says, tasks
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.records import RunConfig, Task
 from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.engines.scripted import ScriptedGenerator
 
 
 def test_every_episode_says_which_task_and_which_sample_it_is(play):

@@ -15,17 +15,17 @@ import pytest
 from PIL import Image
 from pydantic import BaseModel
 
-from viewbox.integrations.session import Session
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.digits import Digits
 from viewbox.core.messages import to_openai_messages
-from viewbox.tools import Picture, Tool, ToolOutput
+from viewbox.envs.digits import Digits
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
+from viewbox.integrations.session import Session
 from viewbox.records import Reply, RunConfig, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
+from viewbox.tools import Picture, Tool, ToolOutput
 
 COUNT, FAULTY = 40, 17  # episodes in flight, and which of them has the fault
 LIMIT = 4.0  # seconds a tool may take where one hangs: time enough for the others, however busy the machine is

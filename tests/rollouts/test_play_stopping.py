@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.digits_play import ENV, Says, script, tasks
 from viewbox.envs.digits import Digits, viewer
-from viewbox.tools import ToolOutput
 from viewbox.images.view import View
 from viewbox.rollouts.play import play_many
+from viewbox.tools import ToolOutput
 
 # ---- time limits
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.support.digits_play import ANSWER, ENV, LOOK, script, tasks
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.records import Reply
 from viewbox.rollouts.play import MAX_FAILURES, sample_seed
-from viewbox.engines.scripted import ScriptedPolicy
 
 
 async def slow_script(messages):

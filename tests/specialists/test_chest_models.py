@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from viewbox import make
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.radiographs import LABELS
 from viewbox.rewards.iou import compute_iou
-from viewbox.engines.scripted import ScriptedPolicy
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "train_specialists.py"
 pytestmark = pytest.mark.slow

@@ -9,11 +9,11 @@ import torch
 import viewbox
 from tests.support.specialist_env import Clinic, call
 from tests.support.tiny_specialists import save_segformer, save_vit
-from viewbox.tools.specialists.served import forget_servers
-from viewbox.tools.specialists.serving import ServingSettings
+from viewbox.engines.scripted import PolicyGenerator
 from viewbox.records import Reply
 from viewbox.rollouts.play import play_one
-from viewbox.engines.scripted import PolicyGenerator
+from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import ServingSettings
 
 BAD = 5  # the task whose picture makes trouble
 REPLIES = [call("look"), call("zoom_out_of_nowhere"), "done"]

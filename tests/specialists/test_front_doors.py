@@ -7,8 +7,8 @@ import yaml
 
 from tests.support.tiny_specialists import save_vit
 from viewbox import train
-from viewbox.tools.specialists.served import forget_servers
 from viewbox.rollouts.store.reader import load
+from viewbox.tools.specialists.served import forget_servers
 
 CONFIG = {
     "model": {"name": "package:tiny_viewer", "dtype": "float32"},

@@ -8,8 +8,8 @@ import viewbox
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_vit
 from viewbox.configs.schema import parse
-from viewbox.tools.specialists import build_specialists
 from viewbox.errors import ConfigError
+from viewbox.tools.specialists import build_specialists
 from viewbox.tools.specialists.models.weights import estimate_bytes
 from viewbox.training.memory.forecast import predict
 

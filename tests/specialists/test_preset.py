@@ -12,8 +12,8 @@ from tests.support.tiny_specialists import save_gemma3, save_grounding_dino, sav
 from viewbox import make
 from viewbox.cli.data_check import open_data_env
 from viewbox.configs import schema
-from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.tools.specialists.models.model import ModelSpecialist
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,11 @@ from transformers import (
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_mask2former, save_sam, save_segformer
-from viewbox.tools.specialists.served import forget_servers
 from viewbox.errors import ConfigError, ToolFault
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools.specialists.models.regions import measure_pixel
+from viewbox.tools.specialists.served import forget_servers
 
 
 def make(kind, folder, env=Clinic, **spec):

@@ -26,9 +26,9 @@ from transformers import (
 from tests.support.software import TOOLS
 from tests.support.tiny_specialists import widen
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
+from viewbox.envs.software_adviser.retrieval.embedding import EmbeddingModel
 from viewbox.envs.software_adviser.retrieval.retriever import write_record, write_text
 from viewbox.errors import ConfigError, ToolFault
-from viewbox.envs.software_adviser.retrieval.embedding import EmbeddingModel
 
 pytestmark = pytest.mark.slow
 WORDS = sorted(

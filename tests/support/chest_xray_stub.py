@@ -12,10 +12,10 @@ from typing import Annotated
 import numpy as np
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.tools import Box, Picture, Range, Tool, ToolOutput, ViewFractions
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
+from viewbox.tools import Box, Picture, Range, Tool, ToolOutput, ViewFractions
 
 LUNG, DENSE = 40, 220  # gray values of the drawn radiograph
 

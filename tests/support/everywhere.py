@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.support import verifiers_server as scripted
-from viewbox.envs import make
-from viewbox.envs.digits import viewer
 from viewbox.core.kept_reply import shorten_reply
 from viewbox.core.messages import to_openai_messages
-from viewbox.records import Reply
 from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.envs import make
+from viewbox.envs.digits import viewer
+from viewbox.records import Reply
 from viewbox.rollouts.play import play_many
 
 SETTINGS = {"split": "test", "num_tasks": 20, "max_turns": 4}

@@ -8,11 +8,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 from tests.support.everywhere import Play
 from tests.support.tiny_models import Kit
-from viewbox.integrations.trl_rollouts import TRLRollouts
-from viewbox.envs.digits import Digits, viewer
-from viewbox.utils.frozen import thaw
-from viewbox.images.ref import ImageRef
 from viewbox.engines.hf import tiny_model
+from viewbox.envs.digits import Digits, viewer
+from viewbox.images.ref import ImageRef
+from viewbox.integrations.trl_rollouts import TRLRollouts
+from viewbox.utils.frozen import thaw
 
 
 def build_kit():

@@ -4,9 +4,9 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig
 
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.training.reporting.callbacks import MetricsFile, ProgressPrinter
 
 GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}

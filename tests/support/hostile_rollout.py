@@ -21,9 +21,9 @@ from tests.support.servers import make_completion, serve
 from viewbox.cli.progress import Progress, print_summary
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.session import open_session
 from viewbox.rollouts.store.reader import load

@@ -10,10 +10,10 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.engines.scripted import ScriptedPolicy
 
 PICTURE = Image.linear_gradient("L").resize((80, 40))
 TASK = Task("t", (ImageRef.of(PICTURE),), {"question": "What is it?"}, {"label": "left", "bbox": [0, 0, 0.5, 1]})

@@ -14,11 +14,11 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 
 from tests.support.tiny_models import FAMILIES, Kit, Pairs, Strips, Words, build_qwen2_5_processor
-from viewbox.envs.digits import Digits, viewer
-from viewbox.utils.frozen import thaw
 from viewbox.engines.hf import tiny_model
-from viewbox.rollouts.play import play_many
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.envs.digits import Digits, viewer
+from viewbox.rollouts.play import play_many
+from viewbox.utils.frozen import thaw
 
 __all__ = [
     "bf16_accelerator",

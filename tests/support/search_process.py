@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from viewbox.network.fetching.network import Network
 from viewbox.tools.search import eutils
 from viewbox.tools.search.live import LiveSource, Setup
 from viewbox.tools.search.records import ArticleQuery
-from viewbox.network.fetching.network import Network
 
 ADDRESS = "130.14.29.110"
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import cv2
 import numpy as np
 
+from viewbox.errors import ToolError
 from viewbox.tools import Tool
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.tools import LiteratureSpecialist, LiteratureTools
-from viewbox.errors import ToolError
 
 
 def make_png(width: int, height: int, seed: int = 0) -> bytes:

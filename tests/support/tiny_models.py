@@ -16,12 +16,12 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoP
 
 from viewbox.configs.sections import SamplingParams
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.digits import Digits
-from viewbox.records import Task
-from viewbox.rewards import ExactMatchReward
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
+from viewbox.envs.digits import Digits
+from viewbox.records import Task
+from viewbox.rewards import ExactMatchReward
 
 torch.set_num_threads(1)
 FAMILIES = ("qwen3_vl", "qwen2_5_vl")

@@ -7,8 +7,8 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from viewbox.envs.digits import Digits
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.envs.digits import Digits
 from viewbox.training import evaluate
 
 

@@ -8,10 +8,10 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig
 
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Reply
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.grpo.trl_reward import TRLReward
 
 
 class Thirds(Digits):

@@ -24,11 +24,11 @@ from tests.support.verl_server import (
     run_row,
 )
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.engines.generator import GeneratorError
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
-from viewbox.records import Scores
-from viewbox.engines.generator import GeneratorError
 from viewbox.integrations.verl import agent_loop
+from viewbox.records import Scores
 from viewbox.training.grpo.batch import add_pixels, collate
 
 TOLERANCE = 1e-5  # fp32

@@ -8,9 +8,9 @@ import yaml
 
 import viewbox as package
 from tests.support.fake_server import wait_until_gone
+from viewbox.engines.vllm import process
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
-from viewbox.engines.vllm import process
 
 TOLERANCE = 5e-5
 WORST = "sampling/logp_difference/max"

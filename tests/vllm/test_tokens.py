@@ -7,14 +7,14 @@ import httpx
 import pytest
 
 from viewbox.configs.sections import ModelSection, SamplingParams
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.generator import ReplyError
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.trainable import describe_mismatch
-from viewbox.engines.generator import ReplyError
-from viewbox.rollouts.job import RolloutOptions, build_job
-from viewbox.rollouts.play import play_many
+from viewbox.engines.openai.connection import EndpointError
 from viewbox.engines.vllm import wire
 from viewbox.engines.vllm.vllm import GENERATE, VLLMServer
+from viewbox.rollouts.job import RolloutOptions, build_job
+from viewbox.rollouts.play import play_many
 
 TASKS = 50
 TOLERANCE = 5e-5

@@ -11,10 +11,10 @@ import torch
 from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from viewbox.configs.sections import ModelSection, SamplingParams
 from viewbox.engines.hf import loading
-from viewbox.rollouts.job import RolloutOptions, build_job
 from viewbox.engines.vllm.vllm import VLLMServer
 from viewbox.engines.vllm.weights import sender as sending
 from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
+from viewbox.rollouts.job import RolloutOptions, build_job
 
 TOLERANCE = 5e-5
 WORST = "sampling/logp_difference/max"

@@ -11,7 +11,13 @@ from typing import Annotated, Any
 import cv2
 import numpy as np
 
-from viewbox.core.tasks import find_named, name_image
+from viewbox.errors import ArgumentError, ImageError
+from viewbox.images.files import open_image as open_file
+from viewbox.images.ref import ImageRef
+from viewbox.images.resample import fit_size
+from viewbox.images.source import Source
+from viewbox.images.task_images import find_named, name_image
+from viewbox.images.view import View
 from viewbox.tools.arguments import Hidden, ImageName, Range
 from viewbox.tools.builtin.analysis import Color
 from viewbox.tools.builtin.drawing import draw_mask, find_mask_box
@@ -19,12 +25,6 @@ from viewbox.tools.builtin.intensity import to_gray
 from viewbox.tools.fractions import ViewFractions
 from viewbox.tools.results import ToolOutput
 from viewbox.tools.tool import tool
-from viewbox.errors import ArgumentError, ImageError
-from viewbox.images.files import open_image as open_file
-from viewbox.images.ref import ImageRef
-from viewbox.images.resample import fit_size
-from viewbox.images.source import Source
-from viewbox.images.view import View
 
 SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least

@@ -33,6 +33,8 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
+from viewbox.errors import ToolFault
+from viewbox.network.errors import UnusableReplyError
 from viewbox.tools.search.parse_eutils import (
     MAX_TEXT,
     build_url,
@@ -47,8 +49,6 @@ from viewbox.tools.search.parse_eutils import (
 from viewbox.tools.search.records import Article, ArticleQuery, SearchType
 from viewbox.tools.search.service import Service
 from viewbox.tools.search.snapshot.kinds import RECENT_YEARS
-from viewbox.errors import ToolFault
-from viewbox.network.errors import UnusableReplyError
 
 log = logging.getLogger("viewbox.envs")
 

@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential_jitter
 
-from viewbox.tools.search.limiter import Busy, Limiter
 from viewbox.errors import ToolFault
 from viewbox.network.errors import UnusableReplyError
 from viewbox.network.fetching import TEXTS, FetchError, fetch_url
 from viewbox.network.fetching.network import Network
+from viewbox.tools.search.limiter import Busy, Limiter
 from viewbox.utils.secrets import mask_message
 from viewbox.utils.terminal import make_line
 

@@ -23,7 +23,9 @@ from cachetools import LRUCache, cached
 from pydantic import Field
 
 from viewbox.assets import resolve_snapshot_path
-from viewbox.utils import concurrency
+from viewbox.errors import ArgumentError, ConfigError, ToolError, ToolFault
+from viewbox.images.source import Source
+from viewbox.images.view import View
 from viewbox.tools.arguments import Hidden, Range
 from viewbox.tools.results import ToolOutput
 from viewbox.tools.search.records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
@@ -31,9 +33,7 @@ from viewbox.tools.search.wording import MAX_QUERY, Limits, write_articles, writ
 from viewbox.tools.specialists.remote import decode_picture
 from viewbox.tools.specialists.spec import Specialist, register_specialist
 from viewbox.tools.tool import Tool
-from viewbox.errors import ArgumentError, ConfigError, ToolError, ToolFault
-from viewbox.images.source import Source
-from viewbox.images.view import View
+from viewbox.utils import concurrency
 
 LIVE = "https://eutils.ncbi.nlm.nih.gov"
 MAX_PIXELS = 2**20  # of a found picture that is kept

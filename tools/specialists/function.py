@@ -13,9 +13,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from viewbox.errors import ConfigError
 from viewbox.tools.specialists.spec import Specialist, register_specialist
 from viewbox.tools.tool import Tool
-from viewbox.errors import ConfigError
 from viewbox.utils.importing import FORMS, load_object
 
 

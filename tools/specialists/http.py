@@ -24,7 +24,13 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ByteSize, Field, field_validator
 
-from viewbox.utils import concurrency
+from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.network import background
+from viewbox.network.body import parse_body
+from viewbox.network.connection import Connection
+from viewbox.network.data_policy import check_sending
+from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
+from viewbox.network.hosts import check_key_name, parse_url, read_api_key
 from viewbox.tools.results import ToolOutput
 from viewbox.tools.specialists.remote import (
     Form,
@@ -38,14 +44,8 @@ from viewbox.tools.specialists.remote import (
 from viewbox.tools.specialists.schemas import Parameters, read_parameters
 from viewbox.tools.specialists.spec import Specialist, register_specialist
 from viewbox.tools.tool import Tool, is_tool_name
-from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.utils import concurrency
 from viewbox.utils.frozen import FrozenDict
-from viewbox.network import background
-from viewbox.network.body import parse_body
-from viewbox.network.connection import Connection
-from viewbox.network.data_policy import check_sending
-from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
-from viewbox.network.hosts import check_key_name, parse_url, read_api_key
 
 log = logging.getLogger("viewbox.envs")
 

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 
-from viewbox.utils import concurrency
+from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.images.view import View
+from viewbox.network import background
+from viewbox.network.body import parse_body
+from viewbox.network.data_policy import check_sending
+from viewbox.network.hosts import check_key_name, is_read_by_others
 from viewbox.tools.results import ToolOutput
 from viewbox.tools.specialists.http import build_remote_tool
 from viewbox.tools.specialists.mcp_server.listing import find_difference, list_offered
@@ -44,13 +49,8 @@ from viewbox.tools.specialists.remote import (
 from viewbox.tools.specialists.schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 from viewbox.tools.specialists.spec import Specialist, register_specialist
 from viewbox.tools.tool import Tool
-from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.utils import concurrency
 from viewbox.utils.frozen import FrozenDict
-from viewbox.images.view import View
-from viewbox.network import background
-from viewbox.network.body import parse_body
-from viewbox.network.data_policy import check_sending
-from viewbox.network.hosts import check_key_name, is_read_by_others
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

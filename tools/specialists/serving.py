@@ -23,7 +23,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread
 from typing import Any, Protocol
 
-from viewbox.utils import concurrency
+from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.tools.specialists.cache import ResultCache
 from viewbox.tools.specialists.calls import (
     Call,
@@ -35,7 +35,7 @@ from viewbox.tools.specialists.calls import (
     describe_failure,
     set_outcome,
 )
-from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.utils import concurrency
 
 log = logging.getLogger("viewbox.tools.specialists.models")
 

@@ -11,15 +11,14 @@ no episode is played is in its `rest()`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-import viewbox
+from viewbox import plugins
 from viewbox.configs.validation import describe_errors
-from viewbox.tools.tool import Tool
 from viewbox.errors import ConfigError, describe_unknown
+from viewbox.tools.tool import Tool
 
 C = TypeVar("C", bound="type[Specialist]")
 
@@ -89,19 +88,19 @@ def register_specialist(kind: str) -> Callable[[C], C]:
 
 def list_kinds() -> list[str]:
     """Every `kind` that YAML may name, including kinds whose module is not imported yet."""
-    return sorted({*SPECIALISTS, *viewbox.SPECIALIST_PLUGINS})
+    return sorted({*SPECIALISTS, *plugins.list_plugins("specialists")})
 
 
 def get_specialist_class(kind: str) -> type[Specialist]:
     """The class of a `kind` in YAML.
 
-    `viewbox.SPECIALIST_PLUGINS` names the module of each kind; it is imported when the kind is first asked for.
+    `plugins.py` names the module of each kind; it is imported when the kind is first asked for.
 
     Raises:
         ConfigError: there is no such kind.
     """
-    if kind not in SPECIALISTS and kind in viewbox.SPECIALIST_PLUGINS:
-        import_module(viewbox.SPECIALIST_PLUGINS[kind])
+    if kind not in SPECIALISTS:
+        plugins.import_plugin("specialists", kind)
     if kind not in SPECIALISTS:
         kinds = list_kinds()
         raise ConfigError(describe_unknown("kind of specialist", kind, kinds), key="kind", given=kind, allowed=kinds)

@@ -10,15 +10,15 @@ import yaml
 
 from viewbox.configs.schema import Config, locate_errors
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.data.env import describe_splits
-from viewbox.envs.right_answers import score_right_answers
 from viewbox.core.tasks import to_sequence
-from viewbox.errors import BadRow, ModelError, ViewboxError
-from viewbox.utils.secrets import mask_settings
+from viewbox.envs.data.env import describe_splits
 from viewbox.envs.from_config import build_envs
+from viewbox.envs.right_answers import score_right_answers
+from viewbox.errors import BadRow, ModelError, ViewboxError
 from viewbox.training.checks import prompt_page
 from viewbox.training.checks.preflight import LocalModel, find_model, open_first_task
 from viewbox.training.grpo.curriculum import build_curriculum
+from viewbox.utils.secrets import mask_settings
 
 FIRST = 3  # tasks of each environment whose images are opened
 

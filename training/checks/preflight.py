@@ -11,10 +11,6 @@ from viewbox.configs.sections import ModelSection
 from viewbox.configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
-from viewbox.utils.secrets import mask_assignments
-from viewbox.records import Task
-from viewbox.rewards.explain import describe_reward
 from viewbox.engines.hf.quantization import check_bitsandbytes
 from viewbox.envs.from_config import (
     FILTERS,
@@ -27,10 +23,14 @@ from viewbox.envs.from_config import (
     describe_missing_file,
     prepare_env,
 )
+from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
+from viewbox.records import Task
+from viewbox.rewards.explain import describe_reward
 from viewbox.training.checks.disk import check_folders, check_space, estimate_bytes
 from viewbox.training.checks.launch import check_launch
 from viewbox.training.precision import resolve_dtype
 from viewbox.training.sft.selection import check_rounds, check_selection
+from viewbox.utils.secrets import mask_assignments
 
 CROWDED = 64  # tasks whose images are counted
 FIRST = 8  # tasks with bad rows, after which a run is refused

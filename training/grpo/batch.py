@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from viewbox.images.ref import ImageRef
-from viewbox.records import EpisodeTokens
 from viewbox.engines.hf.architectures import Pixels
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.vision_cache import KEY_DIGITS
+from viewbox.images.ref import ImageRef
+from viewbox.records import EpisodeTokens
 
 
 def collate(

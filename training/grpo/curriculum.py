@@ -22,9 +22,9 @@ from viewbox.configs.train_sections import CurriculumSection
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
 from viewbox.core.variants import replace_reward
+from viewbox.envs.from_config import build_envs, merge_settings
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.combined import CombinedReward, Component
-from viewbox.envs.from_config import build_envs, merge_settings
 
 KEY = "train.curriculum"
 

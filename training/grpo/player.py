@@ -17,17 +17,17 @@ import torch
 from accelerate import Accelerator
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.records import Episode, Task
+from viewbox.engines.generator import Generator
 from viewbox.engines.hf.adapters import measure_kept_change
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.engines.generator import Generator
+from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.records import Episode, Task
 from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
 from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, replace_uniform_groups
-from viewbox.engines.vllm.weights.sender import WeightSender
 
 
 class BatchPlayer:

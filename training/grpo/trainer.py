@@ -30,12 +30,13 @@ from trl import GRPOTrainer
 from viewbox.configs.sections import SamplingParams
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.errors import ConfigError
-from viewbox.records import Episode, Task
 from viewbox.engines.hf.architectures import Pixels
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.trainable import build_stand_in, describe_problem
 from viewbox.engines.hf.vision_cache import VisionCache
+from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.errors import ConfigError
+from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.metrics import compute_environment_metrics
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
@@ -47,7 +48,6 @@ from viewbox.training.grpo.logprobs import add_compute_argument
 from viewbox.training.grpo.micro_batches import accumulate_loss, check_additive_loss
 from viewbox.training.grpo.player import BatchPlayer
 from viewbox.training.precision import use_float32_adapters
-from viewbox.engines.vllm.weights.sender import WeightSender
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
 # transformers, and `tests/training/grpo/test_private_names.py` checks both lists.

@@ -11,13 +11,13 @@ import torch
 
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError
 from viewbox.engines.hf.adapters import has_two_byte_weights, use_merged_adapters
 from viewbox.engines.hf.kv_cache import compute_bytes_per_token
 from viewbox.engines.hf.memory import CPU_SHARE, GPU_SHARE
 from viewbox.engines.hf.quantization import KEPT as QUANTIZATION_KEPT
 from viewbox.engines.hf.vision_cache import MAX_BYTES
 from viewbox.envs.from_config import build_envs
+from viewbox.errors import ConfigError
 from viewbox.tools.specialists.models.model import ModelSpecialist
 from viewbox.tools.specialists.models.weights import estimate_bytes
 from viewbox.training.memory.generation import Load, measure_generation

@@ -15,9 +15,9 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 from viewbox.assets import resolve_model_path
 from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection
-from viewbox.errors import ModelError
 from viewbox.engines.hf.architectures import get_architecture
 from viewbox.engines.hf.loading import SAFE, build_tiny_config
+from viewbox.errors import ModelError
 from viewbox.training.lora import build_lora_config
 from viewbox.training.precision import resolve_dtype
 

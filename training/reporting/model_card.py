@@ -16,7 +16,7 @@ from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection
 from viewbox.envs.data.sources import is_hub_name
 from viewbox.utils.secrets import mask_settings
-from viewbox.rollouts.store.run_folder import get_versions
+from viewbox.version import get_versions
 
 _LICENSE_KEYS = ("license", "license_name", "license_link")
 _FIGURES = ("reward", "tools/rate", "replies/well_formed")

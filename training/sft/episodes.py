@@ -17,14 +17,14 @@ from viewbox.core.loop import parse_reply
 from viewbox.core.parsing.reply import ToolCalls
 from viewbox.core.prompts.templates import Prompts
 from viewbox.core.settings import ReplyFormat
+from viewbox.engines.generator import Conversation
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.errors import ImageError, StoreError
-from viewbox.utils.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.generator import Conversation
 from viewbox.rollouts.store.reader import load
 from viewbox.training.sft.transcripts import TranscriptReader
+from viewbox.utils.frozen import thaw
 
 
 def read_episodes(

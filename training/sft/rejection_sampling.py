@@ -14,8 +14,9 @@ import torch
 from viewbox.configs.train_sections import RejectionSampling, TrainSection
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.engines.generator import Generator
+from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from viewbox.rollouts.store.reader import load
@@ -23,7 +24,6 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
 from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, select_usable
-from viewbox.engines.vllm.weights.sender import WeightSender
 
 
 class RejectionSamplingTrainer(SFTTrainer):

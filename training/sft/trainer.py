@@ -15,13 +15,13 @@ from transformers import Trainer
 from viewbox.configs.train_sections import Demonstrations
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.tasks import to_sequence
-from viewbox.errors import StoreError
-from viewbox.records import Episode, EpisodeTokens
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.trainable import describe_mismatch
-from viewbox.rollouts.play import play_many
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.errors import StoreError
+from viewbox.records import Episode, EpisodeTokens
+from viewbox.rollouts.play import play_many
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints

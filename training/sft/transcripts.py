@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ImageError, StoreError
-from viewbox.utils.files import open_regular
-from viewbox.utils.frozen import FrozenDict
 from viewbox.images.files import open_image
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Message
 from viewbox.rollouts.exchange.wire import read_message
 from viewbox.rollouts.store.lines import parse_line, read_lines
+from viewbox.utils.files import open_regular
+from viewbox.utils.frozen import FrozenDict
 
 MAX_FILE = 2**40  # bytes of a file, which is read a line at a time
 

@@ -14,10 +14,10 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from viewbox.configs.train_sections import VisionSection
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
-from viewbox.engines.hf.chat_tokens import ChatTokens
 
 
 class CloseLook(NamedTuple):

@@ -23,21 +23,21 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
 from viewbox.configs.schema import Config
+from viewbox.engines.generator import GeneratorError
+from viewbox.engines.hf.adapters import KeptChange, get_factors, round_stochastically
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.vllm.launch import build_server
+from viewbox.engines.vllm.process import ServerProcess
+from viewbox.engines.vllm.vllm import FLAGS, VLLMServer, clean_url
+from viewbox.engines.vllm.weights.transfers import FileTransfer, NCCLTransfer, Transfer
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.network.body import parse_body
 from viewbox.network.client_settings import build_client_settings
 from viewbox.network.connection import UNUSABLE_STATUS
 from viewbox.network.data_policy import check_sending
 from viewbox.network.http import extract_error_message
-from viewbox.engines.openai.connection import EndpointError
-from viewbox.engines.hf.adapters import KeptChange, get_factors, round_stochastically
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.generator import GeneratorError
-from viewbox.engines.vllm.launch import build_server
-from viewbox.engines.vllm.process import ServerProcess
-from viewbox.engines.vllm.vllm import FLAGS, VLLMServer, clean_url
 from viewbox.utils.terminal import make_line
-from viewbox.engines.vllm.weights.transfers import FileTransfer, NCCLTransfer, Transfer
 
 WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts

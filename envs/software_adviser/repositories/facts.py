@@ -15,8 +15,8 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
-from viewbox.tools.search.wording import make_line
 from viewbox.errors import ConfigError
+from viewbox.tools.search.wording import make_line
 from viewbox.utils.files import read_regular
 
 log = logging.getLogger("viewbox.envs")

@@ -1,8 +1,8 @@
 """Search in a catalogue of software: BM25 and vectors, fused and reranked.
 
 BM25 and LSA score every entry, a fusion takes the best of both, and they are ordered by the facts that a
-query names. Embedding models and cross-encoders (`viewbox.tools.specialists.models`) take the place of the second and the last if a
-config names one. `retriever.py` is the whole.
+query names. Embedding models and cross-encoders take the place of the second and the last if a config names one.
+`retriever.py` is the whole.
 """
 
 from viewbox.envs.software_adviser.retrieval.retriever import Hit, Retriever

@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from viewbox.envs.software_adviser.retrieval.text_batches import ask_texts, encode_texts
 from viewbox.envs.software_adviser.retrieval.text_models import register_text_model
 from viewbox.envs.software_adviser.retrieval.vectors import normalize
-from viewbox.tools.specialists.calls import TextRequest
-from viewbox.tools.specialists.serving import ModelServer
 from viewbox.errors import ConfigError, ToolFault
-from viewbox.utils.files import read_regular
+from viewbox.tools.specialists.calls import TextRequest
 from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSettings, find_model
-from viewbox.envs.software_adviser.retrieval.text_batches import ask_texts, encode_texts
+from viewbox.tools.specialists.serving import ModelServer
+from viewbox.utils.files import read_regular
 
 Pooling = Literal["auto", "mean", "cls"]
 MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers, which are read

@@ -1,16 +1,15 @@
 """Models that read text, by name: what `viewbox.tools.specialists.models` registers and what is asked of them.
 
-No torch here. `viewbox.TEXT_MODEL_PLUGINS` names the module of each kind; it is imported when a config names a model.
+No torch here. `plugins.py` names the module of each kind; it is imported when a config names a model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-import viewbox
+from viewbox import plugins
 from viewbox.configs.validation import describe_errors
 from viewbox.envs.software_adviser.retrieval.vectors import Encoder
 from viewbox.errors import ConfigError
@@ -58,7 +57,7 @@ def _build(kind: str, setting: str, spec: str | Mapping[str, Any]) -> Any:
     path = f"retrieval.{setting}"
     given = {"model": spec} if isinstance(spec, str) else dict(spec)
     if kind not in TEXT_MODELS:
-        import_module(viewbox.TEXT_MODEL_PLUGINS[kind])
+        plugins.import_plugin("text_models", kind)
     cls = TEXT_MODELS[kind]
     try:
         settings = cls.model_validate(given)

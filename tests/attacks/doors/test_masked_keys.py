@@ -8,14 +8,13 @@ import pytest
 import yaml
 
 from tests.support.servers import make_completion, make_response, make_script, serve
-from viewbox.utils import exit_status
 from viewbox.configs.schema import Config
-from viewbox.envs.digits import Digits, viewer
-from viewbox.utils import secrets
 from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.store.columns import ScoreColumnWriter
 from viewbox.rollouts.store.reader import load
 from viewbox.training.reporting.model_card import write_card
+from viewbox.utils import exit_status, secrets
 
 ENV = Digits()
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])

@@ -18,23 +18,23 @@ import yaml
 
 from tests.support.servers import make_completion, serve
 from viewbox.configs.sections import LogSection
-from viewbox.envs import ENVIRONMENTS
-from viewbox.training.grpo.trl_reward import TRLReward
+from viewbox.engines.generator import Conversation
+from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, ToolFault
-from viewbox.utils.frozen import FrozenDict
 from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_on_this_machine
+from viewbox.plugins import ENVIRONMENTS
 from viewbox.publish import publish
 from viewbox.records import Message, Reply, ToolCall
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
-from viewbox.engines.openai.client import OpenAIGenerator
-from viewbox.engines.generator import Conversation
 from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.training.reporting import tracking
+from viewbox.utils.frozen import FrozenDict
 
 
 class Scans(Digits):

@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.utils import json_schema
-from viewbox.utils.json_schema import TOO_MUCH_WORK, find_violation
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
+from viewbox.utils import json_schema
+from viewbox.utils.json_schema import TOO_MUCH_WORK, find_violation
 
 pytestmark = pytest.mark.timeout(60)  # each of these ran for minutes, or for ever
 

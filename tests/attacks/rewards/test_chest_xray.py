@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from viewbox import make
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import CHANGES, FOCAL, FOUR_SIDES, NOTHING, name_finding, plan_case
 from viewbox.envs.chest_xray.radiographs import LABELS, SIDES
 from viewbox.envs.chest_xray.rewards import FindingsReward
 from viewbox.tools import Picture
-from viewbox.engines.scripted import ScriptedPolicy
 
 EVERY = [f"{side} {label}" for label in FOCAL for side in SIDES] + ["cardiomegaly"]
 GOLD = ["left nodule", "cardiomegaly"]

@@ -7,12 +7,12 @@ from functools import cache
 import pytest
 
 from viewbox import make
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.articles import get_support, write_articles
 from viewbox.envs.literature_vqa.cases import UNKNOWN
 from viewbox.envs.literature_vqa.env import EvidenceReward, LiteratureAnswerReward
 from viewbox.envs.literature_vqa.sentences import write_query
 from viewbox.utils.frozen import FrozenDict
-from viewbox.engines.scripted import ScriptedPolicy
 
 ENV = make("literature_vqa", boundary=False)
 ANSWER, CAP = 0.35, 0.35 + 1e-9  # what a right answer earns that cites nothing

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.tools import call_stateful
 from viewbox.images.view import View
 from viewbox.rewards import BrierReward, ExactMatchReward, IoUReward, LabelSetF1Reward, ToolUseReward
 from viewbox.rewards.combined import CombinedReward
+from viewbox.tools import call_stateful
 
 DASHES = "-–‐‑‒—―−﹣－˗➖⁻"
 EXACT = ExactMatchReward("label")

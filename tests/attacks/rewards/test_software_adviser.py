@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from viewbox import make
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.looks import QUESTIONS, write_call, write_query, write_question
 from viewbox.envs.software_adviser.requests.request import REASONS
-from viewbox.engines.scripted import ScriptedPolicy
 
 ENV = make("software_adviser", split="test", boundary=False)
 TASKS = ENV.tasks[:120]

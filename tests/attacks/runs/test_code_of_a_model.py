@@ -8,8 +8,8 @@ import pytest
 
 from viewbox.assets import resolve_model_path
 from viewbox.configs.sections import ModelSection
-from viewbox.errors import ModelError
 from viewbox.engines.hf.loading import load_model, load_processor
+from viewbox.errors import ModelError
 
 pytestmark = pytest.mark.timeout(120)
 CODE = "from pathlib import Path\nPath({ran!r}).touch()\nclass Thing: pass\n"

@@ -9,7 +9,7 @@ import yaml
 
 import viewbox as package
 from tests.support.forged_runs import forge_run, has_run, make_line
-from viewbox import envs
+from viewbox import envs, plugins
 from viewbox.errors import ConfigError
 from viewbox.rewards.declare import REWARD_TYPES
 from viewbox.rollouts.scoring.rescore import score_run
@@ -172,7 +172,7 @@ def test_a_file_of_a_run_is_found_from_any_depth(tmp_path):
 
 def test_a_plug_in_of_the_process_is_not_for_a_run(gift, viewbox, monkeypatch):
     run = gift(config={"reward": {"type": "mine"}})
-    monkeypatch.setitem(package.REWARD_PLUGINS, "mine", "gift.helper")
+    monkeypatch.setitem(plugins.REWARDS, "mine", "gift.helper")
     status, _, err = viewbox("score", "gift")
     assert (status, has_run(run)) == (2, False)
     assert "gift.helper" in err
@@ -325,7 +325,7 @@ READS = {
 
 @pytest.mark.parametrize("setting", READS)
 def test_text_in_the_settings_of_a_registered_environment_may_name_anything(gift, viewbox, monkeypatch, setting):
-    monkeypatch.setitem(envs.ENVIRONMENTS, "reads", f"{__name__}:Reads")
+    monkeypatch.setitem(plugins.ENVIRONMENTS, "reads", f"{__name__}:Reads")
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     gift(config={"env": {"name": "reads", setting: READS[setting]}})
     status, _, err = viewbox("score", "gift")
@@ -335,7 +335,7 @@ def test_text_in_the_settings_of_a_registered_environment_may_name_anything(gift
 
 
 def test_its_numbers_and_named_choices_may_be_set(gift, viewbox, monkeypatch):
-    monkeypatch.setitem(envs.ENVIRONMENTS, "reads", f"{__name__}:Reads")
+    monkeypatch.setitem(plugins.ENVIRONMENTS, "reads", f"{__name__}:Reads")
     gift(config={"env": {"name": "reads", "limit": 5, "split": "test", "tools": ["zoom"], "max_turns": 2}})
     assert viewbox("score", "gift")[0] == 0
 

@@ -12,7 +12,6 @@ from PIL import Image
 
 import viewbox as package
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
-from viewbox.utils import files
 from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.scoring.rescore import score_run
@@ -20,6 +19,7 @@ from viewbox.rollouts.store import rollout_folder, run_folder
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.tokens import TOKEN
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.utils import files
 
 pytestmark = pytest.mark.timeout(60)
 ROWS = np.zeros(4, TOKEN).tobytes()

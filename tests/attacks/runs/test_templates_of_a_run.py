@@ -4,8 +4,8 @@ from importlib import resources
 
 import pytest
 
-from viewbox.envs.digits import Digits
 from viewbox.core.prompts.templates import VALUES, Prompts
+from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 
 HOSTILE = {

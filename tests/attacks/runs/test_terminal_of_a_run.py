@@ -10,9 +10,9 @@ from rich.console import Console
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
 from viewbox.cli import progress as progress_module
 from viewbox.cli.progress import Progress, print_summary
-from viewbox.utils.exit_status import guard
 from viewbox.records import Episode, Scores, Task
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.utils.exit_status import guard
 from viewbox.utils.terminal import PrintableFormatter, make_printable
 from viewbox.utils.terminal import make_line as to_line
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, serve
 from tests.support.ward import Ward, get_result, make_png, make_tasks, play
-from viewbox.tools.specialists import schemas
 from viewbox.errors import ConfigError, ToolError
+from viewbox.tools.specialists import schemas
 
 UNUSABLE = "look gave no reply that can be used"
 TASKS = make_tasks(*[("look", {"image": "image_1", "part": "lung" if number == 3 else "heart"}) for number in range(8)])

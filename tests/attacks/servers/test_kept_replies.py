@@ -12,11 +12,11 @@ from tests.support.servers import make_completion, make_response, serve
 from viewbox.core.kept_reply import MAX_NAME, shorten_reply
 from viewbox.core.messages import to_openai_messages
 from viewbox.core.parsing.reply import MAX_BYTES
-from viewbox.utils.sanitize import CONTROL_TOKENS, break_control_tokens
 from viewbox.images.ref import ImageRef
 from viewbox.network.body import MAX_KEPT, BodyBuffer, parse_body
 from viewbox.records import Message, Reply, Task, ToolCall
 from viewbox.rollouts.play import play_many
+from viewbox.utils.sanitize import CONTROL_TOKENS, break_control_tokens
 
 MB = 1_000_000
 

@@ -6,8 +6,8 @@ import time
 
 from tests.support import servers
 from tests.support.servers import flood_body, hang_up, make_completion, make_response, run_server
-from viewbox.envs.digits import Digits, viewer
 from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.play import play_many
 
 EPISODES, TIMEOUT, SLACK = 200, 6.0, 10.0  # seconds; the slack is that of a busy machine

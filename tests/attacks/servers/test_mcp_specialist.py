@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.ward import Ward, get_result, make_tasks, play
-from viewbox.tools.specialists.mcp_server import server as servers
 from viewbox.errors import ConfigError
+from viewbox.tools.specialists.mcp_server import server as servers
 
 pytest.importorskip("mcp")
 

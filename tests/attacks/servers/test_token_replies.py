@@ -11,8 +11,8 @@ from tests.support.servers import make_response, serve
 from tests.support.vllm_server import PlainVLLM
 from viewbox.configs.sections import SamplingParams
 from viewbox.engines.openai.connection import EndpointError
-from viewbox.rollouts.play import MAX_FAILURES, play_many
 from viewbox.engines.vllm.vllm import build_vllm_generator
+from viewbox.rollouts.play import MAX_FAILURES, play_many
 
 SETTINGS = {"max_reply_tokens": 4, "max_completion_tokens": 50, "model_name": "m", "attempts": 2, "first_pause": 0.01}
 HUGE = 10**400

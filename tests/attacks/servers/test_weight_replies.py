@@ -8,9 +8,9 @@ import pytest
 from tests.support.model_fixtures import *  # noqa: F403
 from tests.support.servers import make_response, send_bytes
 from tests.support.vllm_server import TrainedVLLM
-from viewbox.errors import ConfigError
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.vllm.weights.sender import MAX_BODY, WeightSender
+from viewbox.errors import ConfigError
 
 VERSION, INFO = "/weight_info", "/server_info?config_format=json"
 OSC52 = "\x1b]52;c;cm0=\x07\u202e"

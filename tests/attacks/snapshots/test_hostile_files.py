@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.hostile_snapshot import WORD, edit, write_hostile_snapshot
 from tests.support.snapshots import ARTICLES, write_snapshot
+from viewbox.errors import ConfigError, ToolError, ToolFault, ViewboxError
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
 from viewbox.tools.search.snapshot import connection as opening
-from viewbox.errors import ConfigError, ToolError, ToolFault, ViewboxError
 
 EVERYTHING = "pneumonia nodules aspirin chest"
 

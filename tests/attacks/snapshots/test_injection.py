@@ -17,13 +17,13 @@ from tests.support.hostile_snapshot import (
 )
 from viewbox import BaseMultiTurnEnv, Task, make
 from viewbox.assets import resolve_model_path
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.env import EvidenceReward
-from viewbox.utils.sanitize import CONTROL_TOKENS
-from viewbox.tools.search.records import ArticleQuery, ImageQuery
-from viewbox.tools.search.wording import write_articles, write_images
 from viewbox.images.source import Source
 from viewbox.rollouts.play import play_many
-from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.tools.search.records import ArticleQuery, ImageQuery
+from viewbox.tools.search.wording import write_articles, write_images
+from viewbox.utils.sanitize import CONTROL_TOKENS
 
 ARTICLES = {article.pmid: article for article in list_hostile_articles()}
 LINE = re.compile(

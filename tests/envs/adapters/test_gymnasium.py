@@ -12,11 +12,11 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit  # noqa: E402
 
-from viewbox.envs import ENVIRONMENTS  # noqa: E402
-from viewbox.integrations.gymnasium import MAX_TEXT, AnyText, ViewboxGymEnv  # noqa: E402
 from viewbox.envs.digits import Digits  # noqa: E402
 from viewbox.errors import ConfigError  # noqa: E402
 from viewbox.images.ref import ImageRef  # noqa: E402
+from viewbox.integrations.gymnasium import MAX_TEXT, AnyText, ViewboxGymEnv  # noqa: E402
+from viewbox.plugins import ENVIRONMENTS  # noqa: E402
 from viewbox.records import Episode  # noqa: E402
 
 ENV = Digits(num_tasks=9)

@@ -20,10 +20,10 @@ from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.tool import ToolCall  # noqa: E402
 
 from tests.support.everywhere import SCRIPTS, Case, play_driver  # noqa: E402
-from viewbox.integrations import inspect_ai as adapter  # noqa: E402
-from viewbox.integrations.inspect_ai import STORE, build_task, check_provider  # noqa: E402
 from viewbox.envs.digits import Digits  # noqa: E402
 from viewbox.errors import ConfigError  # noqa: E402
+from viewbox.integrations import inspect_ai as adapter  # noqa: E402
+from viewbox.integrations.inspect_ai import STORE, build_task, check_provider  # noqa: E402
 from viewbox.records import Episode  # noqa: E402
 
 SETTINGS = {"num_tasks": 4, "max_turns": 3}

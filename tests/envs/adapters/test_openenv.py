@@ -18,12 +18,12 @@ from openenv.cli._validation import validate_multi_mode_deployment, validate_run
 from websockets.sync.client import connect
 
 from tests.support.everywhere import serve_app
-from viewbox.integrations import openenv as adapter
-from viewbox.integrations.openenv import ViewboxAction, ViewboxClient, build_app
-from viewbox.integrations.session import check_installed
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
+from viewbox.integrations import openenv as adapter
+from viewbox.integrations.openenv import ViewboxAction, ViewboxClient, build_app
 from viewbox.integrations.openenv_folder import write_openenv
+from viewbox.integrations.session import check_installed
 
 SETTINGS = {"num_tasks": 8, "max_turns": 4}
 ENV = Digits(**SETTINGS)

@@ -16,14 +16,14 @@ from tests.support.servers import serve
 from tests.support.verifiers_command import run_command
 from viewbox import assets
 from viewbox.configs.sections import ModelSection
+from viewbox.engines.hf import loading
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.ref import ImageRef
 from viewbox.publish import publish
-from viewbox.engines.hf import loading
-from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.play import play_many
-from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.rollouts.store.reader import load
 
 TASKS = 3

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward
+from viewbox.training.grpo.trl_reward import TRLReward
 
 ENV = Digits(max_turns=1)
 TASK = ENV.tasks[4]

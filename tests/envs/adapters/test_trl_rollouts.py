@@ -16,14 +16,14 @@ from trl import GRPOTrainer
 
 from tests.support.everywhere_trl import build_kit, make_trainer
 from viewbox.assets import resolve_model_path
-from viewbox.integrations.trl_rollouts import ENDED, LIMITS, TRLRollouts
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.envs.mixture import Mixture
 from viewbox.errors import ConfigError, ImageError
-from viewbox.utils.frozen import thaw
+from viewbox.integrations.trl_rollouts import ENDED, LIMITS, TRLRollouts
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
+from viewbox.utils.frozen import thaw
 
 ENV = Digits(num_tasks=6, max_turns=4, max_malformed=1, tools=("zoom", "crop"))
 RIGHT = {"role": "assistant", "content": ENV.write_answer(ENV.tasks[0])}

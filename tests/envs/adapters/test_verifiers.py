@@ -16,13 +16,13 @@ from tests.support import verifiers_server as scripted
 from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion, make_response, make_script, serve
 from tests.support.verifiers_command import run_command
-from viewbox.envs.digits import Digits, viewer
 from viewbox.core.messages import to_openai_messages
+from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.publish import publish
 from viewbox.records import Episode
-from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.store.reader import load

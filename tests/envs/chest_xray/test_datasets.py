@@ -10,10 +10,10 @@ from tests.support import datasets
 from viewbox import check_rewards
 from viewbox.cli.data_check import open_data_env
 from viewbox.configs import schema
-from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.core.variants import remove_tools
-from viewbox.errors import ConfigError
 from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.envs.chest_xray.env import ChestXray
+from viewbox.errors import ConfigError
 from viewbox.training.checks import preflight
 
 PRESETS = {"chestagentbench": "metadata.jsonl", "rexvqa": "train.jsonl"}

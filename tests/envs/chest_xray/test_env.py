@@ -9,12 +9,12 @@ from PIL import Image
 
 from tests.support.data_kit import write_images, write_jsonl
 from viewbox import check_rewards, make
+from viewbox.core.variants import remove_tools
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
 from viewbox.envs.chest_xray.radiographs import SIZE
-from viewbox.tools import Picture, Tool, ToolOutput, ViewFractions
-from viewbox.core.variants import remove_tools
 from viewbox.errors import ConfigError
-from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.tools import Picture, Tool, ToolOutput, ViewFractions
 
 FORMS = ("json", "text")
 

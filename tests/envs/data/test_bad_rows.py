@@ -10,10 +10,10 @@ from PIL import Image
 from pyarrow import parquet
 
 from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.data import tasks
 from viewbox.errors import BadRow, ConfigError
 from viewbox.rollouts.play import play_many
-from viewbox.engines.scripted import ScriptedPolicy
 
 BOX_COLUMNS = {**COLUMNS, "box": "box"}
 

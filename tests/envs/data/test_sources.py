@@ -10,9 +10,9 @@ from tests.support import ct_folder
 from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, write_images, write_jsonl
 from viewbox.envs.data import arrow, tasks
 from viewbox.envs.data.images import check_path
-from viewbox.tools import call_stateful
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
+from viewbox.tools import call_stateful
 
 
 def with_bytes(folder, rows):

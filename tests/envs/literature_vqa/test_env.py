@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 
 from viewbox import check_rewards, make
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.cases import UNKNOWN, draw_case_film, draw_case_slice
 from viewbox.envs.literature_vqa.world import QUESTIONS
 from viewbox.errors import ConfigError
-from viewbox.engines.scripted import ScriptedPolicy
 
 ENV = make("literature_vqa")
 

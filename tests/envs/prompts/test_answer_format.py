@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from viewbox.envs.digits import DigitAnswer
 from viewbox.core.prompts.answer_format import describe_answer_format
+from viewbox.envs.digits import DigitAnswer
 
 
 class Finding(BaseModel):

@@ -6,10 +6,10 @@ import jinja2
 import pytest
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.digits import Digits
 from viewbox.core.messages import render_tools
 from viewbox.core.parsing import reply
 from viewbox.core.prompts.templates import VALUES, Prompts
+from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 

@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from viewbox.cli.app import app
-from viewbox.utils.sanitize import clean
 from viewbox.envs.software_adviser import SHIPPED, SoftwareTool, check_catalogue, read_catalogue
 from viewbox.envs.software_adviser.catalogue import MAX_ROWS, fold_name, fold_url
 from viewbox.envs.software_adviser.software import FROM_MEMORY, LISTS
 from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, GPU, INTERFACES, MODALITIES, TASKS
 from viewbox.errors import ConfigError
+from viewbox.utils.sanitize import clean
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = [json.loads(line) for line in SHIPPED.read_text().splitlines()]

@@ -7,12 +7,12 @@ from PIL import Image
 
 from tests.support.software import Advice, make_tool
 from viewbox import Task
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts
 from viewbox.envs.software_adviser.repositories.sources import CatalogueSource, RecordedSource
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
-from viewbox.engines.scripted import ScriptedPolicy
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
 RECORDED = RecordedSource({FACTS.repository: FACTS})

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from viewbox import tools
 from viewbox.cli import tool_trial as trial
 from viewbox.cli.docs.tools_page import format_listing
-from viewbox import tools
-from viewbox.tools import TOOLS, Box, Hidden, Picture, Point, Range, Tool, ToolOutput, ViewFractions, call_stateless
 from viewbox.errors import ConfigError, ImageError, ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import View
+from viewbox.tools import TOOLS, Box, Hidden, Picture, Point, Range, Tool, ToolOutput, ViewFractions, call_stateless
 
 GRAY = View.of(np.full((50, 100), 7, np.uint8))
 DEEP = View.of(np.linspace(-1000, 1000, 64 * 32, dtype=np.int16).reshape(32, 64), max_pixels=16 * 8)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.utils import concurrency
 from viewbox.core import tool_calls
-from viewbox.tools import Picture, Tool, ToolOutput, ViewFractions, call_stateful, call_stateless, calling
 from viewbox.errors import ToolError, ToolFault, describe_value
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Episode as Record
 from viewbox.records import Task, ToolResult, Turn
+from viewbox.tools import Picture, Tool, ToolOutput, ViewFractions, call_stateful, call_stateless, calling
+from viewbox.utils import concurrency
 
 VIEW = View.of(np.zeros((20, 40), np.uint8))
 

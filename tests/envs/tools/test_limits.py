@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.loop_kit import write_call
 from tests.support.tool_play import TASK, Find, Play
-from viewbox.tools import TOOLS, Hidden, Picture, Tool, ToolOutput, tool
 from viewbox.errors import ConfigError
 from viewbox.records import Task
+from viewbox.tools import TOOLS, Hidden, Picture, Tool, ToolOutput, tool
 
 # ---- how often
 

@@ -10,11 +10,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from PIL import Image
 
-from viewbox.cli.docs import tools_page
 from viewbox import tools
-from viewbox.tools import TOOLS, Box, Hidden, Point, Range, ToolOutput, call_stateful, tool
+from viewbox.cli.docs import tools_page
 from viewbox.errors import ImageError
 from viewbox.images.view import View
+from viewbox.tools import TOOLS, Box, Hidden, Point, Range, ToolOutput, call_stateful, tool
 
 VIEW = View.of(np.zeros((100, 200), np.uint8))
 

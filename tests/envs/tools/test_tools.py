@@ -11,11 +11,11 @@ from jsonschema import Draft202012Validator
 from PIL import Image, ImageEnhance
 
 from viewbox import tools
-from viewbox.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
 from viewbox.errors import ToolError
 from viewbox.images.coordinates import from_unit, get_limits, to_unit
 from viewbox.images.source import Source
 from viewbox.images.view import View
+from viewbox.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
 
 NOISE = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)
 SOURCE = Source.of(NOISE)

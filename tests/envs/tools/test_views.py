@@ -8,12 +8,12 @@ from PIL import Image
 
 from tests.support.loop_kit import write_call
 from tests.support.tool_play import GRAY, TASK, TWO, Find, FindInView, Play
-from viewbox.tools import ToolOutput, tool
 from viewbox.core.variants import remove_tools
 from viewbox.errors import ConfigError, ImageError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Volume
 from viewbox.records import Task
+from viewbox.tools import ToolOutput, tool
 
 # ---- over which images
 

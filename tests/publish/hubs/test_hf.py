@@ -11,9 +11,9 @@ from tests.publish.hubs.conftest import KEY
 from tests.support.hub_server import HubServer, Status, cut, say, serve_hub
 from tests.support.publishing import leave_out_check
 from viewbox.errors import ConfigError
-from viewbox.utils.secrets import find_key_form
 from viewbox.publish import publish
 from viewbox.publish.output import MANIFEST
+from viewbox.utils.secrets import find_key_form
 
 REPO = ("dataset", "me/bright-dots")
 

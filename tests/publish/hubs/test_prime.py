@@ -11,8 +11,8 @@ import pytest
 from tests.support.hub_server import HubServer, cut, say, serve_hub
 from tests.support.prime_hub import PrimeHub, read_archive, write_archive
 from viewbox.errors import ConfigError
-from viewbox.utils.secrets import find_key_form
 from viewbox.publish import deliver, publish
+from viewbox.utils.secrets import find_key_form
 
 INSTALL = deliver.install_and_open  # before a fixture replaces it
 KEY = "pit_" + "Secret1" * 6

@@ -10,13 +10,13 @@ import pytest
 from tests.support import servers
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.configs.sections import SamplingParams
-from viewbox.envs.digits import Digits, viewer
 from viewbox.core.messages import render_tools
-from viewbox.errors import ConfigError
-from viewbox.utils.frozen import thaw
-from viewbox.records import Message
-from viewbox.engines.openai.client import EndpointError, OpenAIGenerator
 from viewbox.engines.generator import Conversation
+from viewbox.engines.openai.client import EndpointError, OpenAIGenerator
+from viewbox.envs.digits import Digits, viewer
+from viewbox.errors import ConfigError
+from viewbox.records import Message
+from viewbox.utils.frozen import thaw
 
 ENV = Digits(max_turns=3, reply_format="native")
 TASK = ENV.tasks[0]

@@ -6,11 +6,11 @@ import pytest
 
 from tests.support.servers import make_completion, serve
 from viewbox.configs.sections import ModelSection
-from viewbox.envs.digits import Digits, viewer
-from viewbox.engines.openai.client import OpenAIGenerator
-from viewbox.engines.openai.token_check import TokenCheck
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.openai.client import OpenAIGenerator
+from viewbox.engines.openai.token_check import TokenCheck
+from viewbox.envs.digits import Digits, viewer
 
 ENV = Digits(max_turns=3, reply_format="native", coordinates="per_mille")
 TASK = ENV.tasks[0]

@@ -7,11 +7,11 @@ import pytest
 import trl
 from PIL import Image
 
+from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message
-from viewbox.engines.hf.chat_tokens import ChatTokens
 
 PICTURE = ImageRef.of(Image.new("L", (64, 32), 9))
 SHOWN = "<|vision_start|><|image_pad|><|vision_end|>"

@@ -13,18 +13,18 @@ import trl
 from PIL import Image
 
 from viewbox.configs.sections import ModelSection
-from viewbox.envs.digits import Digits, viewer
 from viewbox.core.messages import render_tools
-from viewbox.errors import ConfigError, ImageError, ModelError
-from viewbox.utils.frozen import thaw
-from viewbox.images.ref import ImageRef
-from viewbox.records import Message
+from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.loading import load_processor
 from viewbox.engines.hf.trainable import describe_mismatch
-from viewbox.engines.generator import Conversation
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.envs.digits import Digits, viewer
+from viewbox.errors import ConfigError, ImageError, ModelError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message
+from viewbox.utils.frozen import thaw
 
 ENV = Digits(max_turns=7)
 LOOK = viewer.write_zoom(ENV, 2, 0.4, 0.6)

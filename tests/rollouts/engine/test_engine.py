@@ -11,16 +11,16 @@ import torch
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 
-from viewbox.envs.digits import Digits
-from viewbox.tools import ToolOutput
-from viewbox.errors import ModelError
-from viewbox.images.ref import ImageRef
-from viewbox.images.view import View
+from viewbox.engines.generator import Load, TokenRecord
 from viewbox.engines.hf import engine
 from viewbox.engines.hf.kv_cache import compute_bytes_per_token
 from viewbox.engines.hf.model_runner import use_eval_mode
-from viewbox.engines.generator import Load, TokenRecord
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.envs.digits import Digits
+from viewbox.errors import ModelError
+from viewbox.images.ref import ImageRef
+from viewbox.images.view import View
+from viewbox.tools import ToolOutput
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
 TOLERANCE = 1e-5  # fp32

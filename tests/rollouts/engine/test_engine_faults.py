@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import pytest
 
+from viewbox.engines.generator import Conversation
+from viewbox.engines.hf.kv_cache import compute_bytes_per_token
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
 from viewbox.records import Message
-from viewbox.engines.hf.kv_cache import compute_bytes_per_token
-from viewbox.engines.generator import Conversation
 
 ENV = Digits()
 COUNT, GROUP, TURNS = 6, 2, 2  # conversations, those with the same prompt, replies of each

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from viewbox.envs.digits import Digits
-from viewbox.tools import ToolOutput
-from viewbox.images.view import View
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.envs.digits import Digits
+from viewbox.images.view import View
+from viewbox.tools import ToolOutput
 
 COUNT, GROUP = 6, 2  # episodes, those of the same task
 OVER = threading.Event()  # what hangs in a thread hangs on this

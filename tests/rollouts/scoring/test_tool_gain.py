@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from viewbox.envs.digits import Digits, viewer
 from viewbox.core.variants import remove_tools
+from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.tool_gain import MAX_TOOLS, compare_tools

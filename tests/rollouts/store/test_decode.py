@@ -12,12 +12,12 @@ import pytest
 from tests.fuzz.mutate import mutate_value
 from tests.support.forged_runs import make_line
 from viewbox.errors import StoreError
-from viewbox.utils.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.store import line_types, reader
 from viewbox.rollouts.store.decode import UnusualError
+from viewbox.utils.frozen import FrozenDict
 
 RECORDED = Path(__file__).parent / "recorded" / "format2"
 LINES = (RECORDED / "episodes" / "episodes.jsonl").read_bytes().splitlines()

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from viewbox.errors import ModelError
 from viewbox.engines.generator import Conversation, ReplyError
-from viewbox.rollouts.play import play_one
 from viewbox.engines.vllm.generator import SampledTokens, TokenServerGenerator, check_sampled
+from viewbox.errors import ModelError
+from viewbox.rollouts.play import play_one
 
 TOLERANCE = 1e-5  # fp32
 

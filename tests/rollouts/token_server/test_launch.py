@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.fake_server import FakeVLLM
 from viewbox.configs.schema import parse
-from viewbox.errors import ConfigError
 from viewbox.engines.hf import loading
-from viewbox.rollouts.store.reader import load
 from viewbox.engines.vllm import launch
 from viewbox.engines.vllm.launch import build_environment, build_flags, build_server
+from viewbox.errors import ConfigError
+from viewbox.rollouts.store.reader import load
 
 GIVEN = ("--config", "quickstart", "--held-out", "--model", "package:tiny_viewer", "rollout.top_k=1")
 OWN = "rollout.engine=vllm"

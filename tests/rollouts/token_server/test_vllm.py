@@ -11,13 +11,13 @@ from tests.support import servers
 from tests.support.servers import make_response
 from tests.support.vllm_server import PlainVLLM
 from viewbox.configs.sections import ModelSection, SamplingParams
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.engines.openai.connection import EndpointError
 from viewbox.engines.generator import ReplyError
-from viewbox.rollouts.play import play_many
+from viewbox.engines.openai.connection import EndpointError
 from viewbox.engines.vllm import wire
 from viewbox.engines.vllm.vllm import FLAGS, GENERATE, build_probe, build_vllm_generator, clean_url
+from viewbox.errors import ConfigError
+from viewbox.images.ref import ImageRef
+from viewbox.rollouts.play import play_many
 
 TOLERANCE = 1e-5  # fp32
 SMALL = {"max_reply_tokens": 4, "max_completion_tokens": 50, "model_name": "m", "first_pause": 0.01}

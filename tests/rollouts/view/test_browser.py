@@ -13,7 +13,6 @@ from PIL import Image
 from tests.rollouts.view.test_server import KEY, serving
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import plays, written
-from viewbox.utils.conditions import parse_condition
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
@@ -22,6 +21,7 @@ from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, Too
 from viewbox.rollouts.scoring.filters import expand_field, parse_filter
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.utils.conditions import parse_condition
 from viewbox.viewer.report import write_report
 from viewbox.viewer.sources import find_sets, read_all
 

@@ -5,8 +5,8 @@ import yaml
 
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from viewbox.configs import schema
-from viewbox.errors import ConfigError
 from viewbox.envs.from_config import build_envs
+from viewbox.errors import ConfigError
 from viewbox.training.checks import preflight
 from viewbox.training.checks.dry_run import inspect, render_report
 

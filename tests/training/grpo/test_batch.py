@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from viewbox.records import EpisodeTokens
 from viewbox.engines.hf.trainable import describe_mismatch
+from viewbox.records import EpisodeTokens
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 
 

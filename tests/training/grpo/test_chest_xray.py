@@ -4,8 +4,8 @@ import math
 
 from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from viewbox import make
-from viewbox.tools import Picture
 from viewbox.rollouts.store.reader import load
+from viewbox.tools import Picture
 
 
 def mean(image: Picture) -> dict:

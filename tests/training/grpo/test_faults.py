@@ -15,11 +15,11 @@ from tests.support.grpo_kit import compute_gradient, generate_batch, make_traine
 from tests.support.servers import make_completion, make_response, serve
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
-from viewbox.tools import Tool
 from viewbox.errors import ImageError
 from viewbox.records import Reply
 from viewbox.rewards import CombinedReward, ExactMatchReward
 from viewbox.rollouts.judge.reward import JudgeReward
+from viewbox.tools import Tool
 from viewbox.training.grpo.advantages import group_advantages
 
 SIZE, GROUP = 8, 4

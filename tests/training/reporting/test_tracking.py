@@ -10,8 +10,8 @@ import wandb
 from viewbox.configs.sections import LogSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
-from viewbox.viewer.contact_sheet import draw_episode
 from viewbox.training.reporting import tracking
+from viewbox.viewer.contact_sheet import draw_episode
 
 
 @pytest.fixture

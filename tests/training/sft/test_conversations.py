@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from viewbox.envs.digits import Digits, viewer
 from viewbox.core.messages import to_openai_messages
-from viewbox.errors import StoreError
-from viewbox.records import Message, Reply, ToolCall
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.envs.digits import Digits, viewer
+from viewbox.errors import StoreError
+from viewbox.records import Message, Reply, ToolCall
 from viewbox.training.sft.episodes import rebuild_messages, tokenize_conversation, tokenize_episode
 from viewbox.training.sft.transcripts import TranscriptReader
 

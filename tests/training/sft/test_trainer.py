@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from viewbox.envs.digits import Digits, viewer
 from viewbox.engines.scripted import ScriptedGenerator
+from viewbox.envs.digits import Digits, viewer
 from viewbox.training.sft.trainer import build_sft_batches, compute_sft_loss, compute_token_weights
 
 ENV = Digits()

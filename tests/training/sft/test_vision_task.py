@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from viewbox.configs.train_sections import VisionSection
+from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
-from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.training.evaluate import build_script
 from viewbox.training.sft.vision_task import VisionTask, find_close_looks, find_overviews
 

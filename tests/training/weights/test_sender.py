@@ -10,13 +10,13 @@ from peft import LoraConfig, get_peft_model
 from tests.support.servers import hang_up, make_response
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.configs.schema import parse
-from viewbox.errors import ConfigError
-from viewbox.engines.openai.connection import EndpointError
-from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.generator import GeneratorError
-from viewbox.training.checks.preflight import check_server
+from viewbox.engines.hf.adapters import use_merged_adapters
+from viewbox.engines.openai.connection import EndpointError
 from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
 from viewbox.engines.vllm.weights.transfers import split_tensors
+from viewbox.errors import ConfigError
+from viewbox.training.checks.preflight import check_server
 
 UPDATE = [
     "/pause?mode=wait",

@@ -10,9 +10,9 @@ from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from tests.support.servers import hang_up
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.engines.generator import GeneratorError
+from viewbox.engines.vllm.weights.sender import WeightSender
 from viewbox.rollouts.store.reader import load
 from viewbox.training.evaluate import evaluate
-from viewbox.engines.vllm.weights.sender import WeightSender
 
 PARITY = 1e-5
 WORST = "sampling/logp_difference/max"

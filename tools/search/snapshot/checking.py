@@ -9,11 +9,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from viewbox.errors import ToolError
 from viewbox.tools.search.snapshot import schema
 from viewbox.tools.search.snapshot.connection import READ_ERRORS, open_snapshot
 from viewbox.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
 from viewbox.tools.specialists.remote import decode_picture
-from viewbox.errors import ToolError
 from viewbox.utils.terminal import describe_error, make_line
 
 MAX_PROBLEMS = 20  # of a part that are told

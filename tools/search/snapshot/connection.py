@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from viewbox.tools.search.snapshot.schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
 from viewbox.errors import ConfigError
+from viewbox.tools.search.snapshot.schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
 from viewbox.utils.terminal import describe_error
 
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds

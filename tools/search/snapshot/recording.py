@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from viewbox.utils import concurrency
+from viewbox.errors import ToolError, ToolFault
 from viewbox.tools.search.records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
 from viewbox.tools.search.snapshot.rows import BadRecord
 from viewbox.tools.search.snapshot.writer import SnapshotWriter
 from viewbox.tools.specialists.remote import decode_picture
-from viewbox.errors import ToolError, ToolFault
+from viewbox.utils import concurrency
 from viewbox.utils.terminal import make_line
 
 _AT_ONCE = 4  # pictures that are loaded at the same time

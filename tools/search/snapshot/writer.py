@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from viewbox.errors import ConfigError
 from viewbox.tools.search.records import Article, FoundImage
 from viewbox.tools.search.snapshot import schema
 from viewbox.tools.search.snapshot.kinds import list_kinds, write_kind_token
 from viewbox.tools.search.snapshot.rows import check_picture, read_article, write_article, write_figure
 from viewbox.tools.search.snapshot.synonyms import read_shipped_synonyms
-from viewbox.errors import ConfigError
 from viewbox.utils.files import sync_to_disk
 
 _AT_ONCE: Final = 1_000  # articles that are indexed at a time

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from viewbox.errors import ToolError, ToolFault
+from viewbox.network import background
 from viewbox.tools.specialists.mcp_server.session import (
     ServerSettings,
     Session,
@@ -21,8 +23,6 @@ from viewbox.tools.specialists.mcp_server.session import (
     StartError,
     describe_failure,
 )
-from viewbox.errors import ToolError, ToolFault
-from viewbox.network import background
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool

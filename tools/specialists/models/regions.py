@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from viewbox.errors import ToolFault
+from viewbox.images.view import WHOLE, View
 from viewbox.tools.fractions import ViewFractions
 from viewbox.tools.results import ToolOutput
 from viewbox.tools.specialists.calls import Request
-from viewbox.errors import ToolFault
-from viewbox.images.view import WHOLE, View
 
 COLORS = {  # of the overlay, in this order
     "red": (255, 60, 60),

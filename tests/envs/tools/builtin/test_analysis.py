@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from viewbox.images.source import Source
+from viewbox.images.view import View
 from viewbox.tools import call_stateful
 from viewbox.tools.builtin.analysis import LONGEST_PROFILE
 from viewbox.tools.builtin.drawing import COLORS
-from viewbox.images.source import Source
-from viewbox.images.view import View
 
 RNG = np.random.default_rng(0)
 GRAY = RNG.integers(0, 256, (60, 100), dtype=np.uint8)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.tool_play import FindInView, Play
-from viewbox.tools import call_stateful
 from viewbox.errors import ImageError
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
 from viewbox.records import Task
+from viewbox.tools import call_stateful
 
 RNG = np.random.default_rng(0)
 NOW = RNG.integers(0, 255, (64, 96)).astype(np.uint8)

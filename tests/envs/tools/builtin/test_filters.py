@@ -7,8 +7,8 @@ from PIL import Image, ImageEnhance
 from scipy import ndimage
 from skimage.filters import gaussian
 
-from viewbox.tools import call_stateful
 from viewbox.images.view import View
+from viewbox.tools import call_stateful
 
 COLOR = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (70, 110, 3), dtype=np.uint8), (0, 0), 1)
 GRAY = np.ascontiguousarray(COLOR[..., 0])

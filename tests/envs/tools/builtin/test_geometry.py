@@ -11,11 +11,11 @@ from PIL import Image
 from scipy import ndimage
 
 from viewbox import tools
-from viewbox.tools import call_stateful
 from viewbox.errors import ToolError
 from viewbox.images.resample import resample
 from viewbox.images.source import Source
 from viewbox.images.view import View
+from viewbox.tools import call_stateful
 
 NOISE = np.random.default_rng(0).integers(0, 256, (48, 64), dtype=np.uint8)
 DEPTHS = ["L", "RGB", "uint16", "int16", "float32"]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 from skimage.exposure import equalize_hist
 
-from viewbox.tools import TOOLS, call_stateful
 from viewbox.images.view import View
+from viewbox.tools import TOOLS, call_stateful
 
 COLOR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)
 GRAY = np.ascontiguousarray(COLOR[..., 0])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewbox.tools import call_stateful
 from viewbox.images.view import View
+from viewbox.tools import call_stateful
 
 NOISE = np.random.default_rng(0).integers(0, 256, (80, 120), dtype=np.uint8)
 

@@ -17,11 +17,11 @@ from tests.support.literature_server import (
     serve_literature,
 )
 from tests.support.small_literature import make_png
+from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.network.data_policy import guard_sending
 from viewbox.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.tools import LiteratureSpecialist, LiteratureTools
-from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.utils import secrets
-from viewbox.network.data_policy import guard_sending
 
 KEY = "0123456789abcdef0123456789abcdef0123"
 

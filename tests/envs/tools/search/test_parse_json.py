@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tests.support.literature_server import make_figure, make_figures, make_ids, make_summaries, make_summary
+from viewbox.network.errors import UnusableReplyError
 from viewbox.tools.search.openi import read_figures
 from viewbox.tools.search.parse_eutils import read_ids, read_summaries
 from viewbox.tools.search.records import FoundImage
-from viewbox.network.errors import UnusableReplyError
 
 BASE = "https://openi.nlm.nih.gov"
 NOT_OBJECTS = [

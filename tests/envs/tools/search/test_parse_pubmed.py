@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.literature_server import DOCTYPE, make_book, make_record, make_set
+from viewbox.network.errors import UnusableReplyError
 from viewbox.tools.search.eutils import read_articles
 from viewbox.tools.search.records import Article
-from viewbox.network.errors import UnusableReplyError
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">' + "".join(
     f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.literature_server import DOCTYPE, make_record, make_set, make_source, serve_literature
 from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, send_bytes
+from viewbox.errors import ToolFault
 from viewbox.tools.search import service
 from viewbox.tools.search.records import ArticleQuery, ImageQuery
-from viewbox.errors import ToolFault
 
 
 @pytest.fixture

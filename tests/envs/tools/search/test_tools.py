@@ -9,11 +9,11 @@ from tests.support.small_literature import SmallLiterature, make_png, make_tools
 from viewbox import BaseMultiTurnEnv, Task, make
 from viewbox.configs.schema import load
 from viewbox.core.tool_calls import MAX_FOUND
-from viewbox.tools.search.records import SEARCH_TYPES, Article, FoundImage
-from viewbox.tools.search.tools import TILE
+from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError
 from viewbox.images.source import Source
-from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.tools.search.records import SEARCH_TYPES, Article, FoundImage
+from viewbox.tools.search.tools import TILE
 from viewbox.training.checks.preflight import _check_may_train
 
 GOOD = Article("990000001", "The Orvane sign", "Journal of Drawn Chests", 2031, "The Orvane sign is a left nodule.",

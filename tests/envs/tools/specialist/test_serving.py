@@ -7,12 +7,12 @@ import threading
 import numpy as np
 import pytest
 
+from viewbox.errors import ConfigError, ToolError, ToolFault
+from viewbox.images.ref import ImageRef
 from viewbox.tools.specialists.cache import ResultCache
 from viewbox.tools.specialists.calls import OutOfMemory, Request
 from viewbox.tools.specialists.served import forget_servers, get_server
 from viewbox.tools.specialists.serving import MAX_HUNG, ModelServer, ServingSettings
-from viewbox.errors import ConfigError, ToolError, ToolFault
-from viewbox.images.ref import ImageRef
 
 
 def picture(value):

@@ -11,12 +11,12 @@ from pydantic import Field
 import viewbox
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.mixture import Mixture
-from viewbox.tools import Picture, Tool
-from viewbox.tools.specialists import Specialist, register_specialist
-from viewbox.tools.specialists.spec import SPECIALISTS
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
+from viewbox.tools import Picture, Tool
+from viewbox.tools.specialists import Specialist, register_specialist
+from viewbox.tools.specialists.spec import SPECIALISTS
 
 
 class Ward(BaseMultiTurnEnv):

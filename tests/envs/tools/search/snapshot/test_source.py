@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
+from viewbox.errors import ToolError
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
 from viewbox.tools.search.snapshot.source import MAX_LIMIT
-from viewbox.errors import ToolError
 
 WORDS = ("pneumonia", "lung nodule CT", "chest x-ray in a child", "heart attack", "", "the", "antibiotics effusion")
 

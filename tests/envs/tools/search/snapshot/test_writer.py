@@ -10,13 +10,13 @@ import sys
 import pytest
 
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
+from viewbox.errors import ConfigError
 from viewbox.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage
 from viewbox.tools.search.snapshot import SnapshotSource, SnapshotWriter
 from viewbox.tools.search.snapshot.kinds import list_kinds
 from viewbox.tools.search.snapshot.rows import BadRecord
 from viewbox.tools.search.snapshot.synonyms import parse_synonyms, read_shipped_synonyms, read_synonyms
 from viewbox.tools.search.snapshot.words import Synonyms, stem_all
-from viewbox.errors import ConfigError
 
 WORDS = {"note": "n", "license": "l", "recorded": "2025-06-01"}
 
