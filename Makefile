@@ -33,6 +33,7 @@ quickstart: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 # The type checker sees the package as a user gets it: built as a wheel and unpacked beside nothing else. Its cache
 # makes the second call fast.

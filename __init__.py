@@ -11,7 +11,7 @@ A name is imported when it is first used: `import viewbox` loads neither torch n
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from viewbox.version import __version__ as __version__
+from .version import __version__ as __version__
 
 _HOMES = {  # public name → the module that defines it; type checkers read the same table below
     "make": "viewbox.envs",
@@ -64,52 +64,52 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from viewbox.core.base import BaseMultiTurnEnv as BaseMultiTurnEnv
-    from viewbox.core.state import StepResult as StepResult
-    from viewbox.engines.scripted import ScriptedPolicy as ScriptedPolicy
-    from viewbox.envs import make as make
-    from viewbox.errors import ConfigError as ConfigError
-    from viewbox.errors import ImageError as ImageError
-    from viewbox.errors import ModelError as ModelError
-    from viewbox.errors import StoreError as StoreError
-    from viewbox.errors import ToolError as ToolError
-    from viewbox.errors import ToolFault as ToolFault
-    from viewbox.errors import ViewboxError as ViewboxError
-    from viewbox.images.files import open_image as open_image
-    from viewbox.images.ref import ImageRef as ImageRef
-    from viewbox.images.view import View as View
-    from viewbox.records import Episode as Episode
-    from viewbox.records import EpisodeTokens as EpisodeTokens
-    from viewbox.records import Message as Message
-    from viewbox.records import Reply as Reply
-    from viewbox.records import RunConfig as RunConfig
-    from viewbox.records import Scores as Scores
-    from viewbox.records import Task as Task
-    from viewbox.records import ToolCall as ToolCall
-    from viewbox.records import ToolResult as ToolResult
-    from viewbox.records import Turn as Turn
-    from viewbox.rewards import BrierReward as BrierReward
-    from viewbox.rewards import CombinedReward as CombinedReward
-    from viewbox.rewards import ExactMatchReward as ExactMatchReward
-    from viewbox.rewards import FormatReward as FormatReward
-    from viewbox.rewards import IoUReward as IoUReward
-    from viewbox.rewards import LabelSetF1Reward as LabelSetF1Reward
-    from viewbox.rewards import RankingReward as RankingReward
-    from viewbox.rewards import TokenF1Reward as TokenF1Reward
-    from viewbox.rewards import ToolUseReward as ToolUseReward
-    from viewbox.rewards import check_rewards as check_rewards
-    from viewbox.rollouts.play import play_many as play_many
-    from viewbox.rollouts.scoring.summary import summarize as summarize
-    from viewbox.rollouts.store.reader import load as load
-    from viewbox.rollouts.store.writer import EpisodeWriter as EpisodeWriter
-    from viewbox.tools import Box as Box
-    from viewbox.tools import Hidden as Hidden
-    from viewbox.tools import Picture as Picture
-    from viewbox.tools import Point as Point
-    from viewbox.tools import Range as Range
-    from viewbox.tools import Tool as Tool
-    from viewbox.tools import ToolOutput as ToolOutput
-    from viewbox.tools.tool import tool as tool
+    from .core.base import BaseMultiTurnEnv as BaseMultiTurnEnv
+    from .core.state import StepResult as StepResult
+    from .engines.scripted import ScriptedPolicy as ScriptedPolicy
+    from .envs import make as make
+    from .errors import ConfigError as ConfigError
+    from .errors import ImageError as ImageError
+    from .errors import ModelError as ModelError
+    from .errors import StoreError as StoreError
+    from .errors import ToolError as ToolError
+    from .errors import ToolFault as ToolFault
+    from .errors import ViewboxError as ViewboxError
+    from .images.files import open_image as open_image
+    from .images.ref import ImageRef as ImageRef
+    from .images.view import View as View
+    from .records import Episode as Episode
+    from .records import EpisodeTokens as EpisodeTokens
+    from .records import Message as Message
+    from .records import Reply as Reply
+    from .records import RunConfig as RunConfig
+    from .records import Scores as Scores
+    from .records import Task as Task
+    from .records import ToolCall as ToolCall
+    from .records import ToolResult as ToolResult
+    from .records import Turn as Turn
+    from .rewards import BrierReward as BrierReward
+    from .rewards import CombinedReward as CombinedReward
+    from .rewards import ExactMatchReward as ExactMatchReward
+    from .rewards import FormatReward as FormatReward
+    from .rewards import IoUReward as IoUReward
+    from .rewards import LabelSetF1Reward as LabelSetF1Reward
+    from .rewards import RankingReward as RankingReward
+    from .rewards import TokenF1Reward as TokenF1Reward
+    from .rewards import ToolUseReward as ToolUseReward
+    from .rewards import check_rewards as check_rewards
+    from .rollouts.play import play_many as play_many
+    from .rollouts.scoring.summary import summarize as summarize
+    from .rollouts.store.reader import load as load
+    from .rollouts.store.writer import EpisodeWriter as EpisodeWriter
+    from .tools import Box as Box
+    from .tools import Hidden as Hidden
+    from .tools import Picture as Picture
+    from .tools import Point as Point
+    from .tools import Range as Range
+    from .tools import Tool as Tool
+    from .tools import ToolOutput as ToolOutput
+    from .tools.tool import tool as tool
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,5 @@
 """`python -m viewbox`: the `viewbox` command."""
 
-from viewbox.cli.app import main
+from .cli.app import main
 
 main()

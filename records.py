@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from viewbox.images.ref import ImageRef
-from viewbox.images.shown import ShownView
-from viewbox.utils.frozen import FrozenDict, Record
+from .images.ref import ImageRef
+from .images.shown import ShownView
+from .utils.frozen import FrozenDict, Record
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from viewbox.errors import ConfigError, ModelError, describe_unknown
+from ..errors import ConfigError, ModelError, describe_unknown
 
 PACKAGE = "package:"
 SNAPSHOT = "snapshot.sqlite"

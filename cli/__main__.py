@@ -1,5 +1,5 @@
 """`python -m viewbox.cli`: the `viewbox` command."""
 
-from viewbox.cli.app import main
+from .app import main
 
 main()

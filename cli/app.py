@@ -14,9 +14,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from viewbox.errors import suggest_nearest
-from viewbox.utils.exit_status import guard
-from viewbox.version import __version__
+from ..errors import suggest_nearest
+from ..utils.exit_status import guard
+from ..version import __version__
 
 COMMANDS = (
     "train",

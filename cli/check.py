@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.utils.terminal import make_line, make_printable
+from ..utils.terminal import make_line, make_printable
 
 if TYPE_CHECKING:
-    from viewbox.publish.checks import Row
+    from ..publish.checks import Row
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 WIDTH = 100  # letters of a line of findings
@@ -52,9 +52,9 @@ def check(
 
     Example: `viewbox check bright-discs`
     """
-    from viewbox.configs.yaml_reader import parse_key_values
-    from viewbox.publish.checks import Limits
-    from viewbox.publish.staging import check_any
+    from ..configs.yaml_reader import parse_key_values
+    from ..publish.checks import Limits
+    from ..publish.staging import check_any
 
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row
@@ -65,7 +65,7 @@ def check(
 
 def print_row(row: "Row") -> None:
     """Print a row, and below it how to mend it."""
-    from viewbox.publish.checks import ORDER
+    from ..publish.checks import ORDER
 
     width = max(map(len, ORDER))
     mark = "ok  " if row.passed else "FAIL" if row.tried else "-   "

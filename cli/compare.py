@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.utils.terminal import make_line
+from ..utils.terminal import make_line
 
 if TYPE_CHECKING:
-    from viewbox.rollouts.scoring.compare import Comparison, Difference
-    from viewbox.rollouts.scoring.pairing import TaskReward
+    from ..rollouts.scoring.compare import Comparison, Difference
+    from ..rollouts.scoring.pairing import TaskReward
 
 _CELL = 80  # characters of a cell, which may come from the episodes
 _HEADINGS = ("", "first", "second", "difference", "wins", "ties", "losses")
@@ -66,7 +66,7 @@ def compare(
 
     Example: `viewbox compare runs/base runs/tuned --by reference.label --format markdown`
     """
-    from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
+    from ..rollouts.scoring.compare import compare_runs, find_held_out
 
     first, second = find_held_out(a) if b is None else (a, b)
     found = compare_runs(

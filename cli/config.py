@@ -11,6 +11,6 @@ def config() -> None:
 
     Example: `viewbox config | less`
     """
-    from viewbox.cli.docs.config_page import build_page
+    from .docs.config_page import build_page
 
     typer.echo(build_page(), nl=False)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.errors import ConfigError
-from viewbox.utils.terminal import make_line
+from ..errors import ConfigError
+from ..utils.terminal import make_line
 
 if TYPE_CHECKING:
-    from viewbox.cli.task_sheet import ShownTask
+    from .task_sheet import ShownTask
 
 app = typer.Typer(name="data", add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 _WIDTH = 200  # characters of a field that are printed
@@ -53,17 +53,17 @@ def check(
 
     Example: `viewbox data check vqa_rad --path data/vqa-rad`
     """
-    from viewbox.envs.software_adviser.catalogue import SUFFIXES
+    from ..envs.software_adviser.catalogue import SUFFIXES
 
     if Path(config).suffix.lower() in SUFFIXES:
         _check_catalogue(config)
         return
-    from viewbox.cli.data_check import check_rows, describe_report, open_data_envs
-    from viewbox.cli.task_sheet import draw_sheet, list_shown
-    from viewbox.cli.tool_trial import save_picture
-    from viewbox.envs.data.env import describe_splits
-    from viewbox.envs.right_answers import score_right_answers
-    from viewbox.utils.terminal import make_printable
+    from ..envs.data.env import describe_splits
+    from ..envs.right_answers import score_right_answers
+    from ..utils.terminal import make_printable
+    from .data_check import check_rows, describe_report, open_data_envs
+    from .task_sheet import draw_sheet, list_shown
+    from .tool_trial import save_picture
 
     if write is not None and not images:
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
@@ -107,9 +107,9 @@ def show(
 
     Example: `viewbox data show quickstart --tasks 4`
     """
-    from viewbox.cli.task_sheet import draw_sheet, list_shown, open_envs
-    from viewbox.cli.tool_trial import save_picture
-    from viewbox.envs.data.env import describe_splits
+    from ..envs.data.env import describe_splits
+    from .task_sheet import draw_sheet, list_shown, open_envs
+    from .tool_trial import save_picture
 
     *both, conventions = open_envs(config, overrides or ())
     env = both[int(held_out)]
@@ -125,7 +125,7 @@ def show(
 
 def _check_catalogue(path: str) -> None:
     """Print what is wrong in a catalogue of software; ends with status 1 if anything is."""
-    from viewbox.envs.software_adviser import check_catalogue, read_catalogue
+    from ..envs.software_adviser import check_catalogue, read_catalogue
 
     problems = check_catalogue(path)
     for problem in problems[:_MAX_PROBLEMS]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import typer
 
-from viewbox.cli.task_sheet import open_envs
-from viewbox.configs import schema
-from viewbox.envs.data.check import DataReport
-from viewbox.envs.data.env import DataEnv
-from viewbox.envs.data.image_check import check_clean_path, open_all_rows, write_clean_rows
-from viewbox.errors import ConfigError
+from ..configs import schema
+from ..envs.data.check import DataReport
+from ..envs.data.env import DataEnv
+from ..envs.data.image_check import check_clean_path, open_all_rows, write_clean_rows
+from ..errors import ConfigError
+from .task_sheet import open_envs
 
 
 def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tuple[DataEnv, DataEnv, str]:

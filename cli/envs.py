@@ -11,8 +11,8 @@ def envs() -> None:
 
     Example: `viewbox envs`
     """
-    from viewbox.envs import load_class
-    from viewbox.plugins import list_plugins
+    from ..envs import load_class
+    from ..plugins import list_plugins
 
     for name in sorted(list_plugins("environments")):
         summary = (load_class(name).__doc__ or "").strip().splitlines()[0]

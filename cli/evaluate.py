@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.cli import play_options as options
-from viewbox.utils.terminal import make_line
+from ..utils.terminal import make_line
+from . import play_options as options
 
 if TYPE_CHECKING:
-    from viewbox.rollouts.scoring.tool_gain import ToolGain
+    from ..rollouts.scoring.tool_gain import ToolGain
 
 WITH, WITHOUT = "with_tools", "without_tools"  # the folders inside --out
 MAX_NAME = 60  # characters of a tool's or component's name: it may come from the episodes
@@ -59,13 +59,13 @@ def evaluate(
     Every episode is stored: in with_tools and without_tools inside the output folder, which `viewbox score` reads. You
     can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
     """
-    from viewbox.cli.rollout import INTERRUPTED, play_folder
-    from viewbox.rollouts.job import build_job, remove_tools_of_job
-    from viewbox.rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
-    from viewbox.rollouts.session import create_rollout_folder
-    from viewbox.rollouts.store.reader import load
-    from viewbox.rollouts.store.run_folder import describe_view
-    from viewbox.utils.files import write_atomically
+    from ..rollouts.job import build_job, remove_tools_of_job
+    from ..rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
+    from ..rollouts.session import create_rollout_folder
+    from ..rollouts.store.reader import load
+    from ..rollouts.store.run_folder import describe_view
+    from ..utils.files import write_atomically
+    from .rollout import INTERRUPTED, play_folder
 
     given = options.build_options(
         overrides,
@@ -110,7 +110,7 @@ def print_gain(gain: "ToolGain") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from viewbox.cli.progress import build_console
+    from .progress import build_console
 
     console = build_console()
     scores = Table("", title=f"{gain.pairs} pairs of episodes, {gain.tasks} tasks", title_justify="left")

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from viewbox.cli.filter import print_report
-from viewbox.errors import ConfigError
-from viewbox.utils.terminal import make_line
+from ..errors import ConfigError
+from ..utils.terminal import make_line
+from .filter import print_report
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -55,15 +55,15 @@ def export(
         return export_config(run, out, overrides or [])
     if overrides:
         raise ConfigError(f"{overrides[0]}: settings go with --to verl; given --to {to}", key="to", given=to)
-    from viewbox.rollouts.exchange.export import Export, export_run
-    from viewbox.rollouts.exchange.selection import Choice
+    from ..rollouts.exchange.export import Export, export_run
+    from ..rollouts.exchange.selection import Choice
 
     print_report(export_run(run, to, out, Export(Choice(where or ()), tokens, gap, push)))
 
 
 def export_config(config: str, out: str, overrides: list[str]) -> None:
     """Write the folder with which verl trains, and say what is in it."""
-    from viewbox.integrations.verl.export import export_verl
+    from ..integrations.verl.export import export_verl
 
     written = export_verl(config, out, overrides)
     train, held_out = written.tasks

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.utils.terminal import make_line
+from ..utils.terminal import make_line
 
 if TYPE_CHECKING:
-    from viewbox.rollouts.exchange.selection import Report
+    from ..rollouts.exchange.selection import Report
 
 _MAX_LISTED = 20  # broken episodes
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -34,7 +34,7 @@ def filter_(
 
     Example: `viewbox filter runs/a --where 'reward>=0.8' --best 2 --per-task --out runs/a-best`
     """
-    from viewbox.rollouts.exchange.selection import Choice, filter_run
+    from ..rollouts.exchange.selection import Choice, filter_run
 
     print_report(filter_run(run, out, Choice(where or (), best, per_task, reward_between)))
 

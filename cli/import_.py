@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from viewbox.cli.filter import print_report
+from .filter import print_report
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -28,6 +28,6 @@ def import_(
 
     Example: `viewbox import outputs/traces.jsonl --from verifiers --out runs/theirs`
     """
-    from viewbox.rollouts.exchange.importing import import_file
+    from ..rollouts.exchange.importing import import_file
 
     print_report(import_file(file, source, out))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from viewbox.training.memory.forecast import Forecast
+    from ..training.memory.forecast import Forecast
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -31,9 +31,9 @@ def memory(
 
     Example: `viewbox memory qwen3_vl_4b_lora --device-memory 24GiB`
     """
-    from viewbox.configs import schema
-    from viewbox.training.memory.advice import find_changes
-    from viewbox.training.memory.forecast import GIB, find_device_memory, predict
+    from ..configs import schema
+    from ..training.memory.advice import find_changes
+    from ..training.memory.forecast import GIB, find_device_memory, predict
 
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
     size = _parse_size(device_memory) if device_memory else find_device_memory()
@@ -63,7 +63,7 @@ def memory(
 def _parse_size(text: str) -> int:
     from pydantic import ByteSize, TypeAdapter, ValidationError
 
-    from viewbox.errors import ConfigError
+    from ..errors import ConfigError
 
     try:
         return int(TypeAdapter(ByteSize).validate_python(text))
@@ -75,7 +75,7 @@ def _parse_size(text: str) -> int:
 
 def format_table(forecast: "Forecast") -> str:
     """The parts of each phase in GiB, the peaks, and whether they fit."""
-    from viewbox.training.memory.forecast import GIB, USABLE
+    from ..training.memory.forecast import GIB, USABLE
 
     lines = [forecast.workload.describe()]
     for phase in forecast.phases:

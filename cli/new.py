@@ -18,7 +18,7 @@ def new(
 
     Example: `viewbox new bright-discs && viewbox check bright-discs`
     """
-    from viewbox.publish.new import write_project
+    from ..publish.new import write_project
 
     root = write_project(name, folder)
     for path in sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file()):

@@ -28,17 +28,17 @@ def openenv(
 
     Example: `viewbox openenv digits --write digits-server`
     """
-    from viewbox.configs.yaml_reader import parse_key_values
+    from ..configs.yaml_reader import parse_key_values
 
     chosen = parse_key_values(settings or [], "--set")
     if write is not None:
-        from viewbox.integrations.openenv_folder import write_openenv
+        from ..integrations.openenv_folder import write_openenv
 
         for path in write_openenv(environment, write, chosen):
             typer.echo(f"wrote {path}")
         return
     import uvicorn
 
-    from viewbox.integrations.openenv import build_app
+    from ..integrations.openenv import build_app
 
     uvicorn.run(build_app(environment, chosen), host=host, port=port, log_level="info", access_log=False)

@@ -27,9 +27,9 @@ def picture(
 
     Example: `viewbox picture runs/quickstart-seed0#3 --out third.png`
     """
-    from viewbox.cli.saved_episode import find_best_episode, load_episode, split_name
-    from viewbox.cli.tool_trial import save_picture
-    from viewbox.viewer.contact_sheet import draw_episode
+    from ..viewer.contact_sheet import draw_episode
+    from .saved_episode import find_best_episode, load_episode, split_name
+    from .tool_trial import save_picture
 
     run, line = split_name(episode, "RUN#LINE")
     found, number = find_best_episode(run) if line is None else (load_episode(run, line)[0], line)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from viewbox.rollouts.job import RolloutOptions
+    from ..rollouts.job import RolloutOptions
 
 Overrides = Annotated[
     list[str] | None,
@@ -50,7 +50,7 @@ def build_options(
     **settings: Any,
 ) -> "RolloutOptions":
     """What to play; options of the section `rollout` come before the overrides, which win."""
-    from viewbox.rollouts.job import RolloutOptions
+    from ..rollouts.job import RolloutOptions
 
     section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
     given = [f"rollout.{name}={value}" for name, value in section.items() if value is not None]

@@ -25,8 +25,8 @@ def preview(
     """
     from pathlib import Path
 
-    from viewbox.cli.task_preview import list_previews, write_previews
-    from viewbox.utils.terminal import make_printable
+    from ..utils.terminal import make_printable
+    from .task_preview import list_previews, write_previews
 
     shown = list_previews(config, overrides or (), first=first, count=tasks, held_out=held_out)
     for one in shown:

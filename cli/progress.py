@@ -17,12 +17,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from viewbox.engines.generator import Load
-from viewbox.records import Episode
-from viewbox.rollouts.scoring.metrics import END_REASONS, format_part
-from viewbox.rollouts.store.lines import MAX_COUNT
-from viewbox.training.reporting.report import format_duration
-from viewbox.utils.terminal import make_line
+from ..engines.generator import Load
+from ..records import Episode
+from ..rollouts.scoring.metrics import END_REASONS, format_part
+from ..rollouts.store.lines import MAX_COUNT
+from ..training.reporting.report import format_duration
+from ..utils.terminal import make_line
 
 log = logging.getLogger("viewbox.progress")
 

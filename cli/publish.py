@@ -10,8 +10,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from viewbox.publish.checks import Row
-    from viewbox.publish.package import PublishedPackage
+    from ..publish.checks import Row
+    from ..publish.package import PublishedPackage
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -92,11 +92,11 @@ def publish(
 
     Example: `viewbox publish runs/quickstart --to hf --id me/my-model`
     """
-    from viewbox.configs.yaml_reader import parse_key_values
-    from viewbox.errors import ConfigError
-    from viewbox.publish import publish as write_package
-    from viewbox.publish.model import is_model, publish_model
-    from viewbox.publish.vendor import DEFAULT, PROVISIONS
+    from ..configs.yaml_reader import parse_key_values
+    from ..errors import ConfigError
+    from ..publish import publish as write_package
+    from ..publish.model import is_model, publish_model
+    from ..publish.vendor import DEFAULT, PROVISIONS
 
     def confirm(lines: "Sequence[str]") -> bool:
         return ask(lines, yes)
@@ -162,7 +162,7 @@ def ask(lines: "Sequence[str]", yes: bool) -> bool:
 
 def check_aloud(folder: Path) -> "Sequence[Row]":
     """Check a package that was written, and name each row on the terminal when it is known."""
-    from viewbox.publish.package import check_staged
+    from ..publish.package import check_staged
 
     return check_staged(folder, lambda row: typer.echo(f"checked: {row.name}", err=True))
 

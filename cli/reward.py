@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from viewbox.errors import ConfigError
-from viewbox.utils.files import read_regular
-from viewbox.utils.terminal import make_line
+from ..errors import ConfigError
+from ..utils.files import read_regular
+from ..utils.terminal import make_line
 
 if TYPE_CHECKING:
-    from viewbox.records import Episode
-    from viewbox.rewards.explain import ComponentScore, ExplainedScore
-    from viewbox.rollouts.scoring.trust import Trust
+    from ..records import Episode
+    from ..rewards.explain import ComponentScore, ExplainedScore
+    from ..rollouts.scoring.trust import Trust
 
 _ALLOWED = "allowed: a JSON object, or @file.json"
 _WIDTH = 1000  # characters of a reason
@@ -54,7 +54,7 @@ def try_reward(
 
     Example: `viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'`
     """
-    from viewbox.rollouts.scoring.trust import Trust
+    from ..rollouts.scoring.trust import Trust
 
     trial = run_trial(
         reward, answer=answer, reference=reference, episode=episode, trust=Trust(code=trust, judge=ask_judge)
@@ -89,9 +89,9 @@ def run_trial(
     Raises:
         ConfigError, StoreError: an argument is missing, cannot be read or is not allowed.
     """
-    from viewbox.rewards.explain import explain_score
-    from viewbox.rollouts.scoring.reward_source import find_reward
-    from viewbox.rollouts.scoring.trust import NO_TRUST
+    from ..rewards.explain import explain_score
+    from ..rollouts.scoring.reward_source import find_reward
+    from ..rollouts.scoring.trust import NO_TRUST
 
     trust = trust or NO_TRUST
     source = find_reward(reward, trust=trust)
@@ -160,8 +160,8 @@ def _parse_reference(text: str) -> dict[str, Any]:
 
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     """The JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
-    from viewbox.core.parsing.strict_json import build_object
-    from viewbox.rollouts.store.lines import MAX_LINE
+    from ..core.parsing.strict_json import build_object
+    from ..rollouts.store.lines import MAX_LINE
 
     place = f"--{option}"
     if text.startswith("@"):
@@ -181,8 +181,8 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
 
 def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
     """The episode RUN#LINE, if the reward may see it."""
-    from viewbox.cli.saved_episode import NAME, load_episode, split_name
-    from viewbox.rollouts.scoring.data_policy import build_sharing_check
+    from ..rollouts.scoring.data_policy import build_sharing_check
+    from .saved_episode import NAME, load_episode, split_name
 
     run, line = split_name(place, "--episode")
     if line is None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from viewbox.cli import play_options as options
+from . import play_options as options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from viewbox.cli.progress import Progress
-    from viewbox.rollouts.job import RolloutJob
-    from viewbox.rollouts.session import RolloutSession
+    from ..rollouts.job import RolloutJob
+    from ..rollouts.session import RolloutSession
+    from .progress import Progress
 
 INTERRUPTED = 130
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -61,8 +61,8 @@ def rollout(
     to OpenAI's own address without being named. A key travels over https only, except to this machine.
     You can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
     """
-    from viewbox.rollouts.job import build_job
-    from viewbox.rollouts.session import create_rollout_folder
+    from ..rollouts.job import build_job
+    from ..rollouts.session import create_rollout_folder
 
     job = build_job(
         options.build_options(
@@ -93,8 +93,8 @@ def rollout(
 
 def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
     """Plays the missing episodes, shows the progress and prints the figures; returns the exit status."""
-    from viewbox.cli.progress import print_summary
-    from viewbox.rollouts.store.run_folder import describe_view
+    from ..rollouts.store.run_folder import describe_view
+    from .progress import print_summary
 
     summary = play_folder(job, folder, retry_failed=retry_failed)
     if summary is None:
@@ -118,8 +118,8 @@ def play_folder(
         retry_failed: play episodes again that ended as error, timeout or cancelled.
         root: what `--out` must name to resume; default: the folder.
     """
-    from viewbox.cli.progress import Progress
-    from viewbox.rollouts.session import open_session
+    from ..rollouts.session import open_session
+    from .progress import Progress
 
     with open_session(job, folder, retry_failed=retry_failed) as session:
         saved = session.writer.count
@@ -147,8 +147,8 @@ def start_server(job: "RolloutJob", folder: "Path") -> None:
     """Starts the job's own server, if it has one that does not run yet, and waits until it answers."""
     from rich.text import Text
 
-    from viewbox.cli.progress import build_console
-    from viewbox.engines.vllm.process import LOG
+    from ..engines.vllm.process import LOG
+    from .progress import build_console
 
     server = job.server
     if server is None or server.is_ready():

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from viewbox.utils.terminal import make_line
+from ..utils.terminal import make_line
 
 if TYPE_CHECKING:
-    from viewbox.rollouts.runs.listing import RunFigures
+    from ..rollouts.runs.listing import RunFigures
 
 _CELL, _PATH = 40, 200  # characters of a cell, which may come from somebody else's run
 _HEADINGS = ("run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size")
@@ -55,8 +55,8 @@ def list_(
 
     Example: `viewbox runs runs --format markdown`
     """
-    from viewbox.cli.compare import print_table
-    from viewbox.rollouts.runs.listing import list_runs
+    from ..rollouts.runs.listing import list_runs
+    from .compare import print_table
 
     found = list_runs(folder)
     if form == Format.json:
@@ -85,7 +85,7 @@ def pack(
 
     Example: `viewbox runs pack runs/quickstart --out quickstart.zip`
     """
-    from viewbox.rollouts.runs.pack import pack_run
+    from ..rollouts.runs.pack import pack_run
 
     made = pack_run(run, out, weights=weights, restricted=restricted)
     typer.echo(f"{make_line(made.path)}: {made.files:,} files, {_format_size(made.size)} unpacked")
@@ -102,7 +102,7 @@ def unpack(
 
     Example: `viewbox runs unpack quickstart.zip --out runs/theirs`
     """
-    from viewbox.rollouts.runs.unpack import unpack_run
+    from ..rollouts.runs.unpack import unpack_run
 
     made = unpack_run(file, out)
     for name, reason in made.left_out.items():

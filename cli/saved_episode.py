@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from viewbox.errors import ConfigError, StoreError
-from viewbox.records import Episode
-from viewbox.rollouts.store.reader import LINES, load
+from ..errors import ConfigError, StoreError
+from ..records import Episode
+from ..rollouts.store.reader import LINES, load
 
 NAME = "RUN#LINE, a run folder and the number of the episode's line in it, from 1"
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.utils.terminal import make_line
+from ..utils.terminal import make_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from viewbox.rollouts.scoring.bootstrap import Interval
-    from viewbox.rollouts.scoring.score_report import ScoreChange, ScoreReport
+    from ..rollouts.scoring.bootstrap import Interval
+    from ..rollouts.scoring.score_report import ScoreChange, ScoreReport
 
 _MAX_LISTED = 5  # unreadable lines
 _CELL, _WIDTH = 80, 1000  # characters of a cell and of a note: both may come from the episodes
@@ -74,7 +74,7 @@ def score(
     """
     import json
 
-    from viewbox.rollouts.scoring.rescore import score_run
+    from ..rollouts.scoring.rescore import score_run
 
     report = score_run(
         run,
@@ -103,7 +103,7 @@ def print_report(report: "ScoreReport") -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from viewbox.rollouts.store.run_folder import describe_view
+    from ..rollouts.store.run_folder import describe_view
 
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     console.print(
@@ -165,7 +165,7 @@ def _print_table(console: "Console", lines: Sequence[tuple[str, ...]]) -> None:
 
 
 def _list_notes(report: "ScoreReport") -> Iterable[str]:
-    from viewbox.rollouts.scoring.bootstrap import CONFIDENCE
+    from ..rollouts.scoring.bootstrap import CONFIDENCE
 
     if report.resamples:
         yield (

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from viewbox.utils.terminal import make_line, make_printable
+from ..utils.terminal import make_line, make_printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from viewbox.tools.search.records import SearchSource, SearchType
-    from viewbox.tools.search.snapshot import SnapshotSource
-    from viewbox.tools.search.snapshot.checking import Part
-    from viewbox.tools.search.snapshot.recording import Recorded
+    from ..tools.search.records import SearchSource, SearchType
+    from ..tools.search.snapshot import SnapshotSource
+    from ..tools.search.snapshot.checking import Part
+    from ..tools.search.snapshot.recording import Recorded
 
 app = typer.Typer(name="snapshot", add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 _MAX_QUERIES = 2**24  # bytes of a file of queries
@@ -64,10 +64,10 @@ def build(
 
     Example: `viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot`
     """
-    from viewbox.errors import ConfigError
-    from viewbox.tools.search.snapshot import SnapshotWriter
-    from viewbox.tools.search.snapshot.recording import record_answers
-    from viewbox.tools.search.snapshot.synonyms import read_synonyms
+    from ..errors import ConfigError
+    from ..tools.search.snapshot import SnapshotWriter
+    from ..tools.search.snapshot.recording import record_answers
+    from ..tools.search.snapshot.synonyms import read_synonyms
 
     asked = [*(queries or ()), *(_read_queries(file) if file else ())]
     types = _check_types(search_type or ["all"])
@@ -115,9 +115,9 @@ def show(
 
     Example: `viewbox snapshot show package:literature pleural effusion`
     """
-    from viewbox.tools.search.records import ArticleQuery, ImageQuery
-    from viewbox.tools.search.snapshot.schema import META_KEYS
-    from viewbox.tools.search.wording import write_articles, write_images
+    from ..tools.search.records import ArticleQuery, ImageQuery
+    from ..tools.search.snapshot.schema import META_KEYS
+    from ..tools.search.wording import write_articles, write_images
 
     source = _open(file)
     if not words:
@@ -143,7 +143,7 @@ def check(file: Annotated[str, typer.Argument(help="A snapshot, or package:liter
 
     Example: `viewbox snapshot check chest.snapshot`
     """
-    from viewbox.tools.search.snapshot.checking import check_snapshot
+    from ..tools.search.snapshot.checking import check_snapshot
 
     status = _Status()
     parts = check_snapshot(_open(file).path, lambda rows: status.show(f"{rows:,} rows"))
@@ -155,14 +155,14 @@ def check(file: Annotated[str, typer.Argument(help="A snapshot, or package:liter
 
 def open_live_source() -> "SearchSource":
     """The services themselves."""
-    from viewbox.tools.search.live import LiveSource
+    from ..tools.search.live import LiveSource
 
     return LiveSource()
 
 
 def _open(file: str) -> "SnapshotSource":
-    from viewbox.assets import resolve_snapshot_path
-    from viewbox.tools.search.snapshot import SnapshotSource
+    from ..assets import resolve_snapshot_path
+    from ..tools.search.snapshot import SnapshotSource
 
     source = SnapshotSource(resolve_snapshot_path(file))
     source.prepare()
@@ -171,8 +171,8 @@ def _open(file: str) -> "SnapshotSource":
 
 def _read_queries(path: str) -> list[str]:
     """The lines of a file that are queries."""
-    from viewbox.errors import ConfigError
-    from viewbox.utils.files import read_regular
+    from ..errors import ConfigError
+    from ..utils.files import read_regular
 
     try:
         text = read_regular(path, limit=_MAX_QUERIES).decode("utf-8-sig")
@@ -184,8 +184,8 @@ def _read_queries(path: str) -> list[str]:
 
 
 def _check_types(names: "Sequence[str]") -> "list[SearchType]":
-    from viewbox.errors import ConfigError, describe_unknown
-    from viewbox.tools.search.records import SEARCH_TYPES
+    from ..errors import ConfigError, describe_unknown
+    from ..tools.search.records import SEARCH_TYPES
 
     for name in names:
         if name not in SEARCH_TYPES:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewbox.cli.task_sheet import load_config
-from viewbox.configs import schema
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.envs.from_config import build_envs, prepare_env
-from viewbox.errors import ConfigError, ViewboxError
-from viewbox.records import Task
-from viewbox.training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
+from ..configs import schema
+from ..core.base import BaseMultiTurnEnv
+from ..core.tasks import to_sequence
+from ..envs.from_config import build_envs, prepare_env
+from ..errors import ConfigError, ViewboxError
+from ..records import Task
+from ..training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
+from .task_sheet import load_config
 
 
 @dataclass(frozen=True)

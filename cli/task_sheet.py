@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.configs import schema
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.envs.from_config import build_envs
-from viewbox.errors import ConfigError, ViewboxError
-from viewbox.images.shown import ShownView
-from viewbox.images.source import Plane, Source, Volume
-from viewbox.images.task_images import name_image
-from viewbox.images.view import View
-from viewbox.records import Task
-from viewbox.utils.frozen import thaw
-from viewbox.utils.terminal import make_line
-from viewbox.viewer.marks import Mark, Views, find_marks, place_on
+from ..configs import schema
+from ..configs.schema import Config
+from ..core.base import BaseMultiTurnEnv
+from ..core.tasks import to_sequence
+from ..envs.from_config import build_envs
+from ..errors import ConfigError, ViewboxError
+from ..images.shown import ShownView
+from ..images.source import Plane, Source, Volume
+from ..images.task_images import name_image
+from ..images.view import View
+from ..records import Task
+from ..utils.frozen import thaw
+from ..utils.terminal import make_line
+from ..viewer.marks import Mark, Views, find_marks, place_on
 
 if TYPE_CHECKING:
-    from viewbox.training.checks.preflight import LocalModel
+    from ..training.checks.preflight import LocalModel
 
 SIDE, MARGIN, LINE = 256, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
 ACROSS, TEXT_LINES, LETTERS = 4, 7, 40  # panels in a row; lines under one, and their characters
@@ -53,7 +53,7 @@ class ShownTask:
 
 def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
     """A config, which may lack the section `model`, and its model if it is on this machine."""
-    from viewbox.training.checks.preflight import find_model
+    from ..training.checks.preflight import find_model
 
     config = schema.load(name, overrides, needs_model=False)
     with schema.locate_errors(config):

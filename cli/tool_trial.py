@@ -12,14 +12,14 @@ from typing import Any
 
 from PIL import Image
 
-from viewbox.configs.yaml_reader import parse_key_value
-from viewbox.errors import ConfigError, ImageError, describe_unknown
-from viewbox.images.coordinates import Coordinates
-from viewbox.images.view import View
-from viewbox.records import ToolResult
-from viewbox.tools.apply import apply_tools, open_view
-from viewbox.tools.calling import MAX_PIXELS
-from viewbox.tools.tool import TOOLS
+from ..configs.yaml_reader import parse_key_value
+from ..errors import ConfigError, ImageError, describe_unknown
+from ..images.coordinates import Coordinates
+from ..images.view import View
+from ..records import ToolResult
+from ..tools.apply import apply_tools, open_view
+from ..tools.calling import MAX_PIXELS
+from ..tools.tool import TOOLS
 
 Call = tuple[str, dict[str, Any]]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from viewbox.utils.terminal import make_printable
+from ..utils.terminal import make_printable
 
 app = typer.Typer(name="tools", add_completion=False, rich_markup_mode="markdown")
 Frame = Literal["unit", "per_mille", "pixel"]
@@ -22,7 +22,7 @@ def tools(
     """
     if context.invoked_subcommand is not None:
         return
-    from viewbox.cli.docs import tools_page
+    from .docs import tools_page
 
     if markdown or not sys.stdout.isatty():
         typer.echo(tools_page.format_markdown(), nl=False)
@@ -50,7 +50,7 @@ def try_tools(
 
     Example: `viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5`
     """
-    from viewbox.cli.tool_trial import try_calls
+    from .tool_trial import try_calls
 
     results = try_calls(image, calls or [], out=out, coordinates=coordinates, max_pixels=max_pixels)
     for result in results:
@@ -69,8 +69,8 @@ def write_sheet(
 
     Example: `viewbox tools sheet photo.png --out tools.png`
     """
-    from viewbox.cli.docs.tool_sheet import draw_sheet, get_example_path
-    from viewbox.cli.tool_trial import save_picture
+    from .docs.tool_sheet import draw_sheet, get_example_path
+    from .tool_trial import save_picture
 
     save_picture(draw_sheet(image or get_example_path()), out)
     typer.echo(out)
@@ -98,8 +98,8 @@ def list_mcp_tools(
     """
     import yaml
 
-    from viewbox.tools.specialists.mcp_server.listing import record_tools
-    from viewbox.tools.specialists.spec import build_specialists
+    from ..tools.specialists.mcp_server.listing import record_tools
+    from ..tools.specialists.spec import build_specialists
 
     given = {"command": command or [], "url": url, "api_key_env": api_key_env, "variables": variable or []}
     given = {"kind": "mcp", **{name: value for name, value in given.items() if value}}

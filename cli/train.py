@@ -13,6 +13,6 @@ def train(context: typer.Context) -> None:
 
     Example: `viewbox train quickstart train.seed=1`. `viewbox train --help` explains the arguments.
     """
-    from viewbox.train import main
+    from ..training.command import main
 
     raise typer.Exit(main(context.args))

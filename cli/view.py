@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from viewbox.utils.terminal import make_line
+from ..utils.terminal import make_line
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -31,11 +31,11 @@ def view(
 
     Example: `viewbox view runs/quickstart-seed0`
     """
-    from viewbox.rollouts.runs.pack import find_restriction
-    from viewbox.viewer.report import MAX_EPISODES, write_report
-    from viewbox.viewer.server import HOST, create_key, open_socket
-    from viewbox.viewer.server import serve as serve_sets
-    from viewbox.viewer.sources import find_sets, read_all
+    from ..rollouts.runs.pack import find_restriction
+    from ..viewer.report import MAX_EPISODES, write_report
+    from ..viewer.server import HOST, create_key, open_socket
+    from ..viewer.server import serve as serve_sets
+    from ..viewer.sources import find_sets, read_all
 
     def show(done: int) -> None:
         if sys.stderr.isatty():

@@ -14,12 +14,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
-from viewbox.configs import yaml_reader
-from viewbox.configs.sections import EnvSection, LogSection, ModelSection, RolloutSection, Section
-from viewbox.configs.train_sections import LoraSection, TrainSection
-from viewbox.configs.validation import DATA_LIMITS, describe_errors
-from viewbox.configs.yaml_reader import Document
-from viewbox.errors import ConfigError, ViewboxError, describe_unknown
+from ..errors import ConfigError, ViewboxError, describe_unknown
+from . import yaml_reader
+from .sections import EnvSection, LogSection, ModelSection, RolloutSection, Section
+from .train_sections import LoraSection, TrainSection
+from .validation import DATA_LIMITS, describe_errors
+from .yaml_reader import Document
 
 DATASETS = "datasets"  # the folder of the configs of known datasets
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from viewbox.configs.sections import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability, Section
+from .sections import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability, Section
 
 Method = Literal["grpo", "sft", "rejection_sampling"]
 GRPO_ONLY = (

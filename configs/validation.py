@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel, ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 
-from viewbox.errors import describe_unknown, suggest_nearest
+from ..errors import describe_unknown, suggest_nearest
 
 _TYPE_WORDS: dict[Any, str] = {
     bool: "true or false",

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
-from viewbox.errors import ConfigError
-from viewbox.utils.files import read_regular
-from viewbox.utils.secrets import mask_override
+from ..errors import ConfigError
+from ..utils.files import read_regular
+from ..utils.secrets import mask_override
 
 MAX_BYTES = 2**18  # of a file
 MAX_NODES = 20_000  # values and keys with all aliases written out; each 64 characters of a text count as one

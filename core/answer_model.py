@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from viewbox.errors import ConfigError
-from viewbox.utils.json_schema import check_schema, measure_pattern
+from ..errors import ConfigError
+from ..utils.json_schema import check_schema, measure_pattern
 
 MAX_PATTERN = 500  # characters of a pattern with its repetitions written out: 64 KB then take 3 s at most
 # Parts of a pydantic core schema whose JSON shows every number as a number.

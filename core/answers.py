@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from viewbox.core import places
-from viewbox.core.answer_model import hides_numbers
-from viewbox.core.parsing.coercion import coerce
-from viewbox.core.state import PlayableEnv
-from viewbox.errors import ToolError
-from viewbox.images.coordinates import to_unit
-from viewbox.images.source import Source
-from viewbox.images.task_images import TaskImages, is_same_stack
-from viewbox.images.view import View
-from viewbox.utils.box_paths import convert_at, has_box
-from viewbox.utils.frozen import thaw
-from viewbox.utils.json_schema import find_violation
+from ..errors import ToolError
+from ..images.coordinates import to_unit
+from ..images.source import Source
+from ..images.task_images import TaskImages, is_same_stack
+from ..images.view import View
+from ..utils.box_paths import convert_at, has_box
+from ..utils.frozen import thaw
+from ..utils.json_schema import find_violation
+from . import places
+from .answer_model import hides_numbers
+from .parsing.coercion import coerce
+from .state import PlayableEnv
 
 
 def convert_answer(

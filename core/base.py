@@ -13,29 +13,29 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from viewbox.core import answers, loop, places, settings
-from viewbox.core.answer_model import check_declaration, runs_code
-from viewbox.core.gold import write_gold_answer
-from viewbox.core.places import Part
-from viewbox.core.prompts.templates import Prompts
-from viewbox.core.state import EpisodeState, PlayableEnv, StepResult
-from viewbox.core.tasks import OverviewCache
-from viewbox.errors import BadRow, ConfigError, ToolError, describe_unknown
-from viewbox.images.coordinates import describe_unit, from_unit, needs_size
-from viewbox.images.shown import ShownView
-from viewbox.images.source import Source
-from viewbox.images.task_images import TaskImage, TaskImages, list_names, name_image
-from viewbox.images.view import View
-from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
-from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
-from viewbox.rewards import to_combined
-from viewbox.rewards.metrics import Metric
-from viewbox.rewards.remote import check_reward_may_ask, is_blocking
-from viewbox.tools import TOOLS, Tool, collect_tools
-from viewbox.tools.builtin.windows import add_windows
-from viewbox.tools.specialists.spec import build_specialists, declare_tools, find_hook
-from viewbox.utils import concurrency
-from viewbox.utils.frozen import FrozenDict
+from ..errors import BadRow, ConfigError, ToolError, describe_unknown
+from ..images.coordinates import describe_unit, from_unit, needs_size
+from ..images.shown import ShownView
+from ..images.source import Source
+from ..images.task_images import TaskImage, TaskImages, list_names, name_image
+from ..images.view import View
+from ..network.data_policy import check_may_leave, keep_on_this_machine
+from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
+from ..rewards import to_combined
+from ..rewards.metrics import Metric
+from ..rewards.remote import check_reward_may_ask, is_blocking
+from ..tools import TOOLS, Tool, collect_tools
+from ..tools.builtin.windows import add_windows
+from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
+from ..utils import concurrency
+from ..utils.frozen import FrozenDict
+from . import answers, loop, places, settings
+from .answer_model import check_declaration, runs_code
+from .gold import write_gold_answer
+from .places import Part
+from .prompts.templates import Prompts
+from .state import EpisodeState, PlayableEnv, StepResult
+from .tasks import OverviewCache
 
 
 class BaseMultiTurnEnv(PlayableEnv):

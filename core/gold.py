@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from viewbox.core.places import Part
-from viewbox.core.state import PlayableEnv
-from viewbox.errors import ConfigError
-from viewbox.images.task_images import name_image
-from viewbox.records import Task
-from viewbox.utils.box_paths import convert_at
-from viewbox.utils.frozen import thaw
+from ..errors import ConfigError
+from ..images.task_images import name_image
+from ..records import Task
+from ..utils.box_paths import convert_at
+from ..utils.frozen import thaw
+from .places import Part
+from .state import PlayableEnv
 
 
 class WritingEnv(PlayableEnv, Protocol):

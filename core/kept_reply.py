@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from viewbox.core.parsing.reply import MAX_BYTES
-from viewbox.records import Reply, ToolCall
-from viewbox.utils.frozen import thaw
-from viewbox.utils.sanitize import replace_surrogates
+from ..records import Reply, ToolCall
+from ..utils.frozen import thaw
+from ..utils.sanitize import replace_surrogates
+from .parsing.reply import MAX_BYTES
 
 MAX_NAME = 128  # characters of a call's name and of its id
 

@@ -11,19 +11,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from viewbox.core.kept_reply import is_cut, is_cut_call, shorten_reply
-from viewbox.core.parsing import reply as parsing
-from viewbox.core.settings import IDLE_TURNS
-from viewbox.core.state import EpisodeState, PlayableEnv, StepResult
-from viewbox.core.tool_calls import run_calls
-from viewbox.errors import ToolFault
-from viewbox.images.ref import ImageRef
-from viewbox.images.task_images import list_names, name_image
-from viewbox.records import Message, Nudge, Reply, Turn
-from viewbox.utils import concurrency
-from viewbox.utils.box_paths import BoxPath
-from viewbox.utils.frozen import FrozenDict
-from viewbox.utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
+from ..errors import ToolFault
+from ..images.ref import ImageRef
+from ..images.task_images import list_names, name_image
+from ..records import Message, Nudge, Reply, Turn
+from ..utils import concurrency
+from ..utils.box_paths import BoxPath
+from ..utils.frozen import FrozenDict
+from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
+from .kept_reply import is_cut, is_cut_call, shorten_reply
+from .parsing import reply as parsing
+from .settings import IDLE_TURNS
+from .state import EpisodeState, PlayableEnv, StepResult
+from .tool_calls import run_calls
 
 log = logging.getLogger("viewbox.envs")
 

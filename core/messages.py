@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from viewbox.core.prompts.templates import Prompts
-from viewbox.core.settings import ReplyFormat
-from viewbox.images.ref import ImageRef
-from viewbox.records import Message, ToolCall
-from viewbox.utils.frozen import thaw
-from viewbox.utils.sanitize import break_control_tokens
+from ..images.ref import ImageRef
+from ..records import Message, ToolCall
+from ..utils.frozen import thaw
+from ..utils.sanitize import break_control_tokens
+from .prompts.templates import Prompts
+from .settings import ReplyFormat
 
 ToolImages = Literal["tool", "user"]
 FOLLOWS = "(The image follows in the next message.)"

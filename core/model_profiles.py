@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from viewbox.core.messages import ToolImages
-from viewbox.core.settings import ReplyFormat
-from viewbox.images.coordinates import Coordinates
+from ..images.coordinates import Coordinates
+from .messages import ToolImages
+from .settings import ReplyFormat
 
 THINK = (("<think>", "</think>"),)
 

@@ -9,11 +9,11 @@ y in axial slices, z1 and z2 the numbers of the first and last slice.
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
-from viewbox.errors import ImageError, ToolError, describe_unknown
-from viewbox.images.coordinates import Coordinates, from_unit, to_unit
-from viewbox.images.source import Source
-from viewbox.images.task_images import TaskImages, find_named, list_names, name_image
-from viewbox.images.view import View
+from ..errors import ImageError, ToolError, describe_unknown
+from ..images.coordinates import Coordinates, from_unit, to_unit
+from ..images.source import Source
+from ..images.task_images import TaskImages, find_named, list_names, name_image
+from ..images.view import View
 
 Part = Literal["image", "plane", "slice"]
 PARTS: tuple[Part, ...] = ("image", "plane", "slice")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError
+from ..errors import ConfigError
 
 # `/data/x`, `~/x`, `C:\x`, `\\server\x`, `file:///x`; not `/no_think`, which is a word to a model
 _ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|[A-Za-z]:[/\\]|\\\\[^\\\s]|/[^/\s]+/)", re.IGNORECASE)

@@ -12,12 +12,12 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, get_origin, get_
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from viewbox.configs.validation import describe_errors, describe_type
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.images.coordinates import Coordinates
-from viewbox.tools import to_tool_names
-from viewbox.tools.window_presets import WindowName, WindowPreset
-from viewbox.utils.frozen import FrozenDict
+from ..configs.validation import describe_errors, describe_type
+from ..errors import ConfigError, describe_unknown
+from ..images.coordinates import Coordinates
+from ..tools import to_tool_names
+from ..tools.window_presets import WindowName, WindowPreset
+from ..utils.frozen import FrozenDict
 
 NonNegative = Annotated[int, Field(ge=0)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]  # text that is no path and no address

@@ -8,18 +8,18 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from viewbox.core.messages import drop_older_images
-from viewbox.core.parsing.reply import AnswerFields
-from viewbox.core.places import Part
-from viewbox.core.prompts.answer_format import describe_answer_format
-from viewbox.core.prompts.templates import Prompts
-from viewbox.core.settings import LoopSettings, ViewSettings
-from viewbox.images.task_images import TaskImages, name_image
-from viewbox.images.view import View
-from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
-from viewbox.tools import Tool
-from viewbox.utils.box_paths import BoxPath
-from viewbox.utils.frozen import FrozenDict
+from ..images.task_images import TaskImages, name_image
+from ..images.view import View
+from ..records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
+from ..tools import Tool
+from ..utils.box_paths import BoxPath
+from ..utils.frozen import FrozenDict
+from .messages import drop_older_images
+from .parsing.reply import AnswerFields
+from .places import Part
+from .prompts.answer_format import describe_answer_format
+from .prompts.templates import Prompts
+from .settings import LoopSettings, ViewSettings
 
 
 @dataclass(frozen=True)

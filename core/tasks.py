@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from cachetools import LRUCache, cached
 
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.images.resample import fit_size
-from viewbox.images.task_images import TaskImage, open_source
-from viewbox.images.view import View
-from viewbox.records import Task
+from ..errors import ConfigError
+from ..images.ref import ImageRef
+from ..images.resample import fit_size
+from ..images.task_images import TaskImage, open_source
+from ..images.view import View
+from ..records import Task
 
 MAX_SHOWN = 16  # images of a task that are shown at the start; `open_image` shows later ones
 SHARED = 4  # times `max_pixels`: what the pictures at the start may have together

@@ -13,19 +13,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from viewbox import tools
-from viewbox.core.answers import show_whole
-from viewbox.core.parsing.reply import ParsedCall
-from viewbox.core.state import EpisodeState, PlayableEnv
-from viewbox.errors import ArgumentError, ToolFault, describe_unknown
-from viewbox.images.source import Source
-from viewbox.images.task_images import list_names, name_image
-from viewbox.images.view import View
-from viewbox.records import ToolResult
-from viewbox.tools.calling import build_timeout
-from viewbox.utils import concurrency
-from viewbox.utils.sanitize import clean
-from viewbox.utils.terminal import make_line
+from .. import tools
+from ..errors import ArgumentError, ToolFault, describe_unknown
+from ..images.source import Source
+from ..images.task_images import list_names, name_image
+from ..images.view import View
+from ..records import ToolResult
+from ..tools.calling import build_timeout
+from ..utils import concurrency
+from ..utils.sanitize import clean
+from ..utils.terminal import make_line
+from .answers import show_whole
+from .parsing.reply import ParsedCall
+from .state import EpisodeState, PlayableEnv
 
 log = logging.getLogger("viewbox.envs")
 

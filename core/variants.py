@@ -2,9 +2,9 @@
 
 from typing import Any, TypeVar
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward
+from ..records import Task
+from ..rewards import CombinedReward
+from .base import BaseMultiTurnEnv
 
 Env = TypeVar("Env", bound=BaseMultiTurnEnv)
 

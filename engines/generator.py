@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from viewbox.core.prompts.templates import Prompts
-from viewbox.core.settings import ReplyFormat
-from viewbox.errors import ViewboxError
-from viewbox.images.ref import ImageRef
-from viewbox.network.errors import RequestError
-from viewbox.records import EpisodeTokens, Message, Reply, RunConfig, Task
+from ..core.prompts.templates import Prompts
+from ..core.settings import ReplyFormat
+from ..errors import ViewboxError
+from ..images.ref import ImageRef
+from ..network.errors import RequestError
+from ..records import EpisodeTokens, Message, Reply, RunConfig, Task
 
 
 class ReplyError(RequestError):

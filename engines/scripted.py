@@ -6,13 +6,13 @@ They serve tests, documentation, dry runs of an environment, demonstrations and 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from viewbox.core.loop import Policy, ask_policy
-from viewbox.engines.generator import Conversation, Generator
-from viewbox.errors import ModelError
-from viewbox.records import Message, Reply, RunConfig
+from ..core.loop import Policy, ask_policy
+from ..errors import ModelError
+from ..records import Message, Reply, RunConfig
+from .generator import Conversation, Generator
 
 if TYPE_CHECKING:
-    from viewbox.engines.hf.chat_tokens import ChatTokens
+    from .hf.chat_tokens import ChatTokens
 
 Script = Callable[[Conversation], str | None]
 

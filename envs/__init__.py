@@ -6,12 +6,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.plugins import ENVIRONMENTS, find_plugin, list_plugins
-from viewbox.utils.importing import load_object
+from ..errors import ConfigError, describe_unknown
+from ..plugins import ENVIRONMENTS, find_plugin, list_plugins
+from ..utils.importing import load_object
 
 if TYPE_CHECKING:
-    from viewbox.core.base import BaseMultiTurnEnv
+    from ..core.base import BaseMultiTurnEnv
 
 
 def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
@@ -50,7 +50,7 @@ def load_class(name: str) -> "type[BaseMultiTurnEnv]":
 
 
 def _check_class(loaded: Any, path: str) -> "type[BaseMultiTurnEnv]":
-    from viewbox.core.base import BaseMultiTurnEnv
+    from ..core.base import BaseMultiTurnEnv
 
     if isinstance(loaded, type) and issubclass(loaded, BaseMultiTurnEnv):
         return loaded

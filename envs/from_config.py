@@ -6,12 +6,12 @@ Training, held-out evaluation and `viewbox rollout` all call these functions, so
 from collections.abc import Mapping
 from typing import Any
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.data.settings import merge_data
-from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_may_leave
-from viewbox.rewards.base import EpisodeReward, Reward
+from ..configs.schema import Config
+from ..core.base import BaseMultiTurnEnv
+from ..errors import ConfigError
+from ..network.data_policy import check_may_leave
+from ..rewards.base import EpisodeReward, Reward
+from .data.settings import merge_data
 
 FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
 ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")  # a server decides these itself
@@ -35,7 +35,7 @@ def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTu
     Raises:
         ConfigError: a setting is invalid; the message begins with its key in the YAML.
     """
-    from viewbox.rewards import build
+    from ..rewards import build
 
     try:
         reward = None if config.reward is None else build(config.reward)
@@ -49,7 +49,7 @@ def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTu
 def _build_env(
     config: Config, reward: Reward | EpisodeReward | None, settings: Mapping[str, Any], held_out: Mapping[str, Any]
 ) -> BaseMultiTurnEnv:
-    from viewbox import make
+    from . import make
 
     for section, values in (("env", settings), ("env.eval", held_out)):
         for key in _NOT_ENV_SETTINGS.keys() & values.keys():

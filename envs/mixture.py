@@ -19,18 +19,18 @@ from typing import Annotated, Any, ClassVar, overload
 import numpy as np
 from pydantic import Field
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.places import Part
-from viewbox.core.state import EpisodeState, StepResult
-from viewbox.core.tasks import to_sequence
-from viewbox.envs import make
-from viewbox.errors import ConfigError
-from viewbox.images.task_images import TaskImage, TaskImages
-from viewbox.images.view import View
-from viewbox.records import Episode, Reply, Scores, Task
-from viewbox.rewards import CombinedReward, build
-from viewbox.rewards.metrics import Metric
-from viewbox.utils.frozen import FrozenDict
+from ..core.base import BaseMultiTurnEnv
+from ..core.places import Part
+from ..core.state import EpisodeState, StepResult
+from ..core.tasks import to_sequence
+from ..errors import ConfigError
+from ..images.task_images import TaskImage, TaskImages
+from ..images.view import View
+from ..records import Episode, Reply, Scores, Task
+from ..rewards import CombinedReward, build
+from ..rewards.metrics import Metric
+from ..utils.frozen import FrozenDict
+from . import make
 
 KEY = "environment"  # in a task's metadata: which environment it belongs to
 BLOCK = 100  # tasks in which the weights hold

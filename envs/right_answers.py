@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.loop import Policy, get_final_value
-from viewbox.core.tasks import to_sequence
-from viewbox.core.variants import replace_reward
-from viewbox.envs.data.env import DataEnv
-from viewbox.envs.mixture import Mixture
-from viewbox.errors import ToolError, ViewboxError, suggest_nearest
-from viewbox.images.coordinates import needs_size
-from viewbox.records import Episode, Scores, Task
-from viewbox.rewards import ExactMatchReward, IoUReward, LabelSetF1Reward, TokenF1Reward, ToolUseReward
-from viewbox.rewards.combined import CombinedReward, to_combined
-from viewbox.rewards.explain import explain_reward
-from viewbox.rewards.fields import get_field, read_boxes
-from viewbox.rewards.remote import find_remote_address, is_blocking
-from viewbox.rewards.short_answer import ShortAnswerReward
-from viewbox.utils.terminal import describe_error, make_line
+from ..core.base import BaseMultiTurnEnv
+from ..core.loop import Policy, get_final_value
+from ..core.tasks import to_sequence
+from ..core.variants import replace_reward
+from ..errors import ToolError, ViewboxError, suggest_nearest
+from ..images.coordinates import needs_size
+from ..records import Episode, Scores, Task
+from ..rewards import ExactMatchReward, IoUReward, LabelSetF1Reward, TokenF1Reward, ToolUseReward
+from ..rewards.combined import CombinedReward, to_combined
+from ..rewards.explain import explain_reward
+from ..rewards.fields import get_field, read_boxes
+from ..rewards.remote import find_remote_address, is_blocking
+from ..rewards.short_answer import ShortAnswerReward
+from ..utils.terminal import describe_error, make_line
+from .data.env import DataEnv
+from .mixture import Mixture
 
 NUM_TASKS = 20
 LEAST = 0.95  # a right answer that scores less is warned of

@@ -18,11 +18,11 @@ _HOMES = {
 __all__ = ["ImageRef", "Source", "Volume", "open_image", "open_picture"]
 
 if TYPE_CHECKING:
-    from viewbox.images.files import open_image as open_image
-    from viewbox.images.files import open_picture as open_picture
-    from viewbox.images.ref import ImageRef as ImageRef
-    from viewbox.images.source import Source as Source
-    from viewbox.images.source import Volume as Volume
+    from .files import open_image as open_image
+    from .files import open_picture as open_picture
+    from .ref import ImageRef as ImageRef
+    from .source import Source as Source
+    from .source import Volume as Volume
 
 
 def __getattr__(name: str) -> Any:

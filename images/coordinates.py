@@ -8,7 +8,7 @@ image, x to the right and y down; (0, 0) is the outer corner of the first pixel 
 from collections.abc import Sequence
 from typing import Literal
 
-from viewbox.errors import ArgumentError
+from ..errors import ArgumentError
 
 Coordinates = Literal["unit", "per_mille", "pixel"]
 

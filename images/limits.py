@@ -7,7 +7,7 @@ that decodes (`viewbox.images.files.worker`).
 import math
 from collections.abc import Sequence
 
-from viewbox.errors import ImageError
+from ..errors import ImageError
 
 MAX_BYTES = 2**30  # of one image or volume, decoded: 20000 x 20000 pixels of 16 bits fit, in RGB about 16000 x 16000
 MAX_TIMES = 2**28  # bytes of all time points of a volume together, beyond the first: more are not read

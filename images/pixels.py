@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError
+from ..errors import ImageError
 
 DEPTHS = ("uint8", "uint16", "int16", "float32")
 CODES = {np.dtype(name).str[1:]: name for name in DEPTHS}  # quicker to ask for than a name: "u2" of any byte order

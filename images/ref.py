@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError
-from viewbox.utils.frozen import Record
+from ..errors import ImageError
+from ..utils.frozen import Record
 
 if TYPE_CHECKING:
     Pixels = np.ndarray | Image.Image
@@ -89,7 +89,7 @@ class ImageRef(Record):
             return pixels
         if self.uri is None:
             raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
-        from viewbox.images.files import open_picture
+        from .files import open_picture
 
         picture = open_picture(self.uri, self.folder)
         if self.folder is not None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from viewbox.images.view import WHOLE, View
-from viewbox.utils.frozen import Record
+from ..utils.frozen import Record
+from .view import WHOLE, View
 
 DIGITS = 9  # decimals of a recorded fraction: exact to a thousandth of a pixel in any zoom of any image
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError, describe_unknown
-from viewbox.images.pixels import CODES, DEPTHS, to_native_pixels
+from ..errors import ImageError, describe_unknown
+from .pixels import CODES, DEPTHS, to_native_pixels
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # The axis that a plane cuts, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.

@@ -9,10 +9,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ArgumentError
-from viewbox.images.files import open_image
-from viewbox.images.ref import ImageRef
-from viewbox.images.source import Source
+from ..errors import ArgumentError
+from .files import open_image
+from .ref import ImageRef
+from .source import Source
 
 TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnEnv.images` may return
 

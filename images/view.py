@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from viewbox.images.ref import ImageRef
-from viewbox.images.resample import CLOSE, fit_size, resample
-from viewbox.images.source import Source
+from .ref import ImageRef
+from .resample import CLOSE, fit_size, resample
+from .source import Source
 
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]

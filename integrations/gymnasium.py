@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.core.messages import render_tools
-from viewbox.core.tasks import to_sequence
-from viewbox.envs import make
-from viewbox.errors import ConfigError
-from viewbox.integrations.session import Session, check_installed, write_messages
-from viewbox.plugins import ENVIRONMENTS
-from viewbox.records import Message
-from viewbox.utils.frozen import thaw
+from ..core.messages import render_tools
+from ..core.tasks import to_sequence
+from ..envs import make
+from ..errors import ConfigError
+from ..plugins import ENVIRONMENTS
+from ..records import Message
+from ..utils.frozen import thaw
+from .session import Session, check_installed, write_messages
 
 check_installed("gymnasium", "gym")
 import gymnasium  # noqa: E402

@@ -22,18 +22,18 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.loop import play_to_end
-from viewbox.core.messages import ToolImages, render_tools, to_openai_messages
-from viewbox.core.tasks import to_sequence
-from viewbox.envs import make
-from viewbox.errors import ConfigError
-from viewbox.integrations.session import Session, check_installed
-from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
-from viewbox.records import EndReason, Episode, Message, Reply, ToolCall
-from viewbox.records import Task as ViewboxTask
-from viewbox.utils.concurrency import run_in_thread
-from viewbox.utils.frozen import thaw
+from ..core.base import BaseMultiTurnEnv
+from ..core.loop import play_to_end
+from ..core.messages import ToolImages, render_tools, to_openai_messages
+from ..core.tasks import to_sequence
+from ..envs import make
+from ..errors import ConfigError
+from ..network.data_policy import check_may_leave, keep_on_this_machine
+from ..records import EndReason, Episode, Message, Reply, ToolCall
+from ..records import Task as ViewboxTask
+from ..utils.concurrency import run_in_thread
+from ..utils.frozen import thaw
+from .session import Session, check_installed
 
 check_installed("inspect-ai", "inspect", "0.3")
 from inspect_ai import Task, task  # noqa: E402

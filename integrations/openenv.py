@@ -20,16 +20,16 @@ from typing import Any
 
 from pydantic import Field
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.messages import read_tool_calls, render_tools
-from viewbox.core.tasks import to_sequence
-from viewbox.envs import make
-from viewbox.errors import ConfigError
-from viewbox.integrations.session import Session, check_installed, check_served, write_messages
-from viewbox.records import Message, Reply
-from viewbox.utils.concurrency import run_in_thread
-from viewbox.utils.frozen import thaw
-from viewbox.version import __version__
+from ..core.base import BaseMultiTurnEnv
+from ..core.messages import read_tool_calls, render_tools
+from ..core.tasks import to_sequence
+from ..envs import make
+from ..errors import ConfigError
+from ..records import Message, Reply
+from ..utils.concurrency import run_in_thread
+from ..utils.frozen import thaw
+from ..version import __version__
+from .session import Session, check_installed, check_served, write_messages
 
 check_installed("openenv", "openenv", "0.10", replaces="openenv-core")
 from openenv.core import EnvClient  # noqa: E402

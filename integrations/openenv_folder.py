@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.core.portable import check_portable
-from viewbox.envs import make
-from viewbox.errors import ConfigError
-from viewbox.integrations.session import check_served
-from viewbox.plugins import ENVIRONMENTS
-from viewbox.utils.secrets import mask_settings
-from viewbox.version import __version__
+from ..core.portable import check_portable
+from ..envs import make
+from ..errors import ConfigError
+from ..plugins import ENVIRONMENTS
+from ..utils.secrets import mask_settings
+from ..version import __version__
+from .session import check_served
 
 PORT = 8000
 

@@ -12,14 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from threading import Thread
 from typing import Any, TypeVar
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.messages import to_openai_messages
-from viewbox.core.state import EpisodeState, StepResult
-from viewbox.core.tasks import to_sequence
-from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
-from viewbox.records import Episode, Message, Reply, RunConfig, Task
-from viewbox.utils.concurrency import contain_exit
+from ..core.base import BaseMultiTurnEnv
+from ..core.messages import to_openai_messages
+from ..core.state import EpisodeState, StepResult
+from ..core.tasks import to_sequence
+from ..errors import ConfigError
+from ..network.data_policy import check_may_leave, keep_on_this_machine
+from ..records import Episode, Message, Reply, RunConfig, Task
+from ..utils.concurrency import contain_exit
 
 T = TypeVar("T")
 

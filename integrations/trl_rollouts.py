@@ -20,15 +20,15 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.core.variants import use_native_calls
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.integrations.session import Session
-from viewbox.records import Episode, Message, Reply, ToolCall
-from viewbox.rewards.remote import check_reward_may_ask
-from viewbox.utils.frozen import thaw
+from ..core.base import BaseMultiTurnEnv
+from ..core.tasks import to_sequence
+from ..core.variants import use_native_calls
+from ..errors import ConfigError
+from ..images.ref import ImageRef
+from ..records import Episode, Message, Reply, ToolCall
+from ..rewards.remote import check_reward_may_ask
+from ..utils.frozen import thaw
+from .session import Session
 
 if TYPE_CHECKING:
     from datasets import Dataset

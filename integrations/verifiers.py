@@ -22,18 +22,18 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.loop import play_to_end
-from viewbox.core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
-from viewbox.core.state import EpisodeState
-from viewbox.envs import make
-from viewbox.errors import ConfigError, ViewboxError
-from viewbox.integrations.verifiers_harness import OfferedTools, ViewboxHarness, message_to_wire, vf
-from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
-from viewbox.records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
-from viewbox.utils.concurrency import contain_exit
-from viewbox.utils.frozen import thaw
-from viewbox.version import __version__
+from ..core.base import BaseMultiTurnEnv
+from ..core.loop import play_to_end
+from ..core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from ..core.state import EpisodeState
+from ..envs import make
+from ..errors import ConfigError, ViewboxError
+from ..network.data_policy import check_may_leave, keep_on_this_machine
+from ..records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
+from ..utils.concurrency import contain_exit
+from ..utils.frozen import thaw
+from ..version import __version__
+from .verifiers_harness import OfferedTools, ViewboxHarness, message_to_wire, vf
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 

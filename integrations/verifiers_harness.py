@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import Field
 
-from viewbox.core.kept_reply import shorten_reply
-from viewbox.core.messages import read_tool_calls, to_openai_messages
-from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_sending
-from viewbox.records import Reply
+from ..core.kept_reply import shorten_reply
+from ..core.messages import read_tool_calls, to_openai_messages
+from ..errors import ConfigError
+from ..network.data_policy import check_sending
+from ..records import Reply
 
 __all__ = ["OfferedTools", "ViewboxHarness", "message_to_wire", "vf"]
 

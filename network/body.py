@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from viewbox.network.errors import RequestError
-from viewbox.network.http import find_compression, parse_finite
+from .errors import RequestError
+from .http import find_compression, parse_finite
 
 MAX_WHOLE = 256 * 1024  # bytes of a body that is kept as it is
 MAX_STRING = 512 * 1024  # bytes of a string that are kept: 64 KB of text even if every letter is written as \u0041

@@ -8,9 +8,9 @@ may travel, redirects, cookies, proxies and compression.
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
-from viewbox.network import hosts
-from viewbox.network.http import check_api_key
-from viewbox.utils import secrets
+from ..utils import secrets
+from . import hosts
+from .http import check_api_key
 
 
 def build_client_settings(url: str, api_key: str | None = None) -> dict[str, Any]:

@@ -16,15 +16,15 @@ from typing import Any, ClassVar, TypeVar
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
-from viewbox.errors import ViewboxError
-from viewbox.network import hosts
-from viewbox.network.body import read_body
-from viewbox.network.client_settings import build_client_settings
-from viewbox.network.data_policy import check_sending
-from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
-from viewbox.network.http import check_api_key, extract_error_message, parse_retry_after
-from viewbox.utils import secrets
-from viewbox.utils.terminal import make_line
+from ..errors import ViewboxError
+from ..utils import secrets
+from ..utils.terminal import make_line
+from . import hosts
+from .body import read_body
+from .client_settings import build_client_settings
+from .data_policy import check_sending
+from .errors import AddressError, RequestError, UnusableReplyError
+from .http import check_api_key, extract_error_message, parse_retry_after
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
 MAX_MESSAGE = 300  # characters kept of a server's message

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
 
-from viewbox.errors import ConfigError
-from viewbox.network.hosts import is_loopback
+from ..errors import ConfigError
+from .hosts import is_loopback
 
 # Called with every address that something is sent to; raises if the data in use may not go there.
 _check: ContextVar[Callable[[str], None] | None] = ContextVar("check", default=None)

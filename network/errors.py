@@ -1,6 +1,6 @@
 """How a request may fail: alone (`RequestError`), with every other (`AddressError`), or by a reply of no use."""
 
-from viewbox.errors import ViewboxError
+from ..errors import ViewboxError
 
 
 class RequestError(ViewboxError):

@@ -10,8 +10,8 @@ import socket
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from viewbox.errors import ConfigError
-from viewbox.utils import secrets
+from ..errors import ConfigError
+from ..utils import secrets
 
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(?P<fragment>#.*)?",

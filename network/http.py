@@ -6,8 +6,8 @@ import re
 import time
 from email.utils import parsedate_to_datetime
 
-from viewbox.errors import ConfigError
-from viewbox.utils.terminal import make_line
+from ..errors import ConfigError
+from ..utils.terminal import make_line
 
 MAX_CODING = 40  # characters of the name of a compression that a message repeats
 

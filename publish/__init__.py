@@ -4,6 +4,6 @@ The package holds the author's code and the part of viewbox that plays and score
 installed. `docs/publishing.md` explains why.
 """
 
-from viewbox.publish.package import PublishedPackage, publish
+from .package import PublishedPackage, publish
 
 __all__ = ["PublishedPackage", "publish"]

@@ -14,16 +14,16 @@ from typing import Any
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs import make
-from viewbox.errors import ConfigError
-from viewbox.publish.author_files import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
-from viewbox.publish.checks.fresh import open_wheel
-from viewbox.publish.checks.installation import build_wheel
-from viewbox.publish.checks.process import Limits
-from viewbox.publish.checks.project import Project, copy_project, is_project
-from viewbox.publish.checks.rows import Failed
-from viewbox.utils.files import read_regular
+from ..core.base import BaseMultiTurnEnv
+from ..envs import make
+from ..errors import ConfigError
+from ..utils.files import read_regular
+from .author_files import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
+from .checks.fresh import open_wheel
+from .checks.installation import build_wheel
+from .checks.process import Limits
+from .checks.project import Project, copy_project, is_project
+from .checks.rows import Failed
 
 
 @dataclass(frozen=True)

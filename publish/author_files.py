@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from viewbox.errors import ConfigError
-from viewbox.utils.secrets import find_key_form
+from ..errors import ConfigError
+from ..utils.secrets import find_key_form
 
 CODE = (".py", ".pyi")
 # Names of files that hold secrets, in lower case; a Python file may have them, because its content is read.

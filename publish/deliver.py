@@ -7,10 +7,10 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
-from viewbox.errors import ConfigError
-from viewbox.publish.hubs import Hub
-from viewbox.publish.hubs.hf import OF_THE_HUB
-from viewbox.publish.release import Release, compare_files, describe_release
+from ..errors import ConfigError
+from .hubs import Hub
+from .hubs.hf import OF_THE_HUB
+from .release import Release, compare_files, describe_release
 
 # Imports the package as verifiers does, in the environment that it was installed into
 OPEN = """

@@ -9,22 +9,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import Config, load
-from viewbox.configs.sections import ModelSection
-from viewbox.core.portable import check_portable, hide_paths
-from viewbox.errors import ConfigError
-from viewbox.plugins import ENVIRONMENTS
-from viewbox.publish.deliver import Confirm, deliver
-from viewbox.publish.hubs import open_hub
-from viewbox.publish.models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
-from viewbox.publish.package import PublishedPackage
-from viewbox.publish.release import Release, describe_release, list_files
-from viewbox.publish.versions import choose_version
-from viewbox.rollouts.runs.pack import find_restriction
-from viewbox.rollouts.store.run_folder import read_json
-from viewbox.training.reporting.model_card import Base, build_card, find_license, read_front_matter
-from viewbox.utils.secrets import mask_settings
-from viewbox.version import __version__
+from ..configs.schema import Config, load
+from ..configs.sections import ModelSection
+from ..core.portable import check_portable, hide_paths
+from ..errors import ConfigError
+from ..plugins import ENVIRONMENTS
+from ..rollouts.runs.pack import find_restriction
+from ..rollouts.store.run_folder import read_json
+from ..training.reporting.model_card import Base, build_card, find_license, read_front_matter
+from ..utils.secrets import mask_settings
+from ..version import __version__
+from .deliver import Confirm, deliver
+from .hubs import open_hub
+from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
+from .package import PublishedPackage
+from .release import Release, describe_release, list_files
+from .versions import choose_version
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes

@@ -13,14 +13,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from viewbox.assets import resolve_snapshot_path
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError
-from viewbox.publish.author_files import check_file
-from viewbox.tools.search.snapshot import SnapshotSource
-from viewbox.tools.search.tools import LiteratureSpecialist
-from viewbox.tools.specialists.models.model import ModelSpecialist, find_model
-from viewbox.tools.specialists.spec import Specialist
+from ..assets import resolve_snapshot_path
+from ..core.base import BaseMultiTurnEnv
+from ..errors import ConfigError
+from ..tools.search.snapshot import SnapshotSource
+from ..tools.search.tools import LiteratureSpecialist
+from ..tools.specialists.models.model import ModelSpecialist, find_model
+from ..tools.specialists.spec import Specialist
+from .author_files import check_file
 
 FOLDER, SNAPSHOTS = "models", "snapshots"
 MAX_BYTES = 2**28  # of all models and snapshots of a package

@@ -9,8 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-from viewbox.errors import ConfigError
-from viewbox.version import __version__
+from ..errors import ConfigError
+from ..version import __version__
 
 ENVIRONMENT = '''\
 """@class_name@: how many bright discs are in the picture?

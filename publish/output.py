@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError
-from viewbox.publish.release import compute_hash
+from ..errors import ConfigError
+from .release import compute_hash
 
 MANIFEST = ".viewbox-published.json"  # the files that viewbox wrote, with hashes; all others are the user's
 

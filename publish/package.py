@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import load
-from viewbox.envs.data.settings import merge_data
-from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_may_leave
-from viewbox.publish import author_code, task_data, vendor
-from viewbox.publish.author_code import EnvironmentSource
-from viewbox.publish.author_files import check_file
-from viewbox.publish.checks import Row, check_package
-from viewbox.publish.checks.project import ENTRY_POINTS, is_project, read_project
-from viewbox.publish.deliver import Confirm, deliver
-from viewbox.publish.hubs import Hub, open_hub
-from viewbox.publish.release import COPY, Release, SentFile, describe_release, list_files
-from viewbox.publish.versions import choose_version
-from viewbox.publish.writing import PackagePlan, write_package
-from viewbox.utils.importing import add_to_search_path
-from viewbox.utils.secrets import mask_settings
-from viewbox.version import __version__
+from ..configs.schema import load
+from ..envs.data.settings import merge_data
+from ..errors import ConfigError
+from ..network.data_policy import check_may_leave
+from ..utils.importing import add_to_search_path
+from ..utils.secrets import mask_settings
+from ..version import __version__
+from . import author_code, task_data, vendor
+from .author_code import EnvironmentSource
+from .author_files import check_file
+from .checks import Row, check_package
+from .checks.project import ENTRY_POINTS, is_project, read_project
+from .deliver import Confirm, deliver
+from .hubs import Hub, open_hub
+from .release import COPY, Release, SentFile, describe_release, list_files
+from .versions import choose_version
+from .writing import PackagePlan, write_package
 
 LICENSE = "Apache-2.0"  # of viewbox, and of its environments whose pictures it draws itself
 VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"

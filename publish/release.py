@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pydicom
 from pydicom.errors import InvalidDicomError
 
-from viewbox.errors import ConfigError
-from viewbox.utils.terminal import make_line
+from ..errors import ConfigError
+from ..utils.terminal import make_line
 
 Kind = Literal["environment", "model"]
 # What people read or Python runs, and the weights of models; everything else is data.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.publish.checks import Limits, Row, check_package
-from viewbox.publish.checks.project import is_project
-from viewbox.publish.checks.rows import Failed
-from viewbox.publish.checks.written import write_published
+from .checks import Limits, Row, check_package
+from .checks.project import is_project
+from .checks.rows import Failed
+from .checks.written import write_published
 
 MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
 

@@ -14,16 +14,16 @@ from typing import Any
 
 from typing_extensions import TypeIs
 
-from viewbox.envs.data.env import DataEnv
-from viewbox.envs.data.sources import is_hub_name
-from viewbox.envs.data.tasks import BAD_ROW
-from viewbox.errors import ConfigError, ImageError
-from viewbox.images import limits
-from viewbox.images.files import dicom_series, open_image
-from viewbox.images.files.paths import describe_location, resolve_inside, split_series
-from viewbox.publish.author_files import check_file, is_license
-from viewbox.utils.files import open_regular
-from viewbox.utils.secrets import find_key_form
+from ..envs.data.env import DataEnv
+from ..envs.data.sources import is_hub_name
+from ..envs.data.tasks import BAD_ROW
+from ..errors import ConfigError, ImageError
+from ..images import limits
+from ..images.files import dicom_series, open_image
+from ..images.files.paths import describe_location, resolve_inside, split_series
+from ..utils.files import open_regular
+from ..utils.secrets import find_key_form
+from .author_files import check_file, is_license
 
 FOLDER, ROWS, IMAGES, COLUMN = "data", "tasks.jsonl", "images", "viewbox_images"
 CHOSEN = ("source", "config", "split", "hold_out", "images", "streaming", "where", "limit", "sample", "difficulty")

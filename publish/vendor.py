@@ -13,20 +13,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-import viewbox as library
-from viewbox.errors import ConfigError
-from viewbox.version import __version__
+from ..errors import ConfigError
+from ..version import __version__
 
 # How a package gets viewbox. The maintainers of viewbox set DEFAULT to "dependency" in the release that an index holds.
 Provision = Literal["copy", "dependency"]
 PROVISIONS: tuple[Provision, ...] = ("copy", "dependency")
 DEFAULT: Provision = "copy"
 
-ROOT = Path(library.__file__).parent
-ROOMS = ("images", "rewards", "envs", "specialists")
+ROOT = Path(__file__).parents[1]
+ROOMS = ("images", "rewards", "tools", "core", "envs", "integrations")
 SUFFIXES = (".py", ".j2")  # code and templates
 DATA_SUFFIXES = (".jsonl", ".txt")  # only files that the code beside them names
-ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
+ADAPTERS = Path("integrations")  # each needs a library of its own; only the one for verifiers is copied
 FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
 FOR_MODELS = frozenset({"torch", "transformers", "safetensors", "huggingface-hub"})  # imported when a model is loaded
@@ -129,7 +128,7 @@ def get_distribution(module: str) -> str:
 
 def _list_room_files(room: Path) -> Iterator[Path]:
     for path in room.rglob("*"):
-        adapter = path.relative_to(ROOT).parent == ADAPTERS
+        adapter = path.relative_to(ROOT).is_relative_to(ADAPTERS)
         is_copied = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
         is_copied = is_copied and (path.suffix in SUFFIXES or _is_named_by_code(path))
         if is_copied and path.is_file() and not path.is_symlink():
@@ -163,9 +162,19 @@ def _list_imports(path: Path) -> Iterator[str]:
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (module := _resolve(node, path)):
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def _resolve(node: ast.ImportFrom, path: Path) -> str | None:
+    """The full name of the module that a file imports from; None for a relative import of an author's file."""
+    if not node.level:
+        return node.module
+    if not path.is_relative_to(ROOT):
+        return None
+    folder = path.relative_to(ROOT).parts[: -node.level]
+    return ".".join(["viewbox", *folder, *([node.module] if node.module else [])])
 
 
 def _get_requirements() -> dict[str, str]:

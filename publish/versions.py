@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from viewbox.errors import ConfigError
+from ..errors import ConfigError
 
 BUMPS = ("patch", "minor", "major")
 FIRST = "0.1.0"

@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.portable import check_portable
-from viewbox.publish import models, task_data, templates, vendor
-from viewbox.publish.author_code import EnvironmentSource
-from viewbox.publish.models import CarriedModels
-from viewbox.rewards.base import get_reward_name
-from viewbox.version import __version__
+from ..core.base import BaseMultiTurnEnv
+from ..core.portable import check_portable
+from ..rewards.base import get_reward_name
+from ..version import __version__
+from . import models, task_data, templates, vendor
+from .author_code import EnvironmentSource
+from .models import CarriedModels
 
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")
 HUB_TAGS = ("rl-environment", "verifiers")  # by which the Hugging Face hub finds environments

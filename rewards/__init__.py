@@ -5,20 +5,20 @@ model wrote. `build` makes one from YAML, `CombinedReward` combines several, `ex
 score.
 """
 
-from viewbox.rewards.base import AnyReward, EpisodeReward, Reward
-from viewbox.rewards.brier import BrierReward
-from viewbox.rewards.check import check_rewards
-from viewbox.rewards.combined import CombinedReward, Component, to_combined
-from viewbox.rewards.declare import register_reward
-from viewbox.rewards.episode import FormatReward, ToolUseReward
-from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.explain import explain_reward, explain_score
-from viewbox.rewards.fields import get_field
-from viewbox.rewards.iou import IoUReward, compute_iou
-from viewbox.rewards.label_set_f1 import LabelSetF1Reward
-from viewbox.rewards.ranking import RankingReward
-from viewbox.rewards.spec import RewardSpec, build
-from viewbox.rewards.token_f1 import TokenF1Reward
+from .base import AnyReward, EpisodeReward, Reward
+from .brier import BrierReward
+from .check import check_rewards
+from .combined import CombinedReward, Component, to_combined
+from .declare import register_reward
+from .episode import FormatReward, ToolUseReward
+from .exact_match import ExactMatchReward
+from .explain import explain_reward, explain_score
+from .fields import get_field
+from .iou import IoUReward, compute_iou
+from .label_set_f1 import LabelSetF1Reward
+from .ranking import RankingReward
+from .spec import RewardSpec, build
+from .token_f1 import TokenF1Reward
 
 __all__ = [
     "AnyReward",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from viewbox.records import Episode
+from ..records import Episode
 
 
 @runtime_checkable

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
 
-from viewbox.errors import ConfigError
-from viewbox.rewards.base import Reward, get_reward_name
-from viewbox.rewards.combined import CombinedReward
-from viewbox.rewards.declare import Name, RewardName, register_reward
-from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.fields import get_field, has_content, quote_value, to_finite_float
+from ..errors import ConfigError
+from .base import Reward, get_reward_name
+from .combined import CombinedReward
+from .declare import Name, RewardName, register_reward
+from .exact_match import ExactMatchReward
+from .fields import get_field, has_content, quote_value, to_finite_float
 
 
 @register_reward("brier")

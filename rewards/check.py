@@ -5,8 +5,8 @@ from itertools import islice
 from math import isclose
 from typing import Any, Protocol
 
-from viewbox.records import Task
-from viewbox.rewards.combined import CombinedReward
+from ..records import Task
+from .combined import CombinedReward
 
 
 class RewardedTasks(Protocol):

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.records import Episode, Scores
-from viewbox.rewards.base import AnyReward, get_reward_name
-from viewbox.rewards.declare import (
+from ..errors import ConfigError, describe_unknown
+from ..records import Episode, Scores
+from ..utils.terminal import describe_error, make_line
+from .base import AnyReward, get_reward_name
+from .declare import (
     Name,
     NonNegative,
     RewardName,
@@ -22,9 +23,8 @@ from viewbox.rewards.declare import (
     register_reward,
     validated_dataclass,
 )
-from viewbox.rewards.fields import to_finite_float
-from viewbox.rewards.imported import adapt_reward
-from viewbox.utils.terminal import describe_error, make_line
+from .fields import to_finite_float
+from .imported import adapt_reward
 
 log = logging.getLogger(__name__)
 MAX_REASON = 500  # characters kept of why a component failed

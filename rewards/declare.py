@@ -14,9 +14,9 @@ import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ArgsKwargs
 
-from viewbox import plugins
-from viewbox.configs.validation import Problem, describe_errors
-from viewbox.errors import ConfigError, describe_unknown
+from .. import plugins
+from ..configs.validation import Problem, describe_errors
+from ..errors import ConfigError, describe_unknown
 
 C = TypeVar("C", bound=type)
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.errors import ConfigError
-from viewbox.records import Episode
-from viewbox.rewards.declare import Name, Names, RewardName, UnitInterval, register_reward
-from viewbox.rewards.fields import to_finite_float
+from ..errors import ConfigError
+from ..records import Episode
+from .declare import Name, Names, RewardName, UnitInterval, register_reward
+from .fields import to_finite_float
 
 NumCalls = Annotated[int, Field(ge=0)]
 PENALTIES: Mapping[str, float] = MappingProxyType({"salvaged": 0.5, "repaired": 0.5, "forced_final": 0.25})

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.rewards.declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
-from viewbox.rewards.fields import (
+from .declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
+from .fields import (
     MAX_TEXT,
     get_accepted_values,
     get_field,

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
-from viewbox.records import Episode
-from viewbox.rewards.base import get_reward_name
-from viewbox.rewards.combined import CombinedReward, find_unmet_need, to_combined
-from viewbox.rewards.declare import REWARD_TYPES
+from ..records import Episode
+from .base import get_reward_name
+from .combined import CombinedReward, find_unmet_need, to_combined
+from .declare import REWARD_TYPES
 
 
 @dataclass(frozen=True)

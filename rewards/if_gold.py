@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.rewards.fields import get_field
+from .fields import get_field
 
 
 @dataclass(frozen=True)

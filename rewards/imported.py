@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.errors import ConfigError
-from viewbox.records import Episode
-from viewbox.rewards.base import AnyReward, get_reward_name
-from viewbox.rewards.declare import Name, register_reward
-from viewbox.utils.importing import load_object
+from ..errors import ConfigError
+from ..records import Episode
+from ..utils.importing import load_object
+from .base import AnyReward, get_reward_name
+from .declare import Name, register_reward
 
 ALLOWED = (
     "a function of (answer, reference), a function of one argument named `episode`, a reward object, "

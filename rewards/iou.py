@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.errors import ConfigError
-from viewbox.rewards.declare import (
+from ..errors import ConfigError
+from .declare import (
     AnswerField,
     Name,
     NonNegative,
@@ -17,7 +17,7 @@ from viewbox.rewards.declare import (
     Threshold,
     register_reward,
 )
-from viewbox.rewards.fields import (
+from .fields import (
     AnyBoxFormat,
     Box,
     Frame,

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from viewbox.errors import ConfigError
-from viewbox.rewards.declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
-from viewbox.rewards.exact_match import build_spellings
-from viewbox.rewards.fields import get_field, normalize_label, to_items, to_text
-from viewbox.rewards.negation import MARK, split_words
-from viewbox.rewards.negation_cues import is_filler
-from viewbox.rewards.negation_words import CUES, SEEN
+from ..errors import ConfigError
+from .declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
+from .exact_match import build_spellings
+from .fields import get_field, normalize_label, to_items, to_text
+from .negation import MARK, split_words
+from .negation_cues import is_filler
+from .negation_words import CUES, SEEN
 
 _EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
 _MAX_LENGTH = 1000  # characters of a label

@@ -17,9 +17,9 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 
-from viewbox.rewards import negation_words as table
-from viewbox.rewards.fields import fold_text
-from viewbox.rewards.negation_cues import Cue, find_cues, find_known, is_adverb, is_filler
+from . import negation_words as table
+from .fields import fold_text
+from .negation_cues import Cue, find_cues, find_known, is_adverb, is_filler
 
 MARK = "¬"  # no token holds it, so a model cannot write it; alone it stands for a negation that denies something
 TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are

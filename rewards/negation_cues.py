@@ -3,7 +3,7 @@
 import sys
 from typing import NamedTuple
 
-from viewbox.rewards import negation_words as table
+from . import negation_words as table
 
 _PADDING = [""] * 5
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from viewbox.rewards.declare import AnswerField, ItemKey, ReferenceField, RewardName, register_reward
-from viewbox.rewards.fields import get_field, normalize_label, quote_value, to_finite_float, to_items, to_text
+from .declare import AnswerField, ItemKey, ReferenceField, RewardName, register_reward
+from .fields import get_field, normalize_label, quote_value, to_finite_float, to_items, to_text
 
 Rank = Annotated[int, Field(ge=1)]
 _MAX_PLACES = 1000  # further places are ignored

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from viewbox.network.data_policy import HasData, check_may_leave
+from ..network.data_policy import HasData, check_may_leave
 
 THREADS = 8  # for a blocking reward without `concurrency`
 

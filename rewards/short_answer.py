@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.rewards.declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, validated_dataclass
-from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.fields import get_accepted_values, get_field, normalize_label, to_text
-from viewbox.rewards.token_f1 import TokenF1Reward
+from .declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, validated_dataclass
+from .exact_match import ExactMatchReward
+from .fields import get_accepted_values, get_field, normalize_label, to_text
+from .token_f1 import TokenF1Reward
 
 MAX_NUMBER = 40  # characters of a number
 

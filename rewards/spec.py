@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.rewards.base import AnyReward, EpisodeReward, Reward
-from viewbox.rewards.brier import BrierReward
-from viewbox.rewards.combined import CombinedReward, Component
-from viewbox.rewards.declare import create_validated, get_reward_class, list_reward_types
-from viewbox.rewards.imported import ImportedReward, load_reward
+from ..errors import ConfigError, describe_unknown
+from .base import AnyReward, EpisodeReward, Reward
+from .brier import BrierReward
+from .combined import CombinedReward, Component
+from .declare import create_validated, get_reward_class, list_reward_types
+from .imported import ImportedReward, load_reward
 
 COMPONENT_KEYS = ("weight", "needs")
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.rewards.declare import AnswerField, Names, ReferenceField, RewardName, register_reward
-from viewbox.rewards.fields import MAX_TEXT, fold_text, get_accepted_values, get_field, quote_value, to_text
-from viewbox.rewards.negation import MARK, TOKEN, split_words
-from viewbox.rewards.negation_words import NEGATIONS
+from .declare import AnswerField, Names, ReferenceField, RewardName, register_reward
+from .fields import MAX_TEXT, fold_text, get_accepted_values, get_field, quote_value, to_text
+from .negation import MARK, TOKEN, split_words
+from .negation_words import NEGATIONS
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
 _STOP_WORDS = """

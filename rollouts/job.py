@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from viewbox.configs import schema as configs
-from viewbox.configs.schema import Config
-from viewbox.configs.sections import EnvSection
-from viewbox.configs.validation import describe_errors
-from viewbox.configs.yaml_reader import Document
-from viewbox.core import model_profiles
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.core.variants import remove_tools
-from viewbox.engines.generator import Generator
-from viewbox.engines.openai import http
-from viewbox.engines.openai.settings import EndpointSettings, build_token_check
-from viewbox.envs.data.fingerprint import fingerprint_data
-from viewbox.envs.from_config import (
+from ..configs import schema as configs
+from ..configs.schema import Config
+from ..configs.sections import EnvSection
+from ..configs.validation import describe_errors
+from ..configs.yaml_reader import Document
+from ..core import model_profiles
+from ..core.base import BaseMultiTurnEnv
+from ..core.tasks import to_sequence
+from ..core.variants import remove_tools
+from ..engines.generator import Generator
+from ..engines.openai import http
+from ..engines.openai.settings import EndpointSettings, build_token_check
+from ..envs.data.fingerprint import fingerprint_data
+from ..envs.from_config import (
     build_endpoint_settings,
     build_engine_settings,
     build_envs,
@@ -35,13 +35,13 @@ from viewbox.envs.from_config import (
     merge_settings,
     prepare_env,
 )
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.network.data_policy import check_may_leave
-from viewbox.network.hosts import read_api_key
-from viewbox.records import Task
+from ..errors import ConfigError, describe_unknown
+from ..network.data_policy import check_may_leave
+from ..network.hosts import read_api_key
+from ..records import Task
 
 if TYPE_CHECKING:
-    from viewbox.engines.vllm.process import ServerProcess
+    from ..engines.vllm.process import ServerProcess
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
@@ -193,7 +193,7 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
 
 
 def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: str) -> RolloutJob:
-    from viewbox.engines.openai.client import OpenAIGenerator
+    from ..engines.openai.client import OpenAIGenerator
 
     name = config.model.name
     assert name is not None
@@ -245,11 +245,11 @@ def _build_token_job(
     try:
         from transformers.utils import logging as transformers_logging
 
-        from viewbox.engines.hf import loading
-        from viewbox.engines.hf.chat_tokens import ChatTokens
-        from viewbox.engines.hf.engine import HFGenerator
-        from viewbox.engines.hf.threads import choose_threads
-        from viewbox.engines.vllm.vllm import build_vllm_generator
+        from ..engines.hf import loading
+        from ..engines.hf.chat_tokens import ChatTokens
+        from ..engines.hf.engine import HFGenerator
+        from ..engines.hf.threads import choose_threads
+        from ..engines.vllm.vllm import build_vllm_generator
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     transformers_logging.set_verbosity_error()
@@ -284,7 +284,7 @@ def _build_token_job(
 def _build_server(config: Config, model_config: Any, processor: Any) -> "ServerProcess":
     import torch
 
-    from viewbox.engines.vllm.launch import build_server, choose_dtype
+    from ..engines.vllm.launch import build_server, choose_dtype
 
     dtype = choose_dtype(config.model.dtype, model_config)
     return build_server(config, processor.image_processor, dtype=dtype, gpu=torch.cuda.is_available())

@@ -12,16 +12,16 @@ from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Ite
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.loop import Policy, play_to_end
-from viewbox.core.state import EpisodeState
-from viewbox.engines.generator import Conversation, Generator, GeneratorError, ReplyError
-from viewbox.engines.scripted import PolicyGenerator
-from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
-from viewbox.network.data_policy import keep_on_this_machine
-from viewbox.records import EndReason, Episode, Reply, Task
-from viewbox.utils.concurrency import contain_exit, run_in_thread
-from viewbox.utils.terminal import describe_error, make_line, make_printable
+from ..core.base import BaseMultiTurnEnv
+from ..core.loop import Policy, play_to_end
+from ..core.state import EpisodeState
+from ..engines.generator import Conversation, Generator, GeneratorError, ReplyError
+from ..engines.scripted import PolicyGenerator
+from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
+from ..network.data_policy import keep_on_this_machine
+from ..records import EndReason, Episode, Reply, Task
+from ..utils.concurrency import contain_exit, run_in_thread
+from ..utils.terminal import describe_error, make_line, make_printable
 
 MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
 MAX_REASON = 1000  # characters kept of an exception's message: it may quote a reply

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewbox.records import Episode
-from viewbox.rollouts.job import RolloutJob
-from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
-from viewbox.rollouts.store import rollout_folder, run_folder
-from viewbox.rollouts.store.lines import MAX_COUNT
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.utils.exit_status import log_failures
-from viewbox.utils.files import write_atomically
-from viewbox.utils.secrets import mask_values
+from ..records import Episode
+from ..utils.exit_status import log_failures
+from ..utils.files import write_atomically
+from ..utils.secrets import mask_values
+from .job import RolloutJob
+from .play import play_many
+from .scoring.metrics import compute_environment_metrics, drop_undefined
+from .store import rollout_folder, run_folder
+from .store.lines import MAX_COUNT
+from .store.reader import load
+from .store.writer import EpisodeWriter
 
 
 @dataclass

@@ -4,13 +4,13 @@
 run it, `apply_tool` runs it outside an episode. Importing this package registers the built-in tools.
 """
 
-from viewbox.tools.apply import apply_tool, apply_tools, open_view
-from viewbox.tools.arguments import Box, Hidden, Picture, Point, Range
-from viewbox.tools.builtin import analysis, comparison, filters, geometry, intensity, symmetry, volumes, windows
-from viewbox.tools.calling import call_stateful, call_stateless
-from viewbox.tools.fractions import ViewFractions
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import TOOLS, Tool, collect_tools, format_calls, get_tool, to_tool_names, tool
+from .apply import apply_tool, apply_tools, open_view
+from .arguments import Box, Hidden, Picture, Point, Range
+from .builtin import analysis, comparison, filters, geometry, intensity, symmetry, volumes, windows
+from .calling import call_stateful, call_stateless
+from .fractions import ViewFractions
+from .results import ToolOutput
+from .tool import TOOLS, Tool, collect_tools, format_calls, get_tool, to_tool_names, tool
 
 __all__ = [
     "TOOLS",

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.images.coordinates import Coordinates
-from viewbox.images.files import open_image
-from viewbox.images.source import Source
-from viewbox.images.view import View
-from viewbox.records import ToolResult
-from viewbox.tools.calling import MAX_PIXELS, call_stateful
+from ..images.coordinates import Coordinates
+from ..images.files import open_image
+from ..images.source import Source
+from ..images.view import View
+from ..records import ToolResult
+from .calling import MAX_PIXELS, call_stateful
 
 Openable = str | Path | Image.Image | np.ndarray | Source | View
 

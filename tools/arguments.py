@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from jsonschema import ValidationError
 
-from viewbox.errors import ArgumentError, suggest_nearest
-from viewbox.images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
-from viewbox.images.view import View
-from viewbox.tools.fractions import ViewFractions
-from viewbox.utils.frozen import thaw
-from viewbox.utils.json_schema import TOO_MUCH_WORK, TooMuchWorkError, iter_errors
+from ..errors import ArgumentError, suggest_nearest
+from ..images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
+from ..images.view import View
+from ..utils.frozen import thaw
+from ..utils.json_schema import TOO_MUCH_WORK, TooMuchWorkError, iter_errors
+from .fractions import ViewFractions
 
 T = TypeVar("T")
 

@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.errors import ArgumentError, ToolError, ToolFault
-from viewbox.images.coordinates import Coordinates, from_unit
-from viewbox.images.shown import ShownView
-from viewbox.images.task_images import find_number
-from viewbox.images.view import View
-from viewbox.records import ToolResult
-from viewbox.tools.results import ToolOutput, read_output, render_image, to_plain_facts, to_storable_text
-from viewbox.tools.tool import Tool, get_tool
-from viewbox.utils import concurrency
+from ..errors import ArgumentError, ToolError, ToolFault
+from ..images.coordinates import Coordinates, from_unit
+from ..images.shown import ShownView
+from ..images.task_images import find_number
+from ..images.view import View
+from ..records import ToolResult
+from ..utils import concurrency
+from .results import ToolOutput, read_output, render_image, to_plain_facts, to_storable_text
+from .tool import Tool, get_tool
 
 log = logging.getLogger("viewbox.envs")
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError, ToolFault, describe_value
-from viewbox.images.coordinates import Coordinates, from_unit
-from viewbox.images.ref import ImageRef
-from viewbox.images.source import Source
-from viewbox.images.view import View
-from viewbox.tools.fractions import ViewFractions
+from ..errors import ImageError, ToolFault, describe_value
+from ..images.coordinates import Coordinates, from_unit
+from ..images.ref import ImageRef
+from ..images.source import Source
+from ..images.view import View
+from .fractions import ViewFractions
 
 if TYPE_CHECKING:
-    from viewbox.tools.tool import Tool
+    from .tool import Tool
 
 MAX_VALUES: Final = 100_000  # numbers and strings in the facts of one call
 MAX_CHARACTERS: Final = 65_536  # of one string

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints, overload
 
-from viewbox.errors import ArgumentError, ConfigError, ToolError, describe_unknown
-from viewbox.images.coordinates import Coordinates
-from viewbox.images.view import View
-from viewbox.tools.arguments import (
+from ..errors import ArgumentError, ConfigError, ToolError, describe_unknown
+from ..images.coordinates import Coordinates
+from ..images.view import View
+from .arguments import (
     build_parameter,
     check_value,
     describe_parameter,

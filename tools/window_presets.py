@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from viewbox.images.source import Source
-from viewbox.images.statistics import to_luminance
+from ..images.source import Source
+from ..images.statistics import to_luminance
 
 WindowName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")]
 Percent = Annotated[float, Field(ge=0, le=100)]

@@ -16,9 +16,9 @@ import torch
 from accelerate import Accelerator
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from viewbox.errors import ConfigError
-from viewbox.rollouts.store.run_folder import read_json
-from viewbox.utils.files import sync_to_disk
+from ..errors import ConfigError
+from ..rollouts.store.run_folder import read_json
+from ..utils.files import sync_to_disk
 
 # Every private name of transformers' `Trainer` that viewbox uses; only this file uses them. `training/grpo/trainer.py`
 # lists those of TRL, and `tests/training/grpo/test_private_names.py` checks both lists.

@@ -10,17 +10,17 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.generator import Conversation, Generator
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.scripted import Script, ScriptedGenerator
-from viewbox.engines.vllm.weights.sender import WeightSender
-from viewbox.records import Episode, EpisodeTokens, Task
-from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
-from viewbox.rollouts.scoring.summary import summarize
-from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator
+from ..core.base import BaseMultiTurnEnv
+from ..core.tasks import to_sequence
+from ..engines.generator import Conversation, Generator
+from ..engines.hf.chat_tokens import ChatTokens
+from ..engines.scripted import Script, ScriptedGenerator
+from ..engines.vllm.weights.sender import WeightSender
+from ..records import Episode, EpisodeTokens, Task
+from ..rollouts.play import play_many
+from ..rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
+from ..rollouts.scoring.summary import summarize
+from .generation import SERVER_TIMEOUT, prepare_generator
 
 log = logging.getLogger(__name__)
 

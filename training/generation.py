@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
-from viewbox.engines.generator import Generator
-from viewbox.engines.hf.adapters import has_two_byte_weights, use_merged_adapters
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.engine import HFGenerator
-from viewbox.engines.hf.quantization import is_quantized
-from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.engines.vllm.vllm import build_vllm_generator
+from ..engines.generator import Generator
+from ..engines.hf.adapters import has_two_byte_weights, use_merged_adapters
+from ..engines.hf.chat_tokens import ChatTokens
+from ..engines.hf.engine import HFGenerator
+from ..engines.hf.quantization import is_quantized
+from ..engines.hf.vision_cache import VisionCache
+from ..engines.vllm.vllm import build_vllm_generator
 
 if TYPE_CHECKING:
-    from viewbox.engines.vllm.weights.sender import WeightSender
+    from ..engines.vllm.weights.sender import WeightSender
 
 SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may hang
 

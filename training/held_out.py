@@ -15,21 +15,21 @@ from typing import Any, Protocol
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.vllm.weights.sender import WeightSender
-from viewbox.envs.from_config import build_engine_settings
-from viewbox.records import Episode
-from viewbox.rollouts.scoring.metrics import drop_undefined
-from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.store.run_folder import HELD_OUT
-from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.checkpoints import Best
-from viewbox.training.evaluate import evaluate
-from viewbox.training.generation import use_for_generation
-from viewbox.utils.files import write_atomically
+from ..configs.schema import Config
+from ..core.base import BaseMultiTurnEnv
+from ..core.tasks import to_sequence
+from ..engines.hf.chat_tokens import ChatTokens
+from ..engines.vllm.weights.sender import WeightSender
+from ..envs.from_config import build_engine_settings
+from ..records import Episode
+from ..rollouts.scoring.metrics import drop_undefined
+from ..rollouts.store import run_folder
+from ..rollouts.store.run_folder import HELD_OUT
+from ..rollouts.store.writer import EpisodeWriter
+from ..utils.files import write_atomically
+from .checkpoints import Best
+from .evaluate import evaluate
+from .generation import use_for_generation
 
 PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from viewbox.configs.train_sections import LoraSection
+from ..configs.train_sections import LoraSection
 
 if TYPE_CHECKING:
     from peft import LoraConfig

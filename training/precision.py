@@ -7,10 +7,10 @@ kept in float32 and computed with under autocast; the frozen weights beside LoRA
 
 from typing import Any
 
-from viewbox.configs.schema import Config
-from viewbox.configs.sections import ModelSection
-from viewbox.engines.hf.quantization import is_quantized
-from viewbox.errors import ConfigError
+from ..configs.schema import Config
+from ..configs.sections import ModelSection
+from ..engines.hf.quantization import is_quantized
+from ..errors import ConfigError
 
 # By method and whether LoRA adapters are trained. Full fine-tuning: 1e-6 is the default of TRL's `GRPOConfig`, 2e-5
 # that of its `SFTConfig`. LoRA learns best at about ten times the rate of full fine-tuning, in both methods (Schulman

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs import yaml_reader
-from viewbox.envs.data.fingerprint import fingerprint_data, list_changed
-from viewbox.errors import ConfigError
-from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.store.run_folder import LATEST
-from viewbox.training import checkpoints
-from viewbox.utils.files import read_regular, write_atomically
-from viewbox.utils.terminal import make_line
+from ..configs import yaml_reader
+from ..envs.data.fingerprint import fingerprint_data, list_changed
+from ..errors import ConfigError
+from ..rollouts.store import run_folder
+from ..rollouts.store.run_folder import LATEST
+from ..utils.files import read_regular, write_atomically
+from ..utils.terminal import make_line
+from . import checkpoints
 
 DATA = "data.json"  # in a run's folder: what the files of its tasks held
 

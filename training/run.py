@@ -12,40 +12,40 @@ from datasets import Dataset
 from peft import get_peft_model
 from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, TrainingArguments
 
-from viewbox.configs.schema import Config
-from viewbox.configs.sections import MAX_THREADS
-from viewbox.core.model_profiles import get_model_settings
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.generator import GeneratorError
-from viewbox.engines.hf import loading
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.quantization import merge_adapters
-from viewbox.engines.hf.threads import choose_threads
-from viewbox.engines.vllm.weights.sender import build_sender
-from viewbox.envs.from_config import build_engine_settings, build_envs, describe_filters
-from viewbox.errors import ConfigError
-from viewbox.rollouts.store import run_folder
-from viewbox.training.checkpoints import Best
-from viewbox.training.checks.outline import count_parameters, outline_run
-from viewbox.training.checks.overlap import describe_overlap
-from viewbox.training.checks.plan import check_trained, describe_finished
-from viewbox.training.grpo.curriculum import build_curriculum
-from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.grpo.trl_reward import TRLReward
-from viewbox.training.held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
-from viewbox.training.lora import build_lora_config
-from viewbox.training.precision import apply_precision
-from viewbox.training.reporting import report, tracking
-from viewbox.training.reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
-from viewbox.training.reporting.model_card import write_card
-from viewbox.training.resume import RunLocation, record_data
-from viewbox.training.sft.episodes import add_tokens, read_episodes
-from viewbox.training.sft.rejection_sampling import RejectionSamplingTrainer
-from viewbox.training.sft.selection import require_episodes, select_episodes
-from viewbox.training.sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
-from viewbox.training.sft.vision_task import VisionTask
-from viewbox.training.trainer_args import build_trainer_arguments
-from viewbox.utils.files import write_atomically
+from ..configs.schema import Config
+from ..configs.sections import MAX_THREADS
+from ..core.model_profiles import get_model_settings
+from ..core.tasks import to_sequence
+from ..engines.generator import GeneratorError
+from ..engines.hf import loading
+from ..engines.hf.chat_tokens import ChatTokens
+from ..engines.hf.quantization import merge_adapters
+from ..engines.hf.threads import choose_threads
+from ..engines.vllm.weights.sender import build_sender
+from ..envs.from_config import build_engine_settings, build_envs, describe_filters
+from ..errors import ConfigError
+from ..rollouts.store import run_folder
+from ..utils.files import write_atomically
+from .checkpoints import Best
+from .checks.outline import count_parameters, outline_run
+from .checks.overlap import describe_overlap
+from .checks.plan import check_trained, describe_finished
+from .grpo.curriculum import build_curriculum
+from .grpo.trainer import EpisodeGRPOTrainer
+from .grpo.trl_reward import TRLReward
+from .held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
+from .lora import build_lora_config
+from .precision import apply_precision
+from .reporting import report, tracking
+from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
+from .reporting.model_card import write_card
+from .resume import RunLocation, record_data
+from .sft.episodes import add_tokens, read_episodes
+from .sft.rejection_sampling import RejectionSamplingTrainer
+from .sft.selection import require_episodes, select_episodes
+from .sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
+from .sft.vision_task import VisionTask
+from .trainer_args import build_trainer_arguments
 
 
 class Run:

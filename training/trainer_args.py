@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from viewbox.configs.schema import Config
-from viewbox.configs.train_sections import TrainSection
-from viewbox.configs.validation import describe_errors
-from viewbox.errors import ConfigError, describe_unknown, suggest_nearest
-from viewbox.training.grpo.dynamic_sampling import check_whole_groups
-from viewbox.training.precision import get_learning_rate
-from viewbox.training.trainer_fields import explain_refusal, list_used
-from viewbox.utils.secrets import remember
+from ..configs.schema import Config
+from ..configs.train_sections import TrainSection
+from ..configs.validation import describe_errors
+from ..errors import ConfigError, describe_unknown, suggest_nearest
+from ..utils.secrets import remember
+from .grpo.dynamic_sampling import check_whole_groups
+from .precision import get_learning_rate
+from .trainer_fields import explain_refusal, list_used
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -125,7 +125,7 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     from transformers import TrainingArguments
     from trl import GRPOConfig
 
-    from viewbox.training.grpo.micro_batches import check_additive_loss
+    from .grpo.micro_batches import check_additive_loss
 
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments

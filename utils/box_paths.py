@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from viewbox.errors import ToolError
+from ..errors import ToolError
 
 Convert = Callable[[Any, str], Any]  # (box, its name in messages) -> the converted box
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from viewbox.errors import ConfigError
-from viewbox.utils.frozen import thaw
+from ..errors import ConfigError
+from .frozen import thaw
 
 _FORM = re.compile(r"\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
 _ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from viewbox.errors import ViewboxError
-from viewbox.utils.files import check_writable
-from viewbox.utils.secrets import mask_assignments, mask_message
-from viewbox.utils.terminal import make_printable, protect_output
+from ..errors import ViewboxError
+from .files import check_writable
+from .secrets import mask_assignments, mask_message
+from .terminal import make_printable, protect_output
 
 LOG = "crash.log"
 

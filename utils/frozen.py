@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from viewbox.errors import StoreError
+from ..errors import StoreError
 
 _FROZEN: set[type] = {str, int, float, bool, type(None)}  # exact types that need no freezing; records join them
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from viewbox.errors import ConfigError, describe_unknown
+from ..errors import ConfigError, describe_unknown
 
 FORMS = "package.module:Name or path/to/file.py:Name"
 

@@ -19,8 +19,8 @@ from jsonschema.exceptions import best_match
 from jsonschema.validators import SPECIFICATIONS, extend  # type: ignore[attr-defined]
 from pydantic import Field, TypeAdapter
 
-from viewbox.errors import ConfigError
-from viewbox.utils.frozen import thaw
+from ..errors import ConfigError
+from .frozen import thaw
 
 MAX_STEPS = 10_000  # at most 0.3 s; a list of 1,000 objects takes a quarter of them
 MAX_ERRORS = 16  # of which the most relevant is reported

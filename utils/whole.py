@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from viewbox.errors import ConfigError
+from ..errors import ConfigError
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.errors import ImageError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode
-from viewbox.utils.terminal import make_line
-from viewbox.viewer.episode_page import build_episode_page
+from ..errors import ImageError
+from ..images.ref import ImageRef
+from ..records import Episode
+from ..utils.terminal import make_line
+from .episode_page import build_episode_page
 
 SIDE, MARGIN, LINE = 288, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
 COLUMNS, ACROSS = 46, 4  # characters of a line under a panel; panels in a row

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from viewbox.core.model_profiles import MODELS
-from viewbox.images.shown import ShownView
-from viewbox.images.view import WHOLE
-from viewbox.records import Episode, EpisodeTokens, ToolResult, Turn
-from viewbox.rewards import CombinedReward
-from viewbox.rewards.fields import to_finite_float
-from viewbox.viewer.marks import CLOSE, Mark, place_on
-from viewbox.viewer.pictures import Picture, Pictures
-from viewbox.viewer.plain import to_plain, to_text
-from viewbox.viewer.reasons import explain_saved
+from ..core.model_profiles import MODELS
+from ..images.shown import ShownView
+from ..images.view import WHOLE
+from ..records import Episode, EpisodeTokens, ToolResult, Turn
+from ..rewards import CombinedReward
+from ..rewards.fields import to_finite_float
+from .marks import CLOSE, Mark, place_on
+from .pictures import Picture, Pictures
+from .plain import to_plain, to_text
+from .reasons import explain_saved
 
 
 def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | None = None) -> dict[str, Any]:

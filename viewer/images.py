@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode
+from ..errors import ImageError
+from ..images.ref import ImageRef
+from ..records import Episode
 
 SHOWN = ("L", "RGB", "RGBA", "LA")
 

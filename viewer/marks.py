@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
-from viewbox.images.shown import ShownView
-from viewbox.images.source import AXES
-from viewbox.rewards.fields import Box, get_field, parse_box, to_finite_float
+from ..images.shown import ShownView
+from ..images.source import AXES
+from ..rewards.fields import Box, get_field, parse_box, to_finite_float
 
 Kind = Literal["gold", "answer", "tool"]
 Point = tuple[float, float]

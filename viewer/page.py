@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from viewbox.rollouts.scoring.filters import describe_fields
+from ..rollouts.scoring.filters import describe_fields
 
 STYLES = ("uplot.css", "app.css")
 PROGRAMS = (

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewbox.images.ref import ImageRef
-from viewbox.images.shown import ShownView
-from viewbox.images.source import AXES
-from viewbox.images.view import WHOLE
-from viewbox.records import Episode, ToolResult, Turn
-from viewbox.rewards.fields import to_finite_float
-from viewbox.tools import TOOLS
-from viewbox.viewer.marks import (
+from ..images.ref import ImageRef
+from ..images.shown import ShownView
+from ..images.source import AXES
+from ..images.view import WHOLE
+from ..records import Episode, ToolResult, Turn
+from ..rewards.fields import to_finite_float
+from ..tools import TOOLS
+from .marks import (
     CLOSE,
     MAX_MARKS,
     Mark,
@@ -23,7 +23,7 @@ from viewbox.viewer.marks import (
     get_place,
     to_corners,
 )
-from viewbox.viewer.plain import to_plain
+from .plain import to_plain
 
 MAX_PICTURES = 1_000  # of an episode on its page
 MAX_BESIDE = 8  # views in one picture

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from viewbox.utils.frozen import Record
-from viewbox.utils.sanitize import replace_surrogates
+from ..utils.frozen import Record
+from ..utils.sanitize import replace_surrogates
 
 MAX_DEPTH = 70  # a stored episode is nested 64 deep at most
 MAX_DIGITS = 1024  # bits of an integer

@@ -3,14 +3,14 @@
 from functools import lru_cache
 from pathlib import Path
 
-from viewbox.errors import ViewboxError
-from viewbox.records import Episode
-from viewbox.rewards import CombinedReward
-from viewbox.rewards.explain import explain_components
-from viewbox.rewards.remote import is_blocking
-from viewbox.rollouts.scoring.reward_source import find_reward
-from viewbox.rollouts.scoring.trust import make_environment
-from viewbox.rollouts.store.reader import find_episodes_folder
+from ..errors import ViewboxError
+from ..records import Episode
+from ..rewards import CombinedReward
+from ..rewards.explain import explain_components
+from ..rewards.remote import is_blocking
+from ..rollouts.scoring.reward_source import find_reward
+from ..rollouts.scoring.trust import make_environment
+from ..rollouts.store.reader import find_episodes_folder
 
 MAX_REASON = 1_000  # characters
 SAME = 1e-6  # difference up to which two scores are equal

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from viewbox.errors import ConfigError, ImageError
-from viewbox.rollouts.scoring.filters import write_fields
-from viewbox.rollouts.store.reader import load
-from viewbox.viewer.images import encode_picture, list_pictures
-from viewbox.viewer.page import build_data, build_end, build_head
-from viewbox.viewer.sources import EpisodeSet, compare_sets
+from ..errors import ConfigError, ImageError
+from ..rollouts.scoring.filters import write_fields
+from ..rollouts.store.reader import load
+from .images import encode_picture, list_pictures
+from .page import build_data, build_end, build_head
+from .sources import EpisodeSet, compare_sets
 
 MAX_EPISODES = 2_000
 MAX_BYTES = 200 * 2**20

@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from viewbox.errors import ConfigError, ImageError
-from viewbox.viewer.images import encode_picture, list_pictures
-from viewbox.viewer.page import build_data, build_end, build_head, build_policy
-from viewbox.viewer.sources import EpisodeSet, compare_sets
+from ..errors import ConfigError, ImageError
+from .images import encode_picture, list_pictures
+from .page import build_data, build_end, build_head, build_policy
+from .sources import EpisodeSet, compare_sets
 
 HOST = "127.0.0.1"
 HEADERS = {

@@ -11,20 +11,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import StoreError, ViewboxError
-from viewbox.records import Episode
-from viewbox.rollouts.scoring import filters
-from viewbox.rollouts.scoring.compare import compare_runs
-from viewbox.rollouts.store.layout import LINES, find_episodes_folder
-from viewbox.rollouts.store.lines import read_lines
-from viewbox.rollouts.store.parts import LinePart, open_lines
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.run_folder import list_held_out
-from viewbox.utils.conditions import parse_condition
-from viewbox.utils.files import read_regular
-from viewbox.viewer.episode_page import build_episode_page
-from viewbox.viewer.plain import to_plain
-from viewbox.viewer.reasons import find_trusted_reward
+from ..errors import StoreError, ViewboxError
+from ..records import Episode
+from ..rollouts.scoring import filters
+from ..rollouts.scoring.compare import compare_runs
+from ..rollouts.store.layout import LINES, find_episodes_folder
+from ..rollouts.store.lines import read_lines
+from ..rollouts.store.parts import LinePart, open_lines
+from ..rollouts.store.reader import load
+from ..rollouts.store.run_folder import list_held_out
+from ..utils.conditions import parse_condition
+from ..utils.files import read_regular
+from .episode_page import build_episode_page
+from .plain import to_plain
+from .reasons import find_trusted_reward
 
 METRICS = "metrics.jsonl"
 MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl

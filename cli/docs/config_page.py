@@ -11,20 +11,20 @@ from pydantic import BaseModel
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
-from viewbox.configs.schema import Config
-from viewbox.configs.validation import describe_type, get_section_model
-from viewbox.core.settings import model_of
-from viewbox.envs import load_class
-from viewbox.plugins import ENVIRONMENTS
-from viewbox.rewards import Component, Reward
-from viewbox.rewards.declare import get_reward_class, list_reward_types
-from viewbox.rewards.spec import COMPONENT_KEYS
-from viewbox.tools import to_tool_names
-from viewbox.tools.specialists import get_specialist_class, list_kinds
-from viewbox.training.precision import LEARNING_RATES
-from viewbox.training.trainer_args import CHOICES, get_defaults
-from viewbox.training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
-from viewbox.utils.frozen import thaw
+from ...configs.schema import Config
+from ...configs.validation import describe_type, get_section_model
+from ...core.settings import model_of
+from ...envs import load_class
+from ...plugins import ENVIRONMENTS
+from ...rewards import Component, Reward
+from ...rewards.declare import get_reward_class, list_reward_types
+from ...rewards.spec import COMPONENT_KEYS
+from ...tools import to_tool_names
+from ...tools.specialists import get_specialist_class, list_kinds
+from ...training.precision import LEARNING_RATES
+from ...training.trainer_args import CHOICES, get_defaults
+from ...training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
+from ...utils.frozen import thaw
 
 HEAD = """# Configuration
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.cli.docs import tools_page
-from viewbox.cli.tool_trial import Call
-from viewbox.images.source import Source
-from viewbox.images.view import View
-from viewbox.tools import Tool
-from viewbox.tools.apply import apply_tools, open_view
+from ...images.source import Source
+from ...images.view import View
+from ...tools import Tool
+from ...tools.apply import apply_tools, open_view
+from ..tool_trial import Call
+from . import tools_page
 
 # The arguments of a tool on the sheet, if its defaults do not show what it does.
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {

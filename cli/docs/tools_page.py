@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from viewbox.images.coordinates import Coordinates, describe_unit
-from viewbox.tools import TOOLS, Tool, format_calls
-from viewbox.tools.arguments import describe_range
+from ...images.coordinates import Coordinates, describe_unit
+from ...tools import TOOLS, Tool, format_calls
+from ...tools.arguments import describe_range
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

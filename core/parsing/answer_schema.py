@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from viewbox.utils.frozen import thaw
+from ...utils.frozen import thaw
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from viewbox.core.parsing.answer_schema import AnswerFields, describe_echo, is_schema
-from viewbox.core.parsing.lenient_json import parse_lenient_json
-from viewbox.core.parsing.strict_json import decode_json
-from viewbox.records import ToolCall
-from viewbox.utils.frozen import Record, thaw
+from ...records import ToolCall
+from ...utils.frozen import Record, thaw
+from .answer_schema import AnswerFields, describe_echo, is_schema
+from .lenient_json import parse_lenient_json
+from .strict_json import decode_json
 
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from viewbox.errors import ToolError
+from ...errors import ToolError
 
 _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
 _MAX_REFERENCES = 8

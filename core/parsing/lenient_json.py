@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from viewbox.core.parsing.strict_json import (
+from ...utils.sanitize import replace_surrogates
+from .strict_json import (
     MAX_DEPTH,
     MAX_VALUES,
     StrictJson,
@@ -27,7 +28,6 @@ from viewbox.core.parsing.strict_json import (
     parse_float,
     parse_integer,
 )
-from viewbox.utils.sanitize import replace_surrogates
 
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(

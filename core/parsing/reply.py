@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.core.parsing.answer_schema import AnswerFields, describe_echo
-from viewbox.core.parsing.calls import ParsedCall, TagPairs, find_calls, parse_native_call, parse_single_call
-from viewbox.core.parsing.coercion import coerce
-from viewbox.core.parsing.scan import MAX_ITEMS, ReplyObject, ReplyScan
-from viewbox.core.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, decode_json
-from viewbox.errors import ToolError
-from viewbox.utils.frozen import Record
-from viewbox.utils.json_schema import find_violation
-from viewbox.utils.sanitize import replace_surrogates
+from ...errors import ToolError
+from ...utils.frozen import Record
+from ...utils.json_schema import find_violation
+from ...utils.sanitize import replace_surrogates
+from .answer_schema import AnswerFields, describe_echo
+from .calls import ParsedCall, TagPairs, find_calls, parse_native_call, parse_single_call
+from .coercion import coerce
+from .scan import MAX_ITEMS, ReplyObject, ReplyScan
+from .strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, decode_json
 
 __all__ = [
     "MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "MAX_ITEMS", "MAX_VALUES", "THINKING", "Answer", "AnswerFields",

@@ -12,11 +12,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from viewbox.core.parsing.answer_schema import AnswerFields
-from viewbox.core.parsing.calls import ParsedCall, TagPairs, find_calls, get_call_name, parse_call
-from viewbox.core.parsing.lenient_json import parse_lenient_json
-from viewbox.core.parsing.strict_json import decode_json
-from viewbox.records import ToolCall
+from ...records import ToolCall
+from .answer_schema import AnswerFields
+from .calls import ParsedCall, TagPairs, find_calls, get_call_name, parse_call
+from .lenient_json import parse_lenient_json
+from .strict_json import decode_json
 
 MAX_ITEMS = 256  # tool calls and top-level objects in one reply
 MAX_BRACKETS = 10_000  # read in search of the end of a broken object

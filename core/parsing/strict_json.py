@@ -9,7 +9,7 @@ import math
 from threading import local
 from typing import Any, NamedTuple
 
-from viewbox.utils.sanitize import replace_surrogates
+from ...utils.sanitize import replace_surrogates
 
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_VALUES = 3_000  # in one object, at any depth: a schema checks so many in about 30 ms

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.utils.box_paths import BoxPath
+from ...utils.box_paths import BoxPath
 
 BOX = "[x1, y1, x2, y2]"
 BOX_3D = "[x1, y1, z1, x2, y2, z2]"

@@ -13,9 +13,9 @@ from typing import Any, Final
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.utils.frozen import FrozenDict
-from viewbox.utils.sanitize import replace_surrogates
+from ...errors import ConfigError, describe_unknown
+from ...utils.frozen import FrozenDict
+from ...utils.sanitize import replace_surrogates
 
 # The values that each template gets, with examples. An author's template is tested on these examples.
 VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(

@@ -21,7 +21,7 @@ from PIL import Image
 from transformers import PretrainedConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
-from viewbox.errors import ModelError, describe_unknown
+from ...errors import ModelError, describe_unknown
 
 
 @dataclass(frozen=True)

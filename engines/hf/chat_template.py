@@ -15,8 +15,8 @@ Each test decides how messages are rendered, or refuses the template with a reas
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.errors import ModelError
-from viewbox.utils.frozen import thaw
+from ...errors import ModelError
+from ...utils.frozen import thaw
 
 TemplateMessage = dict[str, Any]
 

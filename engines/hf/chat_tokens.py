@@ -18,17 +18,17 @@ import torch
 from cachetools import LRUCache
 from transformers import GenerationConfig, PretrainedConfig
 
-from viewbox.core import model_profiles
-from viewbox.core.messages import join_texts, render_tools
-from viewbox.core.prompts.templates import Prompts
-from viewbox.core.settings import ReplyFormat
-from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.architectures import Architecture, Pixels, get_architecture
-from viewbox.engines.hf.chat_template import ChatTemplate
-from viewbox.errors import ConfigError, ImageError, ModelError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Message
-from viewbox.utils.sanitize import break_control_tokens
+from ...core import model_profiles
+from ...core.messages import join_texts, render_tools
+from ...core.prompts.templates import Prompts
+from ...core.settings import ReplyFormat
+from ...errors import ConfigError, ImageError, ModelError
+from ...images.ref import ImageRef
+from ...records import Message
+from ...utils.sanitize import break_control_tokens
+from ..generator import Conversation
+from .architectures import Architecture, Pixels, get_architecture
+from .chat_template import ChatTemplate
 
 
 class ChatTokens:

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from viewbox.engines.hf.kv_cache import KVCache, to_device
+from .kv_cache import KVCache, to_device
 
 COLUMN_BUCKET = 512
 SLOT_BUCKETS = (1, 2, 4)  # then multiples of 8

@@ -20,21 +20,21 @@ from collections.abc import Iterator
 import torch
 from transformers import PreTrainedModel
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.engines.generator import Conversation, Load
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.decode_graphs import choose_recorder
-from viewbox.engines.hf.kv_cache import KVCache, compute_bytes_per_token, to_device
-from viewbox.engines.hf.memory import find_kv_cache_bytes
-from viewbox.engines.hf.model_runner import ModelRunner, use_eval_mode
-from viewbox.engines.hf.sampler import Sampler, draw_uniform
-from viewbox.engines.hf.scheduler import Scheduler
-from viewbox.engines.hf.sequence import Sequence, Stats
-from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.errors import ImageError, ModelError
-from viewbox.records import Reply, RunConfig
-from viewbox.utils import concurrency
-from viewbox.version import get_versions
+from ...configs.sections import SamplingParams
+from ...errors import ImageError, ModelError
+from ...records import Reply, RunConfig
+from ...utils import concurrency
+from ...version import get_versions
+from ..generator import Conversation, Load
+from .chat_tokens import ChatTokens
+from .decode_graphs import choose_recorder
+from .kv_cache import KVCache, compute_bytes_per_token, to_device
+from .memory import find_kv_cache_bytes
+from .model_runner import ModelRunner, use_eval_mode
+from .sampler import Sampler, draw_uniform
+from .scheduler import Scheduler
+from .sequence import Sequence, Stats
+from .vision_cache import VisionCache
 
 DEFAULT_SAMPLING = SamplingParams()
 log = logging.getLogger("viewbox.engine")

@@ -20,7 +20,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from viewbox.engines.hf.sequence import Sequence
+from .sequence import Sequence
 
 GROWTH = 128  # columns added at least when the cache grows
 MAX_WASTE = 0.25  # largest share of a decode step that may be computed in vain

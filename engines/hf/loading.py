@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from viewbox.assets import resolve_model_path
-from viewbox.configs.schema import Config
-from viewbox.configs.sections import ModelSection, TinyModel
-from viewbox.core import model_profiles
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.engines.hf import tiny_model
-from viewbox.engines.hf.architectures import get_architecture
-from viewbox.engines.hf.quantization import Quantization, build_quantization_config, keep_weights
-from viewbox.envs.from_config import build_envs
-from viewbox.errors import ConfigError, ModelError, suggest_nearest
+from ...assets import resolve_model_path
+from ...configs.schema import Config
+from ...configs.sections import ModelSection, TinyModel
+from ...core import model_profiles
+from ...core.base import BaseMultiTurnEnv
+from ...envs.from_config import build_envs
+from ...errors import ConfigError, ModelError, suggest_nearest
+from . import tiny_model
+from .architectures import get_architecture
+from .quantization import Quantization, build_quantization_config, keep_weights
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel

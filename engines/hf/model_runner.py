@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from viewbox.engines.hf.architectures import Pixels
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.decode_graphs import DecodeGraphs, Recorder
-from viewbox.engines.hf.kv_cache import KVCache, to_device
-from viewbox.engines.hf.sequence import Sequence, Stats
-from viewbox.engines.hf.vision_cache import VisionCache
+from .architectures import Pixels
+from .chat_tokens import ChatTokens
+from .decode_graphs import DecodeGraphs, Recorder
+from .kv_cache import KVCache, to_device
+from .sequence import Sequence, Stats
+from .vision_cache import VisionCache
 
 
 class ModelRunner:

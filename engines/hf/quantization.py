@@ -16,7 +16,7 @@ Used of peft and bitsandbytes, and checked by `tests/rollouts/engine/test_quanti
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
-from viewbox.errors import ConfigError
+from ...errors import ConfigError
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.engines.hf.kv_cache import to_device
+from ...configs.sections import SamplingParams
+from .kv_cache import to_device
 
 
 class Sampler:

@@ -11,9 +11,9 @@ import heapq
 import time
 from collections.abc import Collection
 
-from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.sequence import Sequence
-from viewbox.records import Reply
+from ...records import Reply
+from ..generator import Conversation
+from .sequence import Sequence
 
 STEP_GRID = 4  # a sequence returns at a multiple of this many decode steps …
 MIN_STEPS_AWAY = 4  # … and at least this many after its reply

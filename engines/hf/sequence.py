@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.architectures import Pixels
-from viewbox.records import Reply
+from ...records import Reply
+from ..generator import Conversation
+from .architectures import Pixels
 
 
 @dataclass(eq=False)

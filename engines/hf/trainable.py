@@ -1,7 +1,7 @@
 """Which episodes can be trained on, and the row that stands for one that cannot."""
 
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.records import Episode, EpisodeTokens
+from ...records import Episode, EpisodeTokens
+from .chat_tokens import ChatTokens
 
 
 def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:

@@ -18,7 +18,7 @@ import torch
 from cachetools import LRUCache
 from transformers import PreTrainedModel
 
-from viewbox.engines.hf.architectures import Architecture, Pixels
+from .architectures import Architecture, Pixels
 
 Key = TypeVar("Key")
 MAX_BYTES = 2**28  # of features on the device, of a tower that is trained

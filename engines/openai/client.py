@@ -9,23 +9,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
-from viewbox.engines.generator import Conversation, Load
-from viewbox.engines.openai.connection import Connection, EndpointError
-from viewbox.engines.openai.http import build_completions_url, encode_request
-from viewbox.network.body import parse_body
-from viewbox.network.connection import MAX_ATTEMPTS, MAX_BODY, UNUSABLE_STATUS
-from viewbox.network.data_policy import check_sending
-from viewbox.network.errors import UnusableReplyError
-from viewbox.records import Reply, RunConfig, ToolCall
-from viewbox.utils import secrets
-from viewbox.utils.frozen import thaw
-from viewbox.utils.sanitize import replace_surrogates
-from viewbox.version import get_versions
+from ...configs.sections import SamplingParams
+from ...core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from ...network.body import parse_body
+from ...network.connection import MAX_ATTEMPTS, MAX_BODY, UNUSABLE_STATUS
+from ...network.data_policy import check_sending
+from ...network.errors import UnusableReplyError
+from ...records import Reply, RunConfig, ToolCall
+from ...utils import secrets
+from ...utils.frozen import thaw
+from ...utils.sanitize import replace_surrogates
+from ...version import get_versions
+from ..generator import Conversation, Load
+from .connection import Connection, EndpointError
+from .http import build_completions_url, encode_request
 
 if TYPE_CHECKING:
-    from viewbox.engines.openai.token_check import TokenCheck
+    from .token_check import TokenCheck
 
 __all__ = ["UNUSABLE_STATUS", "EndpointError", "OpenAIGenerator"]
 

@@ -1,8 +1,8 @@
 """Requests to an endpoint of a model, whose failures end one episode (`ReplyError`) or the run (`EndpointError`)."""
 
-from viewbox.engines.generator import GeneratorError, ReplyError
-from viewbox.network.connection import Connection as AnyConnection
-from viewbox.network.errors import AddressError
+from ...network.connection import Connection as AnyConnection
+from ...network.errors import AddressError
+from ..generator import GeneratorError, ReplyError
 
 
 class EndpointError(AddressError, GeneratorError):

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 
-from viewbox.core import model_profiles
-from viewbox.errors import ConfigError
-from viewbox.network.hosts import ALLOWED_URL, parse_url
+from ...core import model_profiles
+from ...errors import ConfigError
+from ...network.hosts import ALLOWED_URL, parse_url
 
 
 def get_view_settings(model: str) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from viewbox.configs.schema import Config
-from viewbox.configs.sections import Section
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.messages import ToolImages
-from viewbox.errors import ConfigError, ModelError
+from ...configs.schema import Config
+from ...configs.sections import Section
+from ...core.base import BaseMultiTurnEnv
+from ...core.messages import ToolImages
+from ...errors import ConfigError, ModelError
 
 if TYPE_CHECKING:  # it imports torch
-    from viewbox.engines.openai.token_check import TokenCheck
+    from .token_check import TokenCheck
 
 
 class EndpointSettings(Section):
@@ -37,9 +37,9 @@ class EndpointSettings(Section):
 
 def build_token_check(config: Config, env: BaseMultiTurnEnv, name: str, tool_images: ToolImages) -> "TokenCheck":
     """Compares the prompts of a server with those of our engine, for the model in this folder or of this hub name."""
-    from viewbox.engines.hf import loading
-    from viewbox.engines.hf.chat_tokens import ChatTokens
-    from viewbox.engines.openai.token_check import TokenCheck
+    from ..hf import loading
+    from ..hf.chat_tokens import ChatTokens
+    from .token_check import TokenCheck
 
     section = config.model.model_copy(update={"name": name})
     try:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
-from viewbox.core import model_profiles
-from viewbox.core.messages import ToolImages
-from viewbox.engines.generator import Conversation, TokenRecord
-from viewbox.engines.hf.chat_tokens import ChatTokens
+from ...core import model_profiles
+from ...core.messages import ToolImages
+from ..generator import Conversation, TokenRecord
+from ..hf.chat_tokens import ChatTokens
 
 UNLIMITED = 2**31  # tokens of an episode
 AROUND = 24  # tokens shown before and after the place where two prompts part

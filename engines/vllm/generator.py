@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.engines.generator import Conversation, Load, ReplyError
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.errors import ModelError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Reply, RunConfig
-from viewbox.utils import concurrency
+from ...errors import ModelError
+from ...images.ref import ImageRef
+from ...records import Reply, RunConfig
+from ...utils import concurrency
+from ..generator import Conversation, Load, ReplyError
+from ..hf.chat_tokens import ChatTokens
 
 
 @dataclass(frozen=True)

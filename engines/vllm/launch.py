@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import Config
-from viewbox.engines.vllm.process import LOG, ServerProcess
-from viewbox.engines.vllm.vllm import FLAGS
-from viewbox.errors import ConfigError
+from ...configs.schema import Config
+from ...errors import ConfigError
+from .process import LOG, ServerProcess
+from .vllm import FLAGS
 
 EXTENSION = "viewbox_vllm_extension"  # the name under which the server imports `vllm_extension.py`
 SHARE_ALONE, SHARE_BESIDE_TRAINER = 0.9, 0.4  # of the GPU's memory; 0.4 is a guess, no GPU was used
@@ -80,7 +80,7 @@ def build_server(
 
 
 def _build_command(config: Config, flags: Sequence[str], port: int) -> list[str]:
-    from viewbox.engines.hf.loading import find_model_folder
+    from ..hf.loading import find_model_folder
 
     start, name = find_vllm(), str(config.model.name)
     model = str(find_model_folder(name) or name)

@@ -22,11 +22,11 @@ from threading import Lock
 
 import httpx
 
-from viewbox.engines.generator import GeneratorError
-from viewbox.engines.vllm import watchdog
-from viewbox.network.client_settings import build_client_settings
-from viewbox.utils.secrets import mask_message
-from viewbox.utils.terminal import make_line, make_printable
+from ...network.client_settings import build_client_settings
+from ...utils.secrets import mask_message
+from ...utils.terminal import make_line, make_printable
+from ..generator import GeneratorError
+from . import watchdog
 
 LOG = "server.log"  # its name in the folder of a run
 START = 1800.0  # seconds that a start may take; large weights may be downloaded in it

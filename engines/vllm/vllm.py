@@ -19,22 +19,22 @@ from typing import Any
 import httpx
 import numpy as np
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.engines.generator import Conversation, ReplyError
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.openai.connection import Connection, EndpointError
-from viewbox.engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
-from viewbox.engines.vllm.process import MAX_STARTS, PAUSE, ServerProcess
-from viewbox.engines.vllm.wire import build_request, encode_body, parse_generated
-from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
-from viewbox.network.body import parse_body
-from viewbox.network.connection import MAX_ATTEMPTS
-from viewbox.network.errors import UnusableReplyError
-from viewbox.network.hosts import ALLOWED_URL, parse_url, show_url
-from viewbox.records import RunConfig
-from viewbox.utils import concurrency
-from viewbox.version import get_versions
+from ...configs.sections import SamplingParams
+from ...errors import ConfigError
+from ...images.ref import ImageRef
+from ...network.body import parse_body
+from ...network.connection import MAX_ATTEMPTS
+from ...network.errors import UnusableReplyError
+from ...network.hosts import ALLOWED_URL, parse_url, show_url
+from ...records import RunConfig
+from ...utils import concurrency
+from ...version import get_versions
+from ..generator import Conversation, ReplyError
+from ..hf.chat_tokens import ChatTokens
+from ..openai.connection import Connection, EndpointError
+from .generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
+from .process import MAX_STARTS, PAUSE, ServerProcess
+from .wire import build_request, encode_body, parse_generated
 
 GENERATE = "/inference/v1/generate"
 FLAGS = "--enable-scale-out --logprobs-mode processed_logprobs --max-logprobs -1"

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.engines.generator import ReplyError
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.vllm.generator import SampledTokens, TokenRequest
-from viewbox.images.ref import ImageRef
-from viewbox.network.body import parse_body
-from viewbox.network.errors import UnusableReplyError
+from ...configs.sections import SamplingParams
+from ...images.ref import ImageRef
+from ...network.body import parse_body
+from ...network.errors import UnusableReplyError
+from ..generator import ReplyError
+from ..hf.chat_tokens import ChatTokens
+from .generator import SampledTokens, TokenRequest
 
 NEVER = -100.0  # added to the logit of a token that a policy may not sample
 OTHER_PROMPT = (

@@ -1,5 +1,5 @@
 """Chest radiographs, drawn or from data, read with a viewer's tools and specialist models."""
 
-from viewbox.envs.chest_xray.env import ChestXray
+from .env import ChestXray
 
 __all__ = ["ChestXray"]

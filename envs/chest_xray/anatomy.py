@@ -9,8 +9,8 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
-from viewbox.envs.chest_xray.bones import draw_bones
-from viewbox.envs.chest_xray.grid import SIDES, SIGNS, SIZE, SPACING, Side, draw_curve, get_grid
+from .bones import draw_bones
+from .grid import SIDES, SIGNS, SIZE, SPACING, Side, draw_curve, get_grid
 
 NORMAL_RATIO = (0.41, 0.47)  # the cardiothoracic ratio of a heart that is not enlarged
 CACHED = 8  # chests: the films of a patient are drawn one after the other

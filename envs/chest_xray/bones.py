@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from viewbox.envs.chest_xray.grid import SIDES, SIGNS, SIZE, draw_curve, get_grid, to_pixels
+from .grid import SIDES, SIGNS, SIZE, draw_curve, get_grid, to_pixels
 
 _X, _Y = get_grid()
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from viewbox.envs.chest_xray.radiographs import LABELS, SIDES, Film, Finding, Label, Shown, Side, draw_film
+from .radiographs import LABELS, SIDES, Film, Finding, Label, Shown, Side, draw_film
 
 Question = Literal["presence", "which", "findings", "side", "place", "size", "describe", "compare", "complaint"]
 QUESTIONS: tuple[Question, ...] = get_args(Question)

@@ -11,9 +11,9 @@ import hashlib
 
 import numpy as np
 
-from viewbox.envs.chest_xray.radiographs import LABELS
-from viewbox.tools.arguments import Picture
-from viewbox.tools.results import ToolOutput
+from ...tools.arguments import Picture
+from ...tools.results import ToolOutput
+from .radiographs import LABELS
 
 
 def guess_findings(image: Picture) -> ToolOutput:

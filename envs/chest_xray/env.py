@@ -11,29 +11,29 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from viewbox.core.settings import ToolName
-from viewbox.core.state import EpisodeState
-from viewbox.core.tasks import ProceduralTasks
-from viewbox.envs.chest_xray import cases
-from viewbox.envs.chest_xray.cases import QUESTIONS, Question
-from viewbox.envs.chest_xray.looks import write_looks, write_stray_look
-from viewbox.envs.chest_xray.radiographs import DISPLAY, SPACING
-from viewbox.envs.chest_xray.rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
-from viewbox.envs.consultation.hidden_facts import find_facts
-from viewbox.envs.data import MappedRow, TaskField
-from viewbox.envs.data.answer_schema import BOX
-from viewbox.envs.vqa import questions
-from viewbox.envs.vqa.env import VQA
-from viewbox.envs.vqa.questions import write_choices
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.images.source import Source
-from viewbox.images.task_images import TaskImage
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward, Component, IoUReward
-from viewbox.rewards.if_gold import IfGold
-from viewbox.rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
-from viewbox.rewards.short_answer import ShortAnswerReward
-from viewbox.utils.frozen import FrozenDict
+from ...core.settings import ToolName
+from ...core.state import EpisodeState
+from ...core.tasks import ProceduralTasks
+from ...errors import ConfigError, describe_unknown
+from ...images.source import Source
+from ...images.task_images import TaskImage
+from ...records import Task
+from ...rewards import CombinedReward, Component, IoUReward
+from ...rewards.if_gold import IfGold
+from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
+from ...rewards.short_answer import ShortAnswerReward
+from ...utils.frozen import FrozenDict
+from ..consultation.hidden_facts import find_facts
+from ..data import MappedRow, TaskField
+from ..data.answer_schema import BOX
+from ..vqa import questions
+from ..vqa.env import VQA
+from ..vqa.questions import write_choices
+from . import cases
+from .cases import QUESTIONS, Question
+from .looks import write_looks, write_stray_look
+from .radiographs import DISPLAY, SPACING
+from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 
 FORMS = {  # of answers in words, by kind
     "closed": "Answer with yes or no.",

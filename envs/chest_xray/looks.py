@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.chest_xray import cases
-from viewbox.records import Task
-from viewbox.tools import Tool
+from ...core.base import BaseMultiTurnEnv
+from ...records import Task
+from ...tools import Tool
+from . import cases
 
 ASKED = "On which side is the pain?"
 PHRASE = "nodule"  # what a tool is asked for if the film shows nothing

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.records import Episode, ToolResult
-from viewbox.rewards.fields import get_field, to_text
-from viewbox.rewards.negation import MARK, split_words
+from ...errors import ConfigError, describe_unknown
+from ...records import Episode, ToolResult
+from ...rewards.fields import get_field, to_text
+from ...rewards.negation import MARK, split_words
 
 MAX_TEXT = 2000  # characters of an answer that names findings
 MAX_ITEMS = 40

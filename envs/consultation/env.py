@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from viewbox.envs.consultation.hidden_facts import ask_patient, order_exam, write_facts
-from viewbox.envs.data import DataEnv, MappedRow, TaskField
-from viewbox.envs.data.answer_schema import TEXT, build_object
-from viewbox.envs.data.fields import MAX_TEXT
-from viewbox.envs.vqa.questions import read_answers
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward, ExactMatchReward, TokenF1Reward
-from viewbox.rewards.metrics import Accuracy, MeanScore, Metric
+from ...records import Task
+from ...rewards import CombinedReward, ExactMatchReward, TokenF1Reward
+from ...rewards.metrics import Accuracy, MeanScore, Metric
+from ..data import DataEnv, MappedRow, TaskField
+from ..data.answer_schema import TEXT, build_object
+from ..data.fields import MAX_TEXT
+from ..vqa.questions import read_answers
+from .hidden_facts import ask_patient, order_exam, write_facts
 
 FACTS = {"ask_patient": "patient_info", "order_exam": "physical_exams"}
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from viewbox.rewards.fields import fold_text, to_text
-from viewbox.tools import Hidden
+from ...rewards.fields import fold_text, to_text
+from ...tools import Hidden
 
 MAX_SENTENCES = 3  # of one answer
 MAX_CHARS = 2000  # of a question that are read

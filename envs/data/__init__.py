@@ -1,7 +1,7 @@
 """Tasks from data: rows of files and datasets, mapped to tasks by a block of YAML."""
 
-from viewbox.envs.data.env import DataEnv
-from viewbox.envs.data.fields import MappedRow, TaskField
-from viewbox.envs.data.settings import DataSettings
+from .env import DataEnv
+from .fields import MappedRow, TaskField
+from .settings import DataSettings
 
 __all__ = ["DataEnv", "DataSettings", "MappedRow", "TaskField"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.utils.frozen import FrozenDict
+from ...utils.frozen import FrozenDict
 
 MAX_BOXES = 300  # of an answer, and of a row
 TEXT: Mapping[str, Any] = FrozenDict(type="string")

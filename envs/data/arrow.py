@@ -15,9 +15,9 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from viewbox.envs.data.rows import Row
-from viewbox.errors import BadRow, ConfigError
-from viewbox.utils.files import replace_atomically
+from ...errors import BadRow, ConfigError
+from ...utils.files import replace_atomically
+from .rows import Row
 
 IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read into memory
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from viewbox.envs.data.columns import check_column, compile_path
-from viewbox.envs.data.rows import Rows
-from viewbox.envs.data.settings import DataSettings
-from viewbox.errors import BadRow, ConfigError
+from ...errors import BadRow, ConfigError
+from .columns import check_column, compile_path
+from .rows import Rows
+from .settings import DataSettings
 
 MAX_ROWS = 2000  # rows that are compared, the first ones
 MAX_SHOWN = 5  # values that a finding names

@@ -5,8 +5,8 @@ from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError, meta
 
-from viewbox.core.prompts.templates import JINJA
-from viewbox.errors import ConfigError, describe_unknown
+from ...core.prompts.templates import JINJA
+from ...errors import ConfigError, describe_unknown
 
 Row = Mapping[str, Any]
 Read = Callable[[Row], Any]

@@ -9,23 +9,23 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.places import PARTS, Part, find_slice
-from viewbox.envs.data import selection
-from viewbox.envs.data.check import DataReport, compare_rows
-from viewbox.envs.data.columns import ColumnMap
-from viewbox.envs.data.fields import ImageNeeded, MappedRow, Measure, TaskField, fail_to_measure
-from viewbox.envs.data.images import RowImages, check_path, get_location, list_images
-from viewbox.envs.data.rows import Rows
-from viewbox.envs.data.settings import DataSettings
-from viewbox.envs.data.sources import open_rows
-from viewbox.envs.data.splits import SplitCounts, count_split
-from viewbox.envs.data.tasks import BAD_ROW, DataTasks, check_tasks
-from viewbox.errors import BadRow, ConfigError, ToolError, describe_unknown
-from viewbox.images.source import Source
-from viewbox.images.task_images import TaskImage, TaskImages
-from viewbox.records import Task
-from viewbox.utils.terminal import describe_error
+from ...core.base import BaseMultiTurnEnv
+from ...core.places import PARTS, Part, find_slice
+from ...errors import BadRow, ConfigError, ToolError, describe_unknown
+from ...images.source import Source
+from ...images.task_images import TaskImage, TaskImages
+from ...records import Task
+from ...utils.terminal import describe_error
+from . import selection
+from .check import DataReport, compare_rows
+from .columns import ColumnMap
+from .fields import ImageNeeded, MappedRow, Measure, TaskField, fail_to_measure
+from .images import RowImages, check_path, get_location, list_images
+from .rows import Rows
+from .settings import DataSettings
+from .sources import open_rows
+from .splits import SplitCounts, count_split
+from .tasks import BAD_ROW, DataTasks, check_tasks
 
 IMAGE_FIELDS = ("image", "images")
 

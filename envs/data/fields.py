@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal
 
-from viewbox.core.parsing.strict_json import MAX_DEPTH
-from viewbox.envs.data.columns import ColumnMap, ExpressionError
-from viewbox.envs.data.settings import BoxForm
-from viewbox.errors import BadRow
+from ...core.parsing.strict_json import MAX_DEPTH
+from ...errors import BadRow
+from .columns import ColumnMap, ExpressionError
+from .settings import BoxForm
 
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.envs.data.settings import DataSettings
-from viewbox.envs.data.sources import list_files
+from .settings import DataSettings
+from .sources import list_files
 
 WHOLE = 2**28  # bytes of a source up to which all of it is read
 PARTS, PART = 64, 2**20  # of a file in a larger source: how many places are read, and the bytes at each

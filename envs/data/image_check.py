@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewbox.envs.data.env import DataEnv
-from viewbox.errors import BadRow, ConfigError, describe_value
-from viewbox.utils.files import replace_atomically
-from viewbox.utils.terminal import describe_error, make_line
+from ...errors import BadRow, ConfigError, describe_value
+from ...utils.files import replace_atomically
+from ...utils.terminal import describe_error, make_line
+from .env import DataEnv
 
 MAX_ROWS_NAMED = 3  # of the rows that one problem spoils
 UNOPENED = "an image that can be opened ("  # how `RowImages` begins what was expected

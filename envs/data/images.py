@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Literal, overload
 from weakref import WeakValueDictionary
 
-from viewbox.errors import BadRow, ImageError
-from viewbox.images.files import open_image
-from viewbox.images.files.paths import split_series
-from viewbox.images.source import Source
-from viewbox.utils.terminal import describe_error
+from ...errors import BadRow, ImageError
+from ...images.files import open_image
+from ...images.files.paths import split_series
+from ...images.source import Source
+from ...utils.terminal import describe_error
 
 FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a stack of slices
 FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")

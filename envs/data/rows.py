@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from viewbox.errors import BadRow, ConfigError
+from ...errors import BadRow, ConfigError
 
 Row = Mapping[str, Any]
 FIRST = 1000  # rows whose keys are the columns of a file that has no header

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.data.columns import ColumnMap, Row, check_column, compile_path
-from viewbox.envs.data.rows import Rows
-from viewbox.envs.data.settings import DataSettings, Difficulty
-from viewbox.envs.data.splits import Cut, build_cut, hash_value
-from viewbox.errors import BadRow, ConfigError
-from viewbox.utils.conditions import parse_condition
+from ...errors import BadRow, ConfigError
+from ...utils.conditions import parse_condition
+from .columns import ColumnMap, Row, check_column, compile_path
+from .rows import Rows
+from .settings import DataSettings, Difficulty
+from .splits import Cut, build_cut, hash_value
 
 WINDOW = 4  # row groups whose rows are shuffled together
 MAX_REWARDS = 2**28  # bytes of a file of rewards

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from viewbox.configs.validation import DATA_LIMITS
-from viewbox.images.coordinates import Coordinates
+from ...configs.validation import DATA_LIMITS
+from ...images.coordinates import Coordinates
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.envs.data.arrow import ArrowRows, open_arrow, open_parquet
-from viewbox.envs.data.rows import JsonLines, Rows, read_csv, read_json
-from viewbox.envs.data.settings import DataSettings
-from viewbox.errors import ConfigError, describe_unknown
+from ...errors import ConfigError, describe_unknown
+from .arrow import ArrowRows, open_arrow, open_parquet
+from .rows import JsonLines, Rows, read_csv, read_json
+from .settings import DataSettings
 
 KEY = "data.source"
 TEXT_FILES = (".jsonl", ".ndjson", ".csv", ".tsv", ".json")
@@ -193,7 +193,7 @@ def _stream_hub(source: str, name: str, revision: str, data: DataSettings) -> Ro
     import datasets
     import fsspec
 
-    from viewbox.envs.data.arrow import ParquetRows
+    from .arrow import ParquetRows
 
     builder = datasets.load_dataset_builder(name, data.config, revision=revision or None)
     files = builder.config.data_files or {}
@@ -218,7 +218,7 @@ def _explain_hub_failure(source: str, data: DataSettings, error: Exception) -> s
 
 
 def _to_rows(dataset: Any, name: str, folder: Path | None) -> Rows:
-    from viewbox.envs.data.arrow import _find_names
+    from .arrow import _find_names
 
     if dataset._indices is not None:
         dataset = dataset.flatten_indices()

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.data.columns import ColumnMap, ExpressionError, Row, check_column, compile_path
-from viewbox.envs.data.rows import Rows
-from viewbox.envs.data.settings import DataSettings
-from viewbox.errors import BadRow, ConfigError
+from ...errors import BadRow, ConfigError
+from .columns import ColumnMap, ExpressionError, Row, check_column, compile_path
+from .rows import Rows
+from .settings import DataSettings
 
 MAX_LABELS = 20  # different values of a field that are counted one by one
 SLACK = 0.005  # of all rows, by which packed groups may miss the share

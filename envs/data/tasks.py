@@ -6,8 +6,8 @@ from typing import overload
 
 import numpy as np
 
-from viewbox.errors import BadRow, ConfigError
-from viewbox.records import Task
+from ...errors import BadRow, ConfigError
+from ...records import Task
 
 MAX_CHECKED = 50_000  # rows that are checked when a dataset is opened; of a larger one each when it is played
 MAX_NAMED = 3  # bad rows that a warning names

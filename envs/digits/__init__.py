@@ -1,5 +1,5 @@
 """The environment of the quickstart."""
 
-from viewbox.envs.digits.env import DigitAnswer, Digits
+from .env import DigitAnswer, Digits
 
 __all__ = ["DigitAnswer", "Digits"]

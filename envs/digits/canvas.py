@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import cv2
 import numpy as np
 
-from viewbox.errors import ConfigError
+from ...errors import ConfigError
 
 Label = Literal["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 LABELS: tuple[Label, ...] = get_args(Label)

@@ -10,16 +10,16 @@ from typing import Annotated, Any, ClassVar
 from PIL import Image
 from pydantic import BaseModel, Field, StrictFloat
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import ProceduralTasks
-from viewbox.envs.digits import viewer
-from viewbox.envs.digits.canvas import Difficulty, Label, Split, draw_canvas, place_digit
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.images.resample import fit_size
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
-from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
-from viewbox.utils.frozen import FrozenDict
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import ProceduralTasks
+from ...errors import ConfigError, describe_unknown
+from ...images.resample import fit_size
+from ...records import Task
+from ...rewards import CombinedReward, ExactMatchReward, IoUReward
+from ...rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
+from ...utils.frozen import FrozenDict
+from . import viewer
+from .canvas import Difficulty, Label, Split, draw_canvas, place_digit
 
 SYSTEM = """\
 {{ system }}

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from viewbox.envs.digits.canvas import LABELS
-from viewbox.images.coordinates import Coordinates, from_unit
-from viewbox.records import Task
+from ...images.coordinates import Coordinates, from_unit
+from ...records import Task
+from .canvas import LABELS
 
 
 class DigitsView(Protocol):

@@ -1,5 +1,5 @@
 """Boxes to find in images, from any dataset."""
 
-from viewbox.envs.grounding.env import Grounding
+from .env import Grounding
 
 __all__ = ["Grounding"]

@@ -6,17 +6,17 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from viewbox.core.places import Part
-from viewbox.envs.data import DataEnv, MappedRow, TaskField
-from viewbox.envs.data.answer_schema import BOX, BOX_3D, INDEX, MAX_BOXES, TEXT, build_boxes, build_object
-from viewbox.envs.vqa.questions import read_answers, read_kind
-from viewbox.errors import ConfigError
-from viewbox.images.source import AXES
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward, IoUReward
-from viewbox.rewards.fields import normalize_label
-from viewbox.rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
-from viewbox.rewards.short_answer import ShortAnswerReward
+from ...core.places import Part
+from ...errors import ConfigError
+from ...images.source import AXES
+from ...records import Task
+from ...rewards import CombinedReward, IoUReward
+from ...rewards.fields import normalize_label
+from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
+from ...rewards.short_answer import ShortAnswerReward
+from ..data import DataEnv, MappedRow, TaskField
+from ..data.answer_schema import BOX, BOX_3D, INDEX, MAX_BOXES, TEXT, build_boxes, build_object
+from ..vqa.questions import read_answers, read_kind
 
 TEXTS = ("answer", "location")
 PLACE: Mapping[Part, str] = {"image": "image_number", "plane": "plane", "slice": "slice"}  # fields by part

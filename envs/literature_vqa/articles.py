@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from viewbox.envs.literature_vqa.names import Draws
-from viewbox.envs.literature_vqa.sentences import BACKGROUNDS, GENERAL, TITLES, WORK, state, write_missing
-from viewbox.envs.literature_vqa.world import SEED, Fact, Question, Topic, build_facts
-from viewbox.tools.search.records import Article
+from ...tools.search.records import Article
+from .names import Draws
+from .sentences import BACKGROUNDS, GENERAL, TITLES, WORK, state, write_missing
+from .world import SEED, Fact, Question, Topic, build_facts
 
 Role = Literal["right", "second", "old", "retracted", "review", "general"]
 FIRST_PMID = 990_000_001

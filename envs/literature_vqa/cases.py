@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from viewbox.envs.chest_xray.findings import Finding, Label
-from viewbox.envs.chest_xray.grid import SIDES, Side
-from viewbox.envs.chest_xray.radiographs import Film, draw_film
-from viewbox.envs.literature_vqa.articles import get_support
-from viewbox.envs.literature_vqa.sentences import ask
-from viewbox.envs.literature_vqa.world import CLASSES, FOCAL, QUESTIONS, Fact, Question, Split, find_facts
-from viewbox.envs.phantom.anatomy import Slice, draw_slice
+from ..chest_xray.findings import Finding, Label
+from ..chest_xray.grid import SIDES, Side
+from ..chest_xray.radiographs import Film, draw_film
+from ..phantom.anatomy import Slice, draw_slice
+from .articles import get_support
+from .sentences import ask
+from .world import CLASSES, FOCAL, QUESTIONS, Fact, Question, Split, find_facts
 
 UNKNOWN = "unknown"
 Kind = Literal["closed", "choice", "number", "text"]

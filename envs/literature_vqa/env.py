@@ -14,24 +14,24 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import ProceduralTasks
-from viewbox.envs.chest_xray import radiographs
-from viewbox.envs.literature_vqa import cases
-from viewbox.envs.literature_vqa.sentences import write_query
-from viewbox.envs.literature_vqa.world import QUESTIONS, Question, Split
-from viewbox.envs.phantom import anatomy
-from viewbox.envs.phantom.anatomy import ORGAN_VALUES
-from viewbox.envs.phantom.env import DISPLAY, WINDOW_WIDTH
-from viewbox.envs.vqa.questions import list_spellings, write_choices
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.images.source import Source
-from viewbox.records import Episode, Task, ToolResult
-from viewbox.rewards import CombinedReward, Component
-from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.fields import get_accepted_values, get_field, normalize_label, to_finite_float, to_text
-from viewbox.rewards.metrics import AccuracyBy, Metric
-from viewbox.utils.frozen import FrozenDict
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import ProceduralTasks
+from ...errors import ConfigError, describe_unknown
+from ...images.source import Source
+from ...records import Episode, Task, ToolResult
+from ...rewards import CombinedReward, Component
+from ...rewards.exact_match import ExactMatchReward
+from ...rewards.fields import get_accepted_values, get_field, normalize_label, to_finite_float, to_text
+from ...rewards.metrics import AccuracyBy, Metric
+from ...utils.frozen import FrozenDict
+from ..chest_xray import radiographs
+from ..phantom import anatomy
+from ..phantom.anatomy import ORGAN_VALUES
+from ..phantom.env import DISPLAY, WINDOW_WIDTH
+from ..vqa.questions import list_spellings, write_choices
+from . import cases
+from .sentences import write_query
+from .world import QUESTIONS, Question, Split
 
 MAX_NUMBER = 40  # characters of a number with its unit
 UNITS: Mapping[str, tuple[str, ...]] = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from viewbox.envs.literature_vqa.world import Fact, Question
+from .world import Fact, Question
 
 ARTICLES = {"effusion": "an effusion", "pneumothorax": "a pneumothorax", "consolidation": "a consolidation",
             "nodule": "a nodule"}  # fmt: skip

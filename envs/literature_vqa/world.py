@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from viewbox.envs.chest_xray.findings import Label
-from viewbox.envs.chest_xray.grid import SIDES
-from viewbox.envs.literature_vqa.names import Draws, Names
-from viewbox.envs.phantom.anatomy import ORGANS
+from ..chest_xray.findings import Label
+from ..chest_xray.grid import SIDES
+from ..phantom.anatomy import ORGANS
+from .names import Draws, Names
 
 Question = Literal["shows", "therapy", "dose", "effect", "cause", "class", "limit"]
 QUESTIONS: tuple[Question, ...] = get_args(Question)

@@ -1,5 +1,5 @@
 """A drawn CT slice in Hounsfield units, with lesions that only the right window and a zoom show."""
 
-from viewbox.envs.phantom.env import Phantom, PhantomAnswer
+from .env import Phantom, PhantomAnswer
 
 __all__ = ["Phantom", "PhantomAnswer"]

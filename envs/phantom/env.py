@@ -8,17 +8,17 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import ProceduralTasks
-from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.images.coordinates import from_unit
-from viewbox.images.resample import fit_size
-from viewbox.images.source import Source
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
-from viewbox.rewards.if_gold import IfGold
-from viewbox.rewards.metrics import Accuracy, MeanAveragePrecision, Metric
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import ProceduralTasks
+from ...errors import ConfigError, describe_unknown
+from ...images.coordinates import from_unit
+from ...images.resample import fit_size
+from ...images.source import Source
+from ...records import Task
+from ...rewards import CombinedReward, ExactMatchReward, IoUReward
+from ...rewards.if_gold import IfGold
+from ...rewards.metrics import Accuracy, MeanAveragePrecision, Metric
+from .anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
 
 Question = Literal["presence", "place", "size", "all", "kind"]
 Split = Literal["train", "test"]

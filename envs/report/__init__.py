@@ -1,5 +1,5 @@
 """Reports of images, in one text or in sections, with diagnoses and boxes if they are mapped."""
 
-from viewbox.envs.report.env import Report
+from .env import Report
 
 __all__ = ["Report"]

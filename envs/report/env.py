@@ -7,16 +7,16 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from viewbox.envs.data import DataEnv, MappedRow, TaskField
-from viewbox.envs.data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
-from viewbox.envs.vqa.questions import read_answers
-from viewbox.errors import ConfigError
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
-from viewbox.rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text
-from viewbox.rewards.if_gold import IfGold
-from viewbox.rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
-from viewbox.utils.frozen import FrozenDict
+from ...errors import ConfigError
+from ...records import Task
+from ...rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
+from ...rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text
+from ...rewards.if_gold import IfGold
+from ...rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
+from ...utils.frozen import FrozenDict
+from ..data import DataEnv, MappedRow, TaskField
+from ..data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
+from ..vqa.questions import read_answers
 
 FIELD = "diagnosis"
 MAX_DIAGNOSES = 5  # of an answer, the most likely first

@@ -4,7 +4,7 @@
 user's own.
 """
 
-from viewbox.envs.software_adviser.catalogue import SHIPPED, Catalogue, check_catalogue, read_catalogue
-from viewbox.envs.software_adviser.software import FactSource, SoftwareTool
+from .catalogue import SHIPPED, Catalogue, check_catalogue, read_catalogue
+from .software import FactSource, SoftwareTool
 
 __all__ = ["SHIPPED", "Catalogue", "FactSource", "SoftwareTool", "check_catalogue", "read_catalogue"]

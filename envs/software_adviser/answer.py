@@ -7,9 +7,9 @@ makes it `needs_clarification`.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from viewbox.envs.software_adviser.requests.request import REASONS
-from viewbox.rewards.fields import normalize_label, to_text
-from viewbox.utils.frozen import FrozenDict
+from ...rewards.fields import normalize_label, to_text
+from ...utils.frozen import FrozenDict
+from .requests.request import REASONS
 
 COMPLETE: Final = "complete"
 NEEDS_CLARIFICATION: Final = "needs_clarification"

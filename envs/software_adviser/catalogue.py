@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from viewbox.envs.data.rows import JsonLines
-from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.errors import BadRow, ConfigError
-from viewbox.network.hosts import parse_url
-from viewbox.utils.files import open_regular
+from ...errors import BadRow, ConfigError
+from ...network.hosts import parse_url
+from ...utils.files import open_regular
+from ..data.rows import JsonLines
+from .software import SoftwareTool
 
 SHIPPED: Final = Path(__file__).with_name("catalogue.jsonl")
 JSON_SUFFIXES: Final = (".jsonl", ".ndjson")

@@ -12,36 +12,36 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.settings import ToolName
-from viewbox.core.state import EpisodeState, StepResult
-from viewbox.core.tasks import ProceduralTasks
-from viewbox.envs.software_adviser import looks
-from viewbox.envs.software_adviser.answer import (
+from ...core.base import BaseMultiTurnEnv
+from ...core.settings import ToolName
+from ...core.state import EpisodeState, StepResult
+from ...core.tasks import ProceduralTasks
+from ...errors import ConfigError, describe_unknown
+from ...images.source import Source
+from ...records import Reply, Task
+from ...rewards import CombinedReward
+from ...rewards.metrics import Metric
+from ...tools.results import ToolOutput
+from ...tools.search.wording import make_line
+from ...utils.frozen import FrozenDict
+from . import looks
+from .answer import (
     ANSWER,
     build_over_quota_answer,
     find_problem,
     name_numbers,
     normalize_answer,
 )
-from viewbox.envs.software_adviser.catalogue import SHIPPED, read_catalogue
-from viewbox.envs.software_adviser.repositories.settings import RepositorySettings
-from viewbox.envs.software_adviser.repositories.sources import SummarySource
-from viewbox.envs.software_adviser.requests import SUITABLE, Request, RequestGenerator, answer_question, draw_preview
-from viewbox.envs.software_adviser.requests.request import REASONS, Reason
-from viewbox.envs.software_adviser.requests.words import HIDDEN_KINDS, HiddenKind, Level, Split
-from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
-from viewbox.envs.software_adviser.rewards import SAYS, build_reward, list_last_found
-from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.envs.software_adviser.tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.images.source import Source
-from viewbox.records import Reply, Task
-from viewbox.rewards import CombinedReward
-from viewbox.rewards.metrics import Metric
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.search.wording import make_line
-from viewbox.utils.frozen import FrozenDict
+from .catalogue import SHIPPED, read_catalogue
+from .repositories.settings import RepositorySettings
+from .repositories.sources import SummarySource
+from .requests import SUITABLE, Request, RequestGenerator, answer_question, draw_preview
+from .requests.request import REASONS, Reason
+from .requests.words import HIDDEN_KINDS, HiddenKind, Level, Split
+from .retrieval import RetrievalSettings, Retriever
+from .rewards import SAYS, build_reward, list_last_found
+from .software import SoftwareTool
+from .tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
 MAX_ITEM = 300  # characters of a line

@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from viewbox.envs.software_adviser.answer import NEEDS_CLARIFICATION
-from viewbox.envs.software_adviser.requests.request import Request
-from viewbox.envs.software_adviser.requests.words import HiddenKind
-from viewbox.envs.software_adviser.retrieval import Retriever
-from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.records import Task
-from viewbox.utils.frozen import FrozenDict
+from ...records import Task
+from ...utils.frozen import FrozenDict
+from .answer import NEEDS_CLARIFICATION
+from .requests.request import Request
+from .requests.words import HiddenKind
+from .retrieval import Retriever
+from .software import SoftwareTool
 
 MAX_ALTERNATIVES = 3  # calls of search_alternative
 QUESTIONS: Mapping[HiddenKind, str] = {

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from viewbox.envs.software_adviser.answer import COMPLETE
-from viewbox.records import Episode, Turn
-from viewbox.rewards import CombinedReward, Component, FormatReward
-from viewbox.rewards.fields import get_field, normalize_label, to_finite_float, to_text
-from viewbox.rewards.ranking import RankingReward
+from ...records import Episode, Turn
+from ...rewards import CombinedReward, Component, FormatReward
+from ...rewards.fields import get_field, normalize_label, to_finite_float, to_text
+from ...rewards.ranking import RankingReward
+from .answer import COMPLETE
 
 SAYS: Final = "The user says: "  # begins what the user answers to a question
 SEARCHES: Final = ("search_tools", "search_alternative")

@@ -7,10 +7,10 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, INTERFACES, LICENSES, MODALITIES, TASKS, Gpu
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.network.hosts import parse_url
-from viewbox.utils.sanitize import clean
+from ...errors import ConfigError, describe_unknown
+from ...network.hosts import parse_url
+from ...utils.sanitize import clean
+from .vocabulary import DIMENSIONS, FORMATS, INTERFACES, LICENSES, MODALITIES, TASKS, Gpu
 
 FROM_MEMORY: Final = "from memory"  # the source of a fact that was not looked up
 MAX_NAME = 80

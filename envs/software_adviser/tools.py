@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
-from viewbox.envs.software_adviser.repositories.sources import SummarySource
-from viewbox.envs.software_adviser.retrieval import Retriever
-from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.errors import ArgumentError, ToolError
-from viewbox.tools import Hidden, Tool
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.search.wording import join_items, make_line
+from ...errors import ArgumentError, ToolError
+from ...tools import Hidden, Tool
+from ...tools.results import ToolOutput
+from ...tools.search.wording import join_items, make_line
+from .repositories.addresses import AddressError, read_repository
+from .repositories.sources import SummarySource
+from .retrieval import Retriever
+from .software import SoftwareTool
 
 MAX_QUERY: Final = 500  # characters
 MAX_TOTAL_CALLS: Final = 20  # of an episode, of all tools together

@@ -1,5 +1,5 @@
 """Questions about images, or about text alone, from any dataset."""
 
-from viewbox.envs.vqa.env import VQA
+from .env import VQA
 
 __all__ = ["VQA"]

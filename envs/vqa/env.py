@@ -6,13 +6,13 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from viewbox.envs.data import DataEnv, MappedRow, TaskField
-from viewbox.envs.vqa import questions
-from viewbox.records import Task
-from viewbox.rewards import CombinedReward
-from viewbox.rewards.metrics import AccuracyBy, Among, MacroF1, MeanScore, Metric
-from viewbox.rewards.short_answer import ShortAnswerReward
-from viewbox.utils.frozen import FrozenDict
+from ...records import Task
+from ...rewards import CombinedReward
+from ...rewards.metrics import AccuracyBy, Among, MacroF1, MeanScore, Metric
+from ...rewards.short_answer import ShortAnswerReward
+from ...utils.frozen import FrozenDict
+from ..data import DataEnv, MappedRow, TaskField
+from . import questions
 
 
 class VQA(DataEnv):

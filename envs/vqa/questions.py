@@ -5,8 +5,8 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from viewbox.envs.data.fields import MAX_TEXT, MappedRow
-from viewbox.rewards.fields import normalize_label, to_text
+from ...rewards.fields import normalize_label, to_text
+from ..data.fields import MAX_TEXT, MappedRow
 
 KINDS = ("closed", "open", "choice")
 CLOSED = ("yes", "no", "maybe")  # an answer that makes its question a closed one

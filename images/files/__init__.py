@@ -10,9 +10,9 @@ import os
 
 from PIL import Image
 
-from viewbox.errors import ImageError
-from viewbox.images.files import paths, pool
-from viewbox.images.source import Source
+from ...errors import ImageError
+from ..source import Source
+from . import paths, pool
 
 __all__ = ["ImageLocation", "open_image", "open_picture"]
 

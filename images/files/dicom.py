@@ -10,11 +10,11 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from viewbox.errors import ImageError
-from viewbox.images.files import dicom_tags
-from viewbox.images.files.dicom_elements import HEADER_ROOM, NoPictureError, inflate, parse, read_header
-from viewbox.images.pixels import fit_integers, rescale, to_native_dtype
-from viewbox.images.source import Source, Volume
+from ...errors import ImageError
+from ..pixels import fit_integers, rescale, to_native_dtype
+from ..source import Source, Volume
+from . import dicom_tags
+from .dicom_elements import HEADER_ROOM, NoPictureError, inflate, parse, read_header
 
 # (implicit types, little endian) → the transfer syntax of a file that does not name its own
 NATIVE = {

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO
 
-from viewbox.errors import ImageError
-from viewbox.images import limits
-from viewbox.images.files import dicom_tags
+from ...errors import ImageError
+from .. import limits
+from . import dicom_tags
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
 PIXEL_TAGS = (0x7FE00010, 0x7FE00009, 0x7FE00008)

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from viewbox.errors import ImageError
-from viewbox.images import limits
-from viewbox.images.files import dicom, dicom_elements, dicom_tags
-from viewbox.images.source import Source, Volume, reorient
+from ...errors import ImageError
+from .. import limits
+from ..source import Source, Volume, reorient
+from . import dicom, dicom_elements, dicom_tags
 
 MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
 MAX_UNEVENNESS = 0.1  # largest deviation from the median distance of slices, as a share of it

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from viewbox.errors import ImageError
+from ...errors import ImageError
 
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 COLORS = ("Red", "Green", "Blue")

@@ -6,10 +6,10 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from viewbox.errors import ImageError
-from viewbox.images.files import npy, pillow
-from viewbox.images.files.dicom_elements import is_dicom
-from viewbox.images.source import Source
+from ...errors import ImageError
+from ..source import Source
+from . import npy, pillow
+from .dicom_elements import is_dicom
 
 HEAD = 1024  # bytes that suffice to recognize a format
 
@@ -19,7 +19,7 @@ Reserve = Callable[[int], None]  # called once before pixels are decoded, with t
 
 def read_source(content: Content, reserve: Reserve, series: str | None = None) -> Source:
     """The source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one."""
-    from viewbox.images.files import dicom, dicom_series, nifti
+    from . import dicom, dicom_series, nifti
 
     if isinstance(content, Path | int):
         return dicom_series.read(content, reserve, series)

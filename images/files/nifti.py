@@ -9,11 +9,11 @@ from typing import IO, Any, BinaryIO, Literal
 
 import numpy as np
 
-from viewbox.errors import ImageError
-from viewbox.images import limits
-from viewbox.images.files.paths import read_exactly
-from viewbox.images.pixels import rescale
-from viewbox.images.source import Source, Volume, reorient
+from ...errors import ImageError
+from .. import limits
+from ..pixels import rescale
+from ..source import Source, Volume, reorient
+from .paths import read_exactly
 
 SIZES = (348, 540)  # bytes of a header, version 1 and 2
 MM = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}

@@ -6,11 +6,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from viewbox.errors import ImageError
-from viewbox.images import limits
-from viewbox.images.files.paths import read_exactly
-from viewbox.images.pixels import SHAPES
-from viewbox.images.source import Source
+from ...errors import ImageError
+from .. import limits
+from ..pixels import SHAPES
+from ..source import Source
+from .paths import read_exactly
 
 MAGIC = b"\x93NUMPY"
 

@@ -12,8 +12,8 @@ from typing import IO, BinaryIO
 
 import numpy as np
 
-from viewbox.errors import ImageError
-from viewbox.images import limits
+from ...errors import ImageError
+from .. import limits
 
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time

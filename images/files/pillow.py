@@ -18,10 +18,10 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from viewbox.errors import ImageError
-from viewbox.images import limits
-from viewbox.images.pixels import pillow_to_array, to_native_dtype
-from viewbox.images.source import Source, Volume
+from ...errors import ImageError
+from .. import limits
+from ..pixels import pillow_to_array, to_native_dtype
+from ..source import Source, Volume
 
 FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "PNG": (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImagePlugin.PngImageFile),

@@ -27,11 +27,11 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError
-from viewbox.images import limits
-from viewbox.images.files import formats, transfer
-from viewbox.images.files.channel import Channel, ChannelClosed, Message
-from viewbox.images.source import Source
+from ...errors import ImageError
+from .. import limits
+from ..source import Source
+from . import formats, transfer
+from .channel import Channel, ChannelClosed, Message
 
 
 class Budget:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError
-from viewbox.images.files.channel import Message
-from viewbox.images.pixels import CODES, DEPTHS, ORIENTATION
-from viewbox.images.source import Source, Volume
+from ...errors import ImageError
+from ..pixels import CODES, DEPTHS, ORIENTATION
+from ..source import Source, Volume
+from .channel import Message
 
 DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow image
 

@@ -16,11 +16,11 @@ import sys
 import warnings
 from contextlib import suppress
 
-from viewbox.images import limits
-from viewbox.images.files import formats
-from viewbox.images.files.channel import Channel, ChannelClosed, Message
-from viewbox.images.files.transfer import pack_picture, pack_source
-from viewbox.images.source import Source
+from .. import limits
+from ..source import Source
+from . import formats
+from .channel import Channel, ChannelClosed, Message
+from .transfer import pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
 LIBRARIES = 2**26  # bytes for pydicom or nibabel, which are imported when a file needs them

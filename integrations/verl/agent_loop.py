@@ -14,17 +14,17 @@ from uuid import uuid4
 from PIL import Image
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
-from viewbox.engines.generator import GeneratorError, ReplyError
-from viewbox.engines.hf.trainable import build_stand_in, describe_problem
-from viewbox.engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator
-from viewbox.errors import ConfigError, ImageError
-from viewbox.images.ref import ImageRef
-from viewbox.integrations.verl.reward_info import build_reward_info
-from viewbox.integrations.verl.stage import HELD_OUT, TRAIN, Stage, open_stage
-from viewbox.records import Episode, Task
-from viewbox.rollouts.play import MAX_REASON, play_one
-from viewbox.utils import concurrency
-from viewbox.utils.terminal import describe_error, make_line
+from ...engines.generator import GeneratorError, ReplyError
+from ...engines.hf.trainable import build_stand_in, describe_problem
+from ...engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator
+from ...errors import ConfigError, ImageError
+from ...images.ref import ImageRef
+from ...records import Episode, Task
+from ...rollouts.play import MAX_REASON, play_one
+from ...utils import concurrency
+from ...utils.terminal import describe_error, make_line
+from .reward_info import build_reward_info
+from .stage import HELD_OUT, TRAIN, Stage, open_stage
 
 log = logging.getLogger("viewbox.rollouts")
 

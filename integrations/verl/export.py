@@ -10,23 +10,23 @@ from typing import Any
 
 import yaml
 
-from viewbox.configs import schema
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.envs.from_config import check_turns
-from viewbox.errors import ConfigError
-from viewbox.integrations.verl.readme import VerlExport, write_readme, write_script
-from viewbox.integrations.verl.trainer_config import (
+from ...configs import schema
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...envs.from_config import check_turns
+from ...errors import ConfigError
+from ...records import Task
+from ...utils.secrets import mask_settings
+from ...utils.whole import create_whole
+from .readme import VerlExport, write_readme, write_script
+from .trainer_config import (
     NAME,
     build_trainer_config,
     check_config,
     check_texts,
     describe_left_out,
 )
-from viewbox.records import Task
-from viewbox.utils.secrets import mask_settings
-from viewbox.utils.whole import create_whole
 
 CONFIG, LOOP, TRAINER = "viewbox.yaml", "agent_loop.yaml", "trainer.yaml"
 MODEL = "model"  # a shipped model is copied: verl does not know its name
@@ -71,8 +71,8 @@ def _write(config: Config, out: Path) -> VerlExport:
         import pyarrow
         from pyarrow import parquet
 
-        from viewbox.assets import PACKAGE
-        from viewbox.integrations.verl.prompts import open_environments
+        from ...assets import PACKAGE
+        from .prompts import open_environments
     except ImportError as error:
         raise ConfigError(f"an export to verl needs more packages ({error}): pip install 'viewbox[verl]'") from error
     opened = open_environments(config)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.engines.hf import loading
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.envs.from_config import build_envs
-from viewbox.records import Task
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...engines.hf import loading
+from ...engines.hf.chat_tokens import ChatTokens
+from ...envs.from_config import build_envs
+from ...records import Task
 
 
 @dataclass(frozen=True)

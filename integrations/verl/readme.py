@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.utils.secrets import mask_message
-from viewbox.utils.terminal import make_line
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...utils.secrets import mask_message
+from ...utils.terminal import make_line
 
 MAX_SHOWN = 200  # characters of a name or a setting
 SCRIPT = r"""#!/usr/bin/env bash

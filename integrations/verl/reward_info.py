@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.records import Episode
-from viewbox.rewards.combined import list_component_names
-from viewbox.rollouts.scoring.metrics import get_episode_values
+from ...core.base import BaseMultiTurnEnv
+from ...records import Episode
+from ...rewards.combined import list_component_names
+from ...rollouts.scoring.metrics import get_episode_values
 
 
 def build_reward_info(

@@ -10,15 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import Config, load
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.loading import get_view_settings
-from viewbox.envs.from_config import build_envs, prepare_env
-from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_may_leave
-from viewbox.records import Task
+from ...configs.schema import Config, load
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.loading import get_view_settings
+from ...envs.from_config import build_envs, prepare_env
+from ...errors import ConfigError
+from ...network.data_policy import check_may_leave
+from ...records import Task
 
 PIXEL_BOUNDS = ("min_pixels", "max_pixels")  # of `data.mm_processor_kwargs`
 LOCAL_LOGGERS = ("console", "file")  # what verl writes with them stays on this machine

@@ -6,11 +6,11 @@ verl reads its settings from YAML with hydra (`trainer/config/ppo_trainer.yaml`)
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.from_config import FILTERS
-from viewbox.errors import ConfigError
-from viewbox.utils.secrets import mask_settings
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...envs.from_config import FILTERS
+from ...errors import ConfigError
+from ...utils.secrets import mask_settings
 
 NAME = "viewbox"  # of the agent loop
 GROUP = 8  # TRL's default of `num_generations`, and of `per_device_train_batch_size`

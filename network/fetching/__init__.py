@@ -7,8 +7,8 @@ says by its bytes what came back. Judges, endpoints and specialists have address
 this machine; their URLs are read by the same grammar (`viewbox.network.hosts.split_url`).
 """
 
-from viewbox.network.fetching.content import PICTURES, TEXTS
-from viewbox.network.fetching.errors import FetchError
-from viewbox.network.fetching.fetch import MAX_BYTES, TIMEOUT, Fetched, fetch_url
+from .content import PICTURES, TEXTS
+from .errors import FetchError
+from .fetch import MAX_BYTES, TIMEOUT, Fetched, fetch_url
 
 __all__ = ["MAX_BYTES", "PICTURES", "TEXTS", "TIMEOUT", "FetchError", "Fetched", "fetch_url"]

@@ -1,6 +1,6 @@
 """How fetching fails."""
 
-from viewbox.network.errors import RequestError
+from ..errors import RequestError
 
 
 class FetchError(RequestError):

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import httpcore
 
-from viewbox.network.data_policy import check_sending
-from viewbox.network.fetching.content import PICTURES, ContentError, find_type
-from viewbox.network.fetching.errors import FetchError
-from viewbox.network.fetching.network import CONNECT_TIMEOUT, Network
-from viewbox.network.fetching.targets import Target, check_allowed_hosts, judge_redirect, judge_url
-from viewbox.network.hosts import show_url
-from viewbox.network.http import find_compression, parse_retry_after
-from viewbox.utils.secrets import mask_message
-from viewbox.utils.terminal import make_line
+from ...utils.secrets import mask_message
+from ...utils.terminal import make_line
+from ..data_policy import check_sending
+from ..hosts import show_url
+from ..http import find_compression, parse_retry_after
+from .content import PICTURES, ContentError, find_type
+from .errors import FetchError
+from .network import CONNECT_TIMEOUT, Network
+from .targets import Target, check_allowed_hosts, judge_redirect, judge_url
 
 MAX_BYTES = 10 * 2**20  # of a content
 TIMEOUT = 30.0  # seconds for everything: name, connections, redirects and the last byte

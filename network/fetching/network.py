@@ -21,9 +21,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 import httpcore
 import httpx
 
-from viewbox.network.fetching.errors import FetchError
-from viewbox.network.fetching.targets import PORT
-from viewbox.utils.secrets import mask_text
+from ...utils.secrets import mask_text
+from .errors import FetchError
+from .targets import PORT
 
 MAX_TRIED = 4  # addresses of a name that are connected to, one after the other
 CONNECT_TIMEOUT = 10.0  # seconds for each

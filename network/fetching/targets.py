@@ -5,9 +5,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 from urllib.parse import urljoin
 
-from viewbox.errors import ConfigError
-from viewbox.network.fetching.errors import FetchError
-from viewbox.network.hosts import UrlError, read_address, show_url, split_url
+from ...errors import ConfigError
+from ..hosts import UrlError, read_address, show_url, split_url
+from .errors import FetchError
 
 PORT = 443
 # Labels of letters, digits and inner hyphens (RFC 1123); the last one begins with a letter, so no number is a name.

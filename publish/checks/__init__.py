@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.publish.checks import determinism, hub, installation, metadata, opening, playing, readme, schemas, written
-from viewbox.publish.checks.process import Limits, end_running
-from viewbox.publish.checks.project import copy_project, read_project
-from viewbox.publish.checks.rows import CHECKS, Check, Failed, NotTried, Row
-from viewbox.publish.checks.trial import Trial
+from ...errors import ConfigError, describe_unknown
+from . import determinism, hub, installation, metadata, opening, playing, readme, schemas, written
+from .process import Limits, end_running
+from .project import copy_project, read_project
+from .rows import CHECKS, Check, Failed, NotTried, Row
+from .trial import Trial
 
 __all__ = ["Limits", "Row", "check_package"]
 

@@ -16,9 +16,8 @@ from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-import viewbox
-from viewbox.utils.files import open_regular
-
+from ...utils.files import open_regular
+from ...version import __version__
 from .rows import Failed, shorten
 
 SCRIPT = "#!{python}\nimport sys\nfrom {module} import {name}\nsys.exit({call}())\n"
@@ -99,7 +98,7 @@ def find_requirements(names: Sequence[str]) -> list[Distribution]:
         except PackageNotFoundError:
             problems.append(f"{text} is not installed here") if is_direct else None
             continue
-        version = viewbox.__version__ if key == "viewbox" else found[key].version  # of the source that runs
+        version = __version__ if key == "viewbox" else found[key].version  # of the source that runs
         if is_direct and not requirement.specifier.contains(version, prereleases=True):
             problems.append(f"{text}: version {version} is installed here")
         waiting += [(line, wanted, False) for line in found[key].requires or ()]
@@ -135,7 +134,7 @@ def list_modules(found: Distribution) -> set[str]:
 def _link(found: Distribution, libraries: Path) -> None:
     """Link a distribution into a folder. A folder of it is linked whole if it is a regular package."""
     if normalize(found.name) == "viewbox":
-        _link_path(Path(viewbox.__file__).parent, libraries / "viewbox")
+        _link_path(Path(__file__).parents[2], libraries / "viewbox")
     files = list(_list_files(found))
     packages = {path.parent for path in files if path.name == "__init__.py"}
     done: set[PurePosixPath] = set()

@@ -51,7 +51,7 @@ def check_carried(env: Any, project: Mapping[str, Any]) -> str:
     """The models and snapshots that a published package carries load."""
     from pathlib import Path
 
-    from viewbox.tools.specialists.spec import find_hook
+    from ...tools.specialists.spec import find_hook
 
     loaded = []
     for name, spec in env.specialists.items():

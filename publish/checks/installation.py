@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from viewbox.publish.author_files import MAX_FILE
-from viewbox.utils.files import read_regular
-
+from ...utils.files import read_regular
+from ..author_files import MAX_FILE
 from . import fresh
 from .process import Limits, run_limited
 from .project import Project

@@ -5,9 +5,8 @@ import re
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.version import InvalidVersion, Version
 
-from viewbox.errors import ConfigError
-from viewbox.publish.author_files import check_file
-
+from ...errors import ConfigError
+from ..author_files import check_file
 from .project import ENTRY_POINTS
 from .rows import Failed, check, shorten
 from .trial import Trial

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewbox.utils.files import open_regular
+from ...utils.files import open_regular
 
 LAUNCH = Path(__file__).with_name("launch.py")
 MAX_OUTPUT = 2**16  # bytes of output that are read: the last ones

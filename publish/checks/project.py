@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError
-from viewbox.utils.files import open_regular, read_regular
+from ...errors import ConfigError
+from ...utils.files import open_regular, read_regular
 
 ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
 MARK = b"Written by `viewbox publish`"

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.publish.author_files import MAX_FILE
-from viewbox.publish.templates import CARD
-from viewbox.utils.files import read_regular
-
+from ...utils.files import read_regular
+from ..author_files import MAX_FILE
+from ..templates import CARD
 from . import fresh
 from .rows import Failed, check, shorten
 from .trial import Trial

@@ -9,8 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from viewbox.utils.files import open_regular, read_regular, write_atomically
-
+from ...utils.files import open_regular, read_regular, write_atomically
 from .process import Limits, Outcome, read_end, run_limited
 from .project import Project
 from .rows import Check, Failed, NotTried

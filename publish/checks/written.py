@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.utils.files import read_regular
-
+from ...utils.files import read_regular
 from .process import Limits, run_limited
 from .rows import Failed, check
 from .trial import Trial

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.publish.hubs.base import Hub, Place, split_repository
-from viewbox.publish.hubs.directory import Directory
-from viewbox.publish.hubs.hf import HuggingFace
-from viewbox.publish.hubs.prime import Prime
-from viewbox.publish.release import Kind
+from ...errors import ConfigError, describe_unknown
+from ..release import Kind
+from .base import Hub, Place, split_repository
+from .directory import Directory
+from .hf import HuggingFace
+from .prime import Prime
 
 __all__ = ["HUBS", "Hub", "Place", "open_hub"]
 

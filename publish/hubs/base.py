@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from viewbox.errors import ConfigError
-from viewbox.publish.release import Kind, Release
+from ...errors import ConfigError
+from ..release import Kind, Release
 
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", re.ASCII)
 MAX_SHOWN = 600  # characters of a hub's answer that a message repeats

@@ -5,11 +5,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from viewbox.errors import ConfigError
-from viewbox.publish.hubs.base import MAX_SHOWN, Place
-from viewbox.publish.output import MANIFEST, replace_folder
-from viewbox.publish.release import Kind, Release
-from viewbox.utils.terminal import make_printable
+from ...errors import ConfigError
+from ...utils.terminal import make_printable
+from ..output import MANIFEST, replace_folder
+from ..release import Kind, Release
+from .base import MAX_SHOWN, Place
 
 
 class Directory:

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from viewbox.errors import ConfigError
-from viewbox.publish.hubs.base import MAX_SHOWN, Place
-from viewbox.publish.hubs.directory import install_folder
-from viewbox.publish.output import MANIFEST
-from viewbox.publish.release import Kind, Release
-from viewbox.utils.secrets import mask_message, remember
-from viewbox.utils.terminal import make_line
+from ...errors import ConfigError
+from ...utils.secrets import mask_message, remember
+from ...utils.terminal import make_line
+from ..output import MANIFEST
+from ..release import Kind, Release
+from .base import MAX_SHOWN, Place
+from .directory import install_folder
 
 Result = TypeVar("Result")
 ATTEMPTS = 3  # of a request, beside those that the client makes itself

@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError
-from viewbox.publish.hubs.base import MAX_SHOWN, Place
-from viewbox.publish.release import Kind, Release
-from viewbox.utils.secrets import mask_message, remember
-from viewbox.utils.terminal import make_line
+from ...errors import ConfigError
+from ...utils.secrets import mask_message, remember
+from ...utils.terminal import make_line
+from ..release import Kind, Release
+from .base import MAX_SHOWN, Place
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
 WAIT = 1.0  # seconds before the second attempt, then twice as many

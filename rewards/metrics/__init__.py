@@ -7,11 +7,11 @@ Metrics are pure functions of (answer, reference) pairs, as rewards are. No mode
 An undefined figure (mAP without any gold box) is NaN. `viewbox.summarize` adds bootstrap intervals.
 """
 
-from viewbox.rewards.metrics.base import Metric, Pair, PairMetric, PreparedMetric
-from viewbox.rewards.metrics.calibration import CalibrationError
-from viewbox.rewards.metrics.detection import BoxRates, MeanAveragePrecision
-from viewbox.rewards.metrics.labels import Accuracy, MacroF1, TopK
-from viewbox.rewards.metrics.scores import AccuracyBy, Among, MeanScore
+from .base import Metric, Pair, PairMetric, PreparedMetric
+from .calibration import CalibrationError
+from .detection import BoxRates, MeanAveragePrecision
+from .labels import Accuracy, MacroF1, TopK
+from .scores import AccuracyBy, Among, MeanScore
 
 __all__ = [
     "Accuracy",

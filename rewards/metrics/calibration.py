@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.errors import ConfigError
-from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.fields import get_accepted_values, get_field, to_finite_float
-from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from ...errors import ConfigError
+from ..exact_match import ExactMatchReward
+from ..fields import get_accepted_values, get_field, to_finite_float
+from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.rewards.fields import Box, BoxFormat, get_field, read_boxes, to_finite_float
-from viewbox.rewards.iou import compute_overlap
-from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from viewbox.rewards.metrics.labels import read_label
+from ...errors import ConfigError, describe_unknown
+from ..fields import Box, BoxFormat, get_field, read_boxes, to_finite_float
+from ..iou import compute_overlap
+from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from .labels import read_label
 
 MAX_DETECTIONS = 100  # per class and answer, COCO's maxDets; further ones are ignored
 Detection = tuple[str, float, Box | None]  # class, confidence, xyxy

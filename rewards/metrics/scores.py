@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.rewards.fields import get_field, to_text
-from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from viewbox.rewards.metrics.labels import LONGEST
+from ..fields import get_field, to_text
+from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from .labels import LONGEST
 
 PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
 MAX_KINDS = 50  # further kinds are counted together only

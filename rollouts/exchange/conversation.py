@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from viewbox.core.messages import to_openai_messages
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Message, ToolCall, ToolResult, Turn
-from viewbox.utils.frozen import thaw
+from ...core.messages import to_openai_messages
+from ...images.ref import ImageRef
+from ...records import Episode, Message, ToolCall, ToolResult, Turn
+from ...utils.frozen import thaw
 
 CALL = "<tool_call>\n{}\n</tool_call>"
 RESPONSE = "<tool_response>\n", "\n</tool_response>"

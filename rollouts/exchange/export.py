@@ -9,19 +9,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from viewbox.core.messages import to_openai_messages
-from viewbox.errors import ConfigError, ImageError, StoreError, describe_unknown
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode
-from viewbox.rollouts.exchange.conversation import list_messages, split_images
-from viewbox.rollouts.exchange.inspect_log import RECORD, build_sample, write_log
-from viewbox.rollouts.exchange.parquet import write_dataset, write_parquet
-from viewbox.rollouts.exchange.selection import Choice, Report, select_episodes
-from viewbox.rollouts.runs.pack import find_restriction
-from viewbox.rollouts.store.reader import EpisodeReader, load
-from viewbox.utils.frozen import thaw
-from viewbox.utils.terminal import make_line
-from viewbox.utils.whole import create_whole
+from ...core.messages import to_openai_messages
+from ...errors import ConfigError, ImageError, StoreError, describe_unknown
+from ...images.ref import ImageRef
+from ...records import Episode
+from ...utils.frozen import thaw
+from ...utils.terminal import make_line
+from ...utils.whole import create_whole
+from ..runs.pack import find_restriction
+from ..store.reader import EpisodeReader, load
+from .conversation import list_messages, split_images
+from .inspect_log import RECORD, build_sample, write_log
+from .parquet import write_dataset, write_parquet
+from .selection import Choice, Report, select_episodes
 
 
 @dataclass(frozen=True)

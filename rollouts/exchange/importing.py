@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from viewbox.core.messages import to_openai_messages
-from viewbox.errors import ConfigError, ImageError, StoreError, describe_unknown
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Message, Scores, Task
-from viewbox.rollouts.exchange.conversation import build_turns, list_messages
-from viewbox.rollouts.exchange.inspect_log import RECORD, list_samples, to_openai
-from viewbox.rollouts.exchange.parquet import list_rows as list_table
-from viewbox.rollouts.exchange.selection import Report
-from viewbox.rollouts.exchange.wire import open_reference, read_message
-from viewbox.rollouts.store.layout import MAX_FILE, iter_image_dicts
-from viewbox.rollouts.store.lines import MAX_LINE, check_episode, parse_line, read_lines
-from viewbox.rollouts.store.writer import EpisodeWriter, UnstorableError
-from viewbox.utils.files import open_regular
-from viewbox.utils.whole import create_whole
+from ...core.messages import to_openai_messages
+from ...errors import ConfigError, ImageError, StoreError, describe_unknown
+from ...images.ref import ImageRef
+from ...records import Episode, Message, Scores, Task
+from ...utils.files import open_regular
+from ...utils.whole import create_whole
+from ..store.layout import MAX_FILE, iter_image_dicts
+from ..store.lines import MAX_LINE, check_episode, parse_line, read_lines
+from ..store.writer import EpisodeWriter, UnstorableError
+from .conversation import build_turns, list_messages
+from .inspect_log import RECORD, list_samples, to_openai
+from .parquet import list_rows as list_table
+from .selection import Report
+from .wire import open_reference, read_message
 
 BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 

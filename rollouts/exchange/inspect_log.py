@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from viewbox.core.messages import to_openai_messages
-from viewbox.errors import ConfigError
-from viewbox.records import Episode, Message
-from viewbox.utils.files import open_regular, read_regular
+from ...core.messages import to_openai_messages
+from ...errors import ConfigError
+from ...records import Episode, Message
+from ...utils.files import open_regular, read_regular
 
 MAX_LOG = 2**30  # bytes of a log, or of a sample in it once unpacked
 MAX_RATIO = 1000  # unpacked bytes for each packed one

@@ -6,9 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError
-from viewbox.rollouts.store.layout import MAX_FILE
-from viewbox.utils.files import open_regular
+from ...errors import ConfigError
+from ...utils.files import open_regular
+from ..store.layout import MAX_FILE
 
 BATCH = 64  # rows that are in memory at once
 MAX_GROUP = 2**30  # unpacked bytes of a row group that is read, in which a value that is repeated stands once

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from viewbox.errors import ConfigError
-from viewbox.records import Episode
-from viewbox.rollouts.scoring.filters import parse_filter
-from viewbox.rollouts.store.reader import EpisodeReader, load
-from viewbox.rollouts.store.run_folder import read_config
-from viewbox.rollouts.store.writer import EpisodeWriter, UnstorableError
-from viewbox.utils.files import read_regular, write_atomically
-from viewbox.utils.whole import create_whole
+from ...errors import ConfigError
+from ...records import Episode
+from ...utils.files import read_regular, write_atomically
+from ...utils.whole import create_whole
+from ..scoring.filters import parse_filter
+from ..store.reader import EpisodeReader, load
+from ..store.run_folder import read_config
+from ..store.writer import EpisodeWriter, UnstorableError
 
 MAX_LISTED = 100  # broken episodes that are kept with their reason
 MAX_CONFIG = 2**20

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from viewbox.core.messages import read_tool_calls
-from viewbox.errors import ImageError, StoreError, describe_unknown
-from viewbox.images.files import open_picture
-from viewbox.images.ref import ImageRef
-from viewbox.records import Message
+from ...core.messages import read_tool_calls
+from ...errors import ImageError, StoreError, describe_unknown
+from ...images.files import open_picture
+from ...images.ref import ImageRef
+from ...records import Message
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 

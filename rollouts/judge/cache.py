@@ -15,8 +15,8 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from viewbox.errors import ConfigError
-from viewbox.utils.sanitize import replace_surrogates
+from ...errors import ConfigError
+from ...utils.sanitize import replace_surrogates
 
 log = logging.getLogger("viewbox.judge")
 

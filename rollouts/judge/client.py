@@ -17,15 +17,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.engines.generator import Conversation
-from viewbox.engines.openai.client import EndpointError, OpenAIGenerator
-from viewbox.engines.openai.http import build_completions_url
-from viewbox.network import background
-from viewbox.network.data_policy import check_sending
-from viewbox.network.hosts import read_api_key
-from viewbox.records import Message
-from viewbox.rollouts.judge.cache import ReplyCache
+from ...configs.sections import SamplingParams
+from ...engines.generator import Conversation
+from ...engines.openai.client import EndpointError, OpenAIGenerator
+from ...engines.openai.http import build_completions_url
+from ...network import background
+from ...network.data_policy import check_sending
+from ...network.hosts import read_api_key
+from ...records import Message
+from .cache import ReplyCache
 
 log = logging.getLogger("viewbox.judge")
 

@@ -22,16 +22,16 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from viewbox.core.parsing.strict_json import build_object
-from viewbox.errors import ViewboxError
-from viewbox.network.hosts import is_loopback
-from viewbox.records import Episode, Message
-from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward
-from viewbox.rewards.fields import get_field, to_finite_float
-from viewbox.rollouts.judge.cache import find_cache_folder
-from viewbox.rollouts.judge.client import JudgeClient, RequestRefusedError
-from viewbox.utils.frozen import thaw
-from viewbox.utils.sanitize import clean, replace_surrogates, wrap_in_boundary
+from ...core.parsing.strict_json import build_object
+from ...errors import ViewboxError
+from ...network.hosts import is_loopback
+from ...records import Episode, Message
+from ...rewards.declare import Name, ReferenceField, RewardName, register_reward
+from ...rewards.fields import get_field, to_finite_float
+from ...utils.frozen import thaw
+from ...utils.sanitize import clean, replace_surrogates, wrap_in_boundary
+from .cache import find_cache_folder
+from .client import JudgeClient, RequestRefusedError
 
 RUBRIC = (
     "1: the answer states everything that the reference states, and contradicts none of it. "

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError, ViewboxError
-from viewbox.rollouts.store.layout import LINES, check_format
-from viewbox.rollouts.store.lines import parse_line, read_lines
-from viewbox.rollouts.store.parts import open_lines
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.run_folder import MAX_METRICS, read_config, read_json
-from viewbox.utils.files import open_regular
+from ...errors import ConfigError, ViewboxError
+from ...utils.files import open_regular
+from ..store.layout import LINES, check_format
+from ..store.lines import parse_line, read_lines
+from ..store.parts import open_lines
+from ..store.reader import load
+from ..store.run_folder import MAX_METRICS, read_config, read_json
 
 MAX_DEPTH = 3  # folders between the folder that is listed and a run
 MAX_FOLDERS = 10_000

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from viewbox.envs import load_class
-from viewbox.errors import ConfigError
-from viewbox.plugins import ENVIRONMENTS
-from viewbox.rollouts.scoring.trust import MIXTURE
-from viewbox.rollouts.store.layout import LINES, MAX_FILE
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.run_folder import read_config
-from viewbox.utils.files import open_regular, try_lock
+from ...envs import load_class
+from ...errors import ConfigError
+from ...plugins import ENVIRONMENTS
+from ...utils.files import open_regular, try_lock
+from ..scoring.trust import MIXTURE
+from ..store.layout import LINES, MAX_FILE
+from ..store.reader import load
+from ..store.run_folder import read_config
 
 WEIGHTS = ("checkpoints", "model")  # folders of a run that are left out unless asked for
 LEFT_OUT = ("wandb",)

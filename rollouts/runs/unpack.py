@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from viewbox.errors import ConfigError, ImageError, ViewboxError
-from viewbox.images.files import open_picture
-from viewbox.images.ref import ImageRef
-from viewbox.rollouts.runs.pack import MAX_FILES, find_bad_name
-from viewbox.rollouts.store.layout import IMAGES, find_episodes_folder
-from viewbox.utils.files import lock_file, open_regular
+from ...errors import ConfigError, ImageError, ViewboxError
+from ...images.files import open_picture
+from ...images.ref import ImageRef
+from ...utils.files import lock_file, open_regular
+from ..store.layout import IMAGES, find_episodes_folder
+from .pack import MAX_FILES, find_bad_name
 
 MAX_DIRECTORY = 2**28  # bytes of the list of files, which is held in memory
 MAX_PACK = 2**40

@@ -12,12 +12,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError
-from viewbox.records import Episode, Scores
-from viewbox.rollouts.scoring import filters
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
-from viewbox.rollouts.scoring.data_policy import build_sharing_check
-from viewbox.rollouts.scoring.pairing import (
+from ...errors import ConfigError
+from ...records import Episode, Scores
+from ...utils.conditions import format_value, sort_key
+from ..store.reader import LINES, load
+from ..store.run_folder import HELD_OUT, list_held_out
+from . import filters
+from .bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
+from .data_policy import build_sharing_check
+from .pairing import (
     SAME,
     SEVERAL,
     SOLVED,
@@ -28,11 +31,8 @@ from viewbox.rollouts.scoring.pairing import (
     get_reward,
     pair_tasks,
 )
-from viewbox.rollouts.scoring.reward_source import RewardArgument, RewardSource, find_reward
-from viewbox.rollouts.scoring.trust import Trust
-from viewbox.rollouts.store.reader import LINES, load
-from viewbox.rollouts.store.run_folder import HELD_OUT, list_held_out
-from viewbox.utils.conditions import format_value, sort_key
+from .reward_source import RewardArgument, RewardSource, find_reward
+from .trust import Trust
 
 TOTAL = "reward"  # the name of the total among the scores
 MAX_GROUPS = 100

@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_may_leave, is_this_machine
-from viewbox.plugins import ENVIRONMENTS
-from viewbox.records import Episode
-from viewbox.rewards import ExactMatchReward
-from viewbox.rewards.remote import find_remote_address
-from viewbox.rollouts.scoring.trust import MIXTURE, NO_TRUST, Trust, make_environment
-from viewbox.rollouts.store.run_folder import read_config
+from ...core.base import BaseMultiTurnEnv
+from ...errors import ConfigError
+from ...network.data_policy import check_may_leave, is_this_machine
+from ...plugins import ENVIRONMENTS
+from ...records import Episode
+from ...rewards import ExactMatchReward
+from ...rewards.remote import find_remote_address
+from ..store.run_folder import read_config
+from .trust import MIXTURE, NO_TRUST, Trust, make_environment
 
 
 class SharingCheck(Protocol):

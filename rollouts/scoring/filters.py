@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.records import Episode, RunConfig, Scores, Task
-from viewbox.utils.conditions import format_value, parse_condition
-from viewbox.utils.frozen import Record
+from ...errors import ConfigError, describe_unknown
+from ...records import Episode, RunConfig, Scores, Task
+from ...utils.conditions import format_value, parse_condition
+from ...utils.frozen import Record
 
 MAX_READ = 1000  # episodes whose names are kept for a message
 _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.errors import ConfigError
-from viewbox.rewards import ExactMatchReward
-from viewbox.rewards.metrics.base import (
+from ...errors import ConfigError
+from ...rewards import ExactMatchReward
+from ...rewards.metrics.base import (
     Metric,
     PairMetric,
     PreparedMetric,
@@ -21,8 +21,8 @@ from viewbox.rewards.metrics.base import (
     divide,
     sum_by_group,
 )
-from viewbox.rollouts.scoring.bootstrap import Interval, compute_interval
-from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, make_environment
+from .bootstrap import Interval, compute_interval
+from .trust import NO_TRUST, Trust, make_environment
 
 MIN_DRAWS = 200  # for any metric, however expensive
 MAX_PROBLEMS = 5  # environments without metrics that are named

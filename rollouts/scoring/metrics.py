@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.records import EndReason, Episode
-from viewbox.rewards.base import AnyReward
-from viewbox.rewards.remote import take_counts
+from ...core.base import BaseMultiTurnEnv
+from ...records import EndReason, Episode
+from ...rewards.base import AnyReward
+from ...rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
 RATES = (

@@ -14,21 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError, StoreError, describe_unknown
-from viewbox.records import Episode
-from viewbox.rewards.remote import iter_rewards, take_counts
-from viewbox.rollouts.scoring import filters
-from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment
-from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics
-from viewbox.rollouts.scoring.reward_source import RewardArgument, find_reward, open_environment, try_environment
-from viewbox.rollouts.scoring.score_lines import ScoredLines, ScoreJob, score_lines
-from viewbox.rollouts.scoring.score_report import ScoreReport
-from viewbox.rollouts.scoring.trust import Trust
-from viewbox.rollouts.store.columns import ScoreColumnWriter
-from viewbox.rollouts.store.reader import LINES, load
-from viewbox.utils.files import write_atomically
-from viewbox.version import __version__
+from ...core.base import BaseMultiTurnEnv
+from ...errors import ConfigError, StoreError, describe_unknown
+from ...records import Episode
+from ...rewards.remote import iter_rewards, take_counts
+from ...utils.files import write_atomically
+from ...version import __version__
+from ..store.columns import ScoreColumnWriter
+from ..store.reader import LINES, load
+from . import filters
+from .data_policy import build_sharing_check, read_environment
+from .metric_samples import EnvironmentMetrics
+from .reward_source import RewardArgument, find_reward, open_environment, try_environment
+from .score_lines import ScoredLines, ScoreJob, score_lines
+from .score_report import ScoreReport
+from .trust import Trust
 
 
 def score_run(

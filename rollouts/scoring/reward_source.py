@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs import yaml_reader
-from viewbox.configs.schema import load as load_config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.envs.from_config import build_envs
-from viewbox.errors import ConfigError
-from viewbox.records import Episode, Scores
-from viewbox.rewards import CombinedReward, ExactMatchReward, build, to_combined
-from viewbox.rewards.base import AnyReward
-from viewbox.rewards.imported import load_reward
-from viewbox.rollouts.scoring.data_policy import read_environment_section
-from viewbox.rollouts.scoring.trust import NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
-from viewbox.rollouts.store.run_folder import read_config
-from viewbox.utils.secrets import mask_assignments
+from ...configs import yaml_reader
+from ...configs.schema import load as load_config
+from ...core.base import BaseMultiTurnEnv
+from ...envs.from_config import build_envs
+from ...errors import ConfigError
+from ...records import Episode, Scores
+from ...rewards import CombinedReward, ExactMatchReward, build, to_combined
+from ...rewards.base import AnyReward
+from ...rewards.imported import load_reward
+from ...utils.secrets import mask_assignments
+from ..store.run_folder import read_config
+from .data_policy import read_environment_section
+from .trust import NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
 
 OWN = "own"
 # An object, a function, a YAML file, an import path, or None for the environment's own reward

@@ -17,22 +17,22 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
-from viewbox.errors import ConfigError, ViewboxError
-from viewbox.network.data_policy import guard_sending
-from viewbox.records import Episode, Scores
-from viewbox.rewards.remote import count_threads, find_remote_address, iter_rewards
-from viewbox.rollouts.scoring import filters
-from viewbox.rollouts.scoring.bootstrap import Interval, TaskSamples
-from viewbox.rollouts.scoring.data_policy import SharingCheck
-from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics
-from viewbox.rollouts.scoring.reward_source import RewardSource
-from viewbox.rollouts.scoring.score_report import EpisodeGroup, RewardFailure, ScoreChange
-from viewbox.rollouts.scoring.summary import EpisodeTally
-from viewbox.rollouts.store.columns import encode_scores
-from viewbox.rollouts.store.layout import LINES
-from viewbox.rollouts.store.parts import LinePart, split_lines
-from viewbox.rollouts.store.reader import MAX_UNREADABLE, load
-from viewbox.utils.conditions import format_value, sort_key
+from ...errors import ConfigError, ViewboxError
+from ...network.data_policy import guard_sending
+from ...records import Episode, Scores
+from ...rewards.remote import count_threads, find_remote_address, iter_rewards
+from ...utils.conditions import format_value, sort_key
+from ..store.columns import encode_scores
+from ..store.layout import LINES
+from ..store.parts import LinePart, split_lines
+from ..store.reader import MAX_UNREADABLE, load
+from . import filters
+from .bootstrap import Interval, TaskSamples
+from .data_policy import SharingCheck
+from .metric_samples import EnvironmentMetrics
+from .reward_source import RewardSource
+from .score_report import EpisodeGroup, RewardFailure, ScoreChange
+from .summary import EpisodeTally
 
 TOTAL = ""  # the name under which the total stands among the components
 MAX_GROUPS = 100

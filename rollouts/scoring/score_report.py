@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval
-from viewbox.utils.secrets import mask_settings
-from viewbox.version import __version__
+from ...utils.secrets import mask_settings
+from ...version import __version__
+from .bootstrap import CONFIDENCE, Interval
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.records import Episode
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples, draw_tasks
-from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
-from viewbox.rollouts.scoring.metrics import count_malformed, get_episode_values, get_play_values
-from viewbox.rollouts.scoring.trust import NO_TRUST, Trust
-from viewbox.utils.terminal import make_line, make_printable
+from ...records import Episode
+from ...utils.terminal import make_line, make_printable
+from .bootstrap import CONFIDENCE, Interval, TaskSamples, draw_tasks
+from .metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
+from .metrics import count_malformed, get_episode_values, get_play_values
+from .trust import NO_TRUST, Trust
 
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
 

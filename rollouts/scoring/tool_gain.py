@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from viewbox.records import Episode
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
-from viewbox.rollouts.scoring.metrics import get_episode_values
+from ...records import Episode
+from .bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
+from .metrics import get_episode_values
 
 MAX_UNANSWERED = 0.2  # a larger share of unanswered episodes is told
 MAX_TOOLS = 64  # names: more than any environment has come from forged episodes

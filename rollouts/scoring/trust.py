@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from viewbox import plugins
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.settings import LoopSettings, ToolName, model_of
-from viewbox.envs import load_class, make
-from viewbox.errors import ConfigError
-from viewbox.rewards import AnyReward, CombinedReward, ExactMatchReward, build
-from viewbox.rewards.declare import REWARD_TYPES, list_reward_types
-from viewbox.rewards.remote import iter_rewards
+from ... import plugins
+from ...core.base import BaseMultiTurnEnv
+from ...core.settings import LoopSettings, ToolName, model_of
+from ...envs import load_class, make
+from ...errors import ConfigError
+from ...rewards import AnyReward, CombinedReward, ExactMatchReward, build
+from ...rewards.declare import REWARD_TYPES, list_reward_types
+from ...rewards.remote import iter_rewards
 
 ADD_TRUST = "if you know who wrote it, add --trust (in Python trust=True)"
 ADD_ASK_JUDGE = "to ask it, add --ask-judge (in Python ask_judge=True)"

@@ -18,11 +18,11 @@ from typing import Any, Self
 
 import msgspec
 
-from viewbox.errors import ConfigError, StoreError, describe_unknown
-from viewbox.records import Scores
-from viewbox.rollouts.store.lines import check_scores, encode_line, parse_line, read_lines
-from viewbox.utils.files import check_inside, check_writable, open_regular, replace_atomically
-from viewbox.utils.secrets import mask_settings
+from ...errors import ConfigError, StoreError, describe_unknown
+from ...records import Scores
+from ...utils.files import check_inside, check_writable, open_regular, replace_atomically
+from ...utils.secrets import mask_settings
+from .lines import check_scores, encode_line, parse_line, read_lines
 
 FOLDER = "scores"
 MAX_FILE = 2**40  # bytes of a column, which is read a line at a time

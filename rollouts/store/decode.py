@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from viewbox.images.ref import ImageRef
-from viewbox.images.shown import ShownView
-from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
-from viewbox.rollouts.store.layout import build_image_path
-from viewbox.rollouts.store.line_types import (
+from ...images.ref import ImageRef
+from ...images.shown import ShownView
+from ...records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from ...utils.frozen import FrozenDict
+from .layout import build_image_path
+from .line_types import (
     CallLine,
     EpisodeLine,
     ImageLine,
@@ -27,8 +28,7 @@ from viewbox.rollouts.store.line_types import (
     TurnLine,
     ViewLine,
 )
-from viewbox.rollouts.store.lines import COUNTS, MAX_BRACKETS, MAX_COMPONENTS, MAX_COUNT, MAX_SCORE
-from viewbox.utils.frozen import FrozenDict
+from .lines import COUNTS, MAX_BRACKETS, MAX_COMPONENTS, MAX_COUNT, MAX_SCORE
 
 T = TypeVar("T")
 MAX_CACHED = 20_000  # paths of images, and texts that many lines share

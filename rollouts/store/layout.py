@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import StoreError
-from viewbox.utils.files import check_inside, check_writable, open_regular, read_regular, write_atomically
+from ...errors import StoreError
+from ...utils.files import check_inside, check_writable, open_regular, read_regular, write_atomically
 
 LINES, IMAGES, TOKENS, FORMAT_FILE = "episodes.jsonl", "images", "tokens", "format.json"
 FORMAT = 2  # the one that is written and read

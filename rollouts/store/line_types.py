@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from viewbox.records import EndReason, Nudge
+from ...records import EndReason, Nudge
 
 Scalar = str | int | float | bool | None
 Flat = Scalar | list[Scalar] | dict[str, Scalar]

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from viewbox.errors import StoreError
-from viewbox.rollouts.store.layout import LINES, MAX_FILE
-from viewbox.rollouts.store.lines import MAX_LINE
-from viewbox.utils.files import open_regular
+from ...errors import StoreError
+from ...utils.files import open_regular
+from .layout import LINES, MAX_FILE
+from .lines import MAX_LINE
 
 _BLOCK = 2**20  # bytes that are searched for the ends of lines at a time
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from msgspec import Raw
 
-from viewbox.errors import StoreError
-from viewbox.records import Episode, EpisodeTokens, Scores
-from viewbox.rollouts.store import columns
-from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError, read_place
-from viewbox.rollouts.store.layout import LINES, build_image_path, check_format, find_episodes_folder, iter_image_dicts
-from viewbox.rollouts.store.lines import MAX_LINE, check_episode, parse_line, read_lines
-from viewbox.rollouts.store.parts import LinePart, is_passed_over, open_lines
-from viewbox.rollouts.store.tokens import TokenFiles, get_length
+from ...errors import StoreError
+from ...records import Episode, EpisodeTokens, Scores
+from . import columns
+from .decode import EpisodeDecoder, UnusualError, read_place
+from .layout import LINES, build_image_path, check_format, find_episodes_folder, iter_image_dicts
+from .lines import MAX_LINE, check_episode, parse_line, read_lines
+from .parts import LinePart, is_passed_over, open_lines
+from .tokens import TokenFiles, get_length
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -86,7 +86,7 @@ class EpisodeReader(Sequence[Episode]):
 
     def to_pandas(self) -> "DataFrame":
         """A data frame with a row for each episode (`table.py` lists the columns); needs pandas."""
-        from viewbox.rollouts.store.table import build_table
+        from .table import build_table
 
         return build_table(self)
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs import yaml_reader
-from viewbox.envs.data.fingerprint import list_changed
-from viewbox.errors import ConfigError
-from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.store.layout import LINES, MAX_FILE
-from viewbox.utils.files import check_writable, open_regular, write_atomically
-from viewbox.utils.secrets import mask_settings
+from ...configs import yaml_reader
+from ...envs.data.fingerprint import list_changed
+from ...errors import ConfigError
+from ...utils.files import check_writable, open_regular, write_atomically
+from ...utils.secrets import mask_settings
+from . import run_folder
+from .layout import LINES, MAX_FILE
 
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})

@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from viewbox.configs import yaml_reader
-from viewbox.errors import ConfigError
-from viewbox.utils.files import check_inside, check_one_name, check_writable, lock_file, read_regular, write_atomically
-from viewbox.utils.secrets import mask_settings
-from viewbox.utils.terminal import make_printable
-from viewbox.version import get_versions
+from ...configs import yaml_reader
+from ...errors import ConfigError
+from ...utils.files import check_inside, check_one_name, check_writable, lock_file, read_regular, write_atomically
+from ...utils.secrets import mask_settings
+from ...utils.terminal import make_printable
+from ...version import get_versions
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 _NOT_CHECKED = ("images", "tokens", "wandb")

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from viewbox.errors import ConfigError
-from viewbox.records import Episode
-from viewbox.utils.frozen import thaw
+from ...errors import ConfigError
+from ...records import Episode
+from ...utils.frozen import thaw
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from viewbox.rollouts.store.reader import EpisodeReader
+    from .reader import EpisodeReader
 
 MAX_COLUMNS = 512  # names come from the episodes: those of forged ones are left out
 

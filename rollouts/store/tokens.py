@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from viewbox.records import EpisodeTokens
-from viewbox.rollouts.store.layout import MAX_FILE, TOKENS
-from viewbox.rollouts.store.line_types import TokensLine
-from viewbox.utils.files import check_writable, open_regular
+from ...records import EpisodeTokens
+from ...utils.files import check_writable, open_regular
+from .layout import MAX_FILE, TOKENS
+from .line_types import TokensLine
 
 TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])  # a row
 MAX_TOKENS = 2**28  # bytes of the rows of an episode: 20 million tokens

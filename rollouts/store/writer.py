@@ -19,11 +19,14 @@ from typing import Any, Self
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError, StoreError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, RunConfig, Task
-from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError
-from viewbox.rollouts.store.layout import (
+from ...errors import ImageError, StoreError
+from ...images.ref import ImageRef
+from ...records import Episode, RunConfig, Task
+from ...utils import secrets
+from ...utils.files import check_writable, open_regular, try_lock, write_atomically
+from ...utils.terminal import make_line
+from .decode import EpisodeDecoder, UnusualError
+from .layout import (
     IMAGES,
     LINES,
     MAX_FILE,
@@ -33,12 +36,9 @@ from viewbox.rollouts.store.layout import (
     iter_image_dicts,
     start_format,
 )
-from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line, read_lines
-from viewbox.rollouts.store.parts import is_json
-from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_rows
-from viewbox.utils import secrets
-from viewbox.utils.files import check_writable, open_regular, try_lock, write_atomically
-from viewbox.utils.terminal import make_line
+from .lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line, read_lines
+from .parts import is_json
+from .tokens import TOKEN, TokenShard, encode_rows
 
 log = logging.getLogger("viewbox.rollouts")
 

@@ -11,11 +11,11 @@ from PIL import Image
 
 import viewbox
 from tests.support import forks
-from viewbox import train
 from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
+from viewbox.training import command as train
 from viewbox.training.grpo.trl_reward import TRLReward
 
 RUN = """\

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tests.support.tiny_specialists import save_vit
-from viewbox import train
 from viewbox.rollouts.store.reader import load
 from viewbox.tools.specialists.served import forget_servers
+from viewbox.training import command as train
 
 CONFIG = {
     "model": {"name": "package:tiny_viewer", "dtype": "float32"},

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from viewbox import train
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training import command as train
 from viewbox.training.reporting import callbacks
 
 

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from viewbox import train
 from viewbox.engines.vllm.weights import sender
 from viewbox.rollouts import play as playing
+from viewbox.training import command as train
 from viewbox.training.grpo import player
 from viewbox.training.grpo.player import BatchPlayer
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.support.data_kit import write_jsonl
-from viewbox import train
+from viewbox.training import command as train
 
 RUN = {
     "model": {"name": "package:tiny_viewer", "dtype": "float32"},

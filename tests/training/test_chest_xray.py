@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import viewbox
-from viewbox import train
 from viewbox.configs import schema
 from viewbox.envs.chest_xray.decoy import guess_findings
 from viewbox.envs.chest_xray.radiographs import LABELS
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import command as train
 
 
 def run(folder, name, *settings):

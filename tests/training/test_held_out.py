@@ -14,11 +14,11 @@ from transformers import TrainerControl, TrainerState
 from tests.support import forks, two_evaluations
 from tests.training.test_train import GUESSES
 from tests.training.test_train import RUN as CONFIG
-from viewbox import train
 from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import list_held_out, read_metrics
+from viewbox.training import command as train
 from viewbox.training.checkpoints import Best
 from viewbox.training.held_out import HeldOutEvaluation, store_episodes
 

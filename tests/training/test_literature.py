@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
-from viewbox import train
 from viewbox.configs import schema
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import command as train
 
 pytestmark = pytest.mark.slow
 SMALL = [

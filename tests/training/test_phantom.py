@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from viewbox import train
 from viewbox.configs import schema
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import list_held_out, read_metrics
+from viewbox.training import command as train
 
 pytestmark = pytest.mark.slow
 

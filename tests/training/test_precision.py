@@ -5,9 +5,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from viewbox import train
 from viewbox.configs import schema as configs
 from viewbox.errors import ConfigError
+from viewbox.training import command as train
 from viewbox.training.checks.preflight import check
 from viewbox.training.precision import LEARNING_RATES, apply_precision, describe_precision, resolve_dtype
 from viewbox.training.trainer_args import build_trainer_arguments

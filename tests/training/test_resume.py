@@ -13,9 +13,9 @@ import torch
 import yaml
 
 from tests.support import forks, killer
-from viewbox import train
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import checkpoints
+from viewbox.training import command as train
 
 TIMINGS = ("time/", "step_time", "train_runtime", "per_second", "profiling/")
 ROOT = Path(__file__).resolve().parents[2]

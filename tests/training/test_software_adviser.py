@@ -5,11 +5,11 @@ import json
 import pytest
 
 import viewbox
-from viewbox import train
 from viewbox.configs import schema
 from viewbox.envs.software_adviser.requests.generator import split_of
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import command as train
 
 SMALL = ("train.per_device_train_batch_size=8", "train.num_generations=4", "log.eval_tasks=8")
 

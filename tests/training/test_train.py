@@ -12,11 +12,11 @@ import yaml
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from viewbox import train
 from viewbox.configs import schema as configs
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training import command as train
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from viewbox import train
+from viewbox.training import command as train
 
 
 @pytest.mark.slow

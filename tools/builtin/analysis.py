@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from viewbox.errors import ArgumentError
-from viewbox.images.statistics import describe_pixels, to_luminance
-from viewbox.images.view import WHOLE, View
-from viewbox.tools.arguments import Box, Point, Range
-from viewbox.tools.builtin.drawing import draw_grid, draw_outline
-from viewbox.tools.fractions import ViewFractions
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import tool
+from ...errors import ArgumentError
+from ...images.statistics import describe_pixels, to_luminance
+from ...images.view import WHOLE, View
+from ..arguments import Box, Point, Range
+from ..fractions import ViewFractions
+from ..results import ToolOutput
+from ..tool import tool
+from .drawing import draw_grid, draw_outline
 
 Color = Literal["red", "green", "blue", "yellow", "cyan", "magenta", "white"]
 LONGEST_PROFILE = 64  # numbers of a profile that are shown and saved

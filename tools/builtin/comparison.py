@@ -11,20 +11,20 @@ from typing import Annotated, Any
 import cv2
 import numpy as np
 
-from viewbox.errors import ArgumentError, ImageError
-from viewbox.images.files import open_image as open_file
-from viewbox.images.ref import ImageRef
-from viewbox.images.resample import fit_size
-from viewbox.images.source import Source
-from viewbox.images.task_images import find_named, name_image
-from viewbox.images.view import View
-from viewbox.tools.arguments import Hidden, ImageName, Range
-from viewbox.tools.builtin.analysis import Color
-from viewbox.tools.builtin.drawing import draw_mask, find_mask_box
-from viewbox.tools.builtin.intensity import to_gray
-from viewbox.tools.fractions import ViewFractions
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import tool
+from ...errors import ArgumentError, ImageError
+from ...images.files import open_image as open_file
+from ...images.ref import ImageRef
+from ...images.resample import fit_size
+from ...images.source import Source
+from ...images.task_images import find_named, name_image
+from ...images.view import View
+from ..arguments import Hidden, ImageName, Range
+from ..fractions import ViewFractions
+from ..results import ToolOutput
+from ..tool import tool
+from .analysis import Color
+from .drawing import draw_mask, find_mask_box
+from .intensity import to_gray
 
 SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least

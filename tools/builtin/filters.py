@@ -13,11 +13,11 @@ from typing import Annotated, ClassVar, Literal
 import cv2
 import numpy as np
 
-from viewbox.images.view import View
-from viewbox.tools.arguments import Range
-from viewbox.tools.builtin.intensity import to_gray
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import tool
+from ...images.view import View
+from ..arguments import Range
+from ..results import ToolOutput
+from ..tool import tool
+from .intensity import to_gray
 
 STRIP = 64  # rows in which edges are computed at a time: floats of a whole grid would not fit the cache
 SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray into white

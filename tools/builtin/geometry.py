@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from viewbox.errors import ArgumentError
-from viewbox.images.source import Source
-from viewbox.images.task_images import find_named, name_image
-from viewbox.images.view import WHOLE, View
-from viewbox.tools.arguments import Box, Hidden, ImageName, Point, Range
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import tool
+from ...errors import ArgumentError
+from ...images.source import Source
+from ...images.task_images import find_named, name_image
+from ...images.view import WHOLE, View
+from ..arguments import Box, Hidden, ImageName, Point, Range
+from ..results import ToolOutput
+from ..tool import tool
 
 SMALLEST_CROP = 10  # native pixels, drawn to scale
 SMALLEST_ZOOM = 1  # native pixels along the longer side; a closer view would show nothing new

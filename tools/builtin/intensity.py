@@ -11,10 +11,10 @@ from typing import Annotated
 import cv2
 import numpy as np
 
-from viewbox.images.view import View
-from viewbox.tools.arguments import Range
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import tool
+from ...images.view import View
+from ..arguments import Range
+from ..results import ToolOutput
+from ..tool import tool
 
 
 def to_gray(pixels: np.ndarray) -> np.ndarray:

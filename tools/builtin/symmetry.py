@@ -7,11 +7,11 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from viewbox.errors import ArgumentError
-from viewbox.images.view import View
-from viewbox.tools.builtin.intensity import to_gray
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import tool
+from ...errors import ArgumentError
+from ...images.view import View
+from ..results import ToolOutput
+from ..tool import tool
+from .intensity import to_gray
 
 
 @dataclass(frozen=True)

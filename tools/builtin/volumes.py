@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from viewbox.errors import ArgumentError, ImageError
-from viewbox.images.source import Plane, Volume
-from viewbox.images.view import View
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import tool
+from ...errors import ArgumentError, ImageError
+from ...images.source import Plane, Volume
+from ...images.view import View
+from ..results import ToolOutput
+from ..tool import tool
 
 
 @tool

@@ -12,14 +12,14 @@ from typing import Annotated, Literal
 import cv2
 import numpy as np
 
-from viewbox.errors import ArgumentError
-from viewbox.images.source import stretch
-from viewbox.images.view import View
-from viewbox.tools.arguments import Hidden, Range
-from viewbox.tools.builtin.intensity import to_gray
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.tool import Tool, tool
-from viewbox.tools.window_presets import PRESETS, WindowPreset, find_percentiles
+from ...errors import ArgumentError
+from ...images.source import stretch
+from ...images.view import View
+from ..arguments import Hidden, Range
+from ..results import ToolOutput
+from ..tool import Tool, tool
+from ..window_presets import PRESETS, WindowPreset, find_percentiles
+from .intensity import to_gray
 
 NARROWEST = 50  # gray levels: smallest width of a threshold
 

@@ -33,9 +33,9 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from viewbox.errors import ToolFault
-from viewbox.network.errors import UnusableReplyError
-from viewbox.tools.search.parse_eutils import (
+from ...errors import ToolFault
+from ...network.errors import UnusableReplyError
+from .parse_eutils import (
     MAX_TEXT,
     build_url,
     fill_gaps,
@@ -46,9 +46,9 @@ from viewbox.tools.search.parse_eutils import (
     read_text,
     read_year,
 )
-from viewbox.tools.search.records import Article, ArticleQuery, SearchType
-from viewbox.tools.search.service import Service
-from viewbox.tools.search.snapshot.kinds import RECENT_YEARS
+from .records import Article, ArticleQuery, SearchType
+from .service import Service
+from .snapshot.kinds import RECENT_YEARS
 
 log = logging.getLogger("viewbox.envs")
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 
-from viewbox.utils.files import try_lock
+from ...utils.files import try_lock
 
 LEASE = 40.0  # seconds for which the place of a request without an answer is kept; longer than any request takes
 MAX_PAUSE = 300.0  # seconds for which a server can stop all requests

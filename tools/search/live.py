@@ -19,18 +19,18 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from viewbox.errors import ConfigError, ToolError
-from viewbox.network import background
-from viewbox.network.data_policy import check_sending
-from viewbox.network.fetching.network import Network
-from viewbox.network.hosts import read_api_key
-from viewbox.network.http import check_api_key
-from viewbox.tools.search import eutils, openi
-from viewbox.tools.search.cache import AnswerCache
-from viewbox.tools.search.limiter import Limiter
-from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
-from viewbox.tools.search.service import FIRST_PAUSE, RETRY_TIMEOUT, Service
-from viewbox.utils import secrets
+from ...errors import ConfigError, ToolError
+from ...network import background
+from ...network.data_policy import check_sending
+from ...network.fetching.network import Network
+from ...network.hosts import read_api_key
+from ...network.http import check_api_key
+from ...utils import secrets
+from . import eutils, openi
+from .cache import AnswerCache
+from .limiter import Limiter
+from .records import Article, ArticleQuery, FoundImage, ImageQuery
+from .service import FIRST_PAUSE, RETRY_TIMEOUT, Service
 
 VERSION = 1  # of what is kept
 _EMAIL = re.compile(r"[!-?A-~]{1,64}@[A-Za-z0-9.-]{1,190}")

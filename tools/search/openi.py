@@ -17,12 +17,12 @@ from html import unescape
 from typing import Any, Final
 from urllib.parse import urljoin
 
-from viewbox.network.body import parse_body
-from viewbox.network.errors import UnusableReplyError
-from viewbox.network.fetching import PICTURES
-from viewbox.tools.search.parse_eutils import build_url, read_pmid, read_text, read_year
-from viewbox.tools.search.records import FoundImage, ImageQuery
-from viewbox.tools.search.service import Service
+from ...network.body import parse_body
+from ...network.errors import UnusableReplyError
+from ...network.fetching import PICTURES
+from .parse_eutils import build_url, read_pmid, read_text, read_year
+from .records import FoundImage, ImageQuery
+from .service import Service
 
 HOST = "openi.nlm.nih.gov"
 RATE = 3  # requests a second

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.network.body import parse_body
-from viewbox.network.errors import UnusableReplyError
-from viewbox.tools.search.records import Article
+from ...network.body import parse_body
+from ...network.errors import UnusableReplyError
+from .records import Article
 
 MAX_TEXT = 100_000  # characters of a field
 _PMID = re.compile(r"[1-9][0-9]{0,9}")

@@ -13,13 +13,13 @@ from urllib.parse import urlencode
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential_jitter
 
-from viewbox.errors import ToolFault
-from viewbox.network.errors import UnusableReplyError
-from viewbox.network.fetching import TEXTS, FetchError, fetch_url
-from viewbox.network.fetching.network import Network
-from viewbox.tools.search.limiter import Busy, Limiter
-from viewbox.utils.secrets import mask_message
-from viewbox.utils.terminal import make_line
+from ...errors import ToolFault
+from ...network.errors import UnusableReplyError
+from ...network.fetching import TEXTS, FetchError, fetch_url
+from ...network.fetching.network import Network
+from ...utils.secrets import mask_message
+from ...utils.terminal import make_line
+from .limiter import Busy, Limiter
 
 MAX_ATTEMPTS = 8
 MAX_UNUSABLE = 3  # attempts if the server answers, but says that it failed or nothing that can be read

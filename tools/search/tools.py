@@ -22,18 +22,18 @@ import numpy as np
 from cachetools import LRUCache, cached
 from pydantic import Field
 
-from viewbox.assets import resolve_snapshot_path
-from viewbox.errors import ArgumentError, ConfigError, ToolError, ToolFault
-from viewbox.images.source import Source
-from viewbox.images.view import View
-from viewbox.tools.arguments import Hidden, Range
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.search.records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
-from viewbox.tools.search.wording import MAX_QUERY, Limits, write_articles, write_images
-from viewbox.tools.specialists.remote import decode_picture
-from viewbox.tools.specialists.spec import Specialist, register_specialist
-from viewbox.tools.tool import Tool
-from viewbox.utils import concurrency
+from ...assets import resolve_snapshot_path
+from ...errors import ArgumentError, ConfigError, ToolError, ToolFault
+from ...images.source import Source
+from ...images.view import View
+from ...utils import concurrency
+from ..arguments import Hidden, Range
+from ..results import ToolOutput
+from ..specialists.remote import decode_picture
+from ..specialists.spec import Specialist, register_specialist
+from ..tool import Tool
+from .records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
+from .wording import MAX_QUERY, Limits, write_articles, write_images
 
 LIVE = "https://eutils.ncbi.nlm.nih.gov"
 MAX_PIXELS = 2**20  # of a found picture that is kept
@@ -100,14 +100,14 @@ class LiteratureSpecialist(Specialist):
 
 @lru_cache(maxsize=8)
 def _open_snapshot(path: str) -> SearchSource:
-    from viewbox.tools.search.snapshot import SnapshotSource
+    from .snapshot import SnapshotSource
 
     return SnapshotSource(Path(path))
 
 
 @lru_cache(maxsize=8)
 def _open_live(api_key_env: str, email_env: str, cache: str | None) -> SearchSource:
-    from viewbox.tools.search.live import LiveSource
+    from .live import LiveSource
 
     return LiveSource(api_key_env=api_key_env, email_env=email_env, cache_dir=cache)
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
-from viewbox.utils.sanitize import clean
+from ...utils.sanitize import clean
+from .records import Article, ArticleQuery, FoundImage, ImageQuery
 
 MAX_FIELD = {"pmid": 20, "title": 160, "journal": 80, "doi": 60, "url": 100}  # characters
 MAX_SCANNED = 20_000  # characters of an abstract among which sentences are chosen

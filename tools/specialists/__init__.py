@@ -4,7 +4,7 @@
 model with torch are in `viewbox.tools.specialists.models`.
 """
 
-from viewbox.tools.specialists.spec import (
+from .spec import (
     Specialist,
     build_specialists,
     get_specialist_class,

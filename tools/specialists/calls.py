@@ -5,8 +5,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.errors import ToolError, ToolFault
-from viewbox.images.ref import ImageRef
+from ...errors import ToolError, ToolFault
+from ...images.ref import ImageRef
 
 
 class OutOfMemory(Exception):

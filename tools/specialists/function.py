@@ -13,10 +13,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from viewbox.errors import ConfigError
-from viewbox.tools.specialists.spec import Specialist, register_specialist
-from viewbox.tools.tool import Tool
-from viewbox.utils.importing import FORMS, load_object
+from ...errors import ConfigError
+from ...utils.importing import FORMS, load_object
+from ..tool import Tool
+from .spec import Specialist, register_specialist
 
 
 @register_specialist("function")

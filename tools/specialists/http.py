@@ -24,15 +24,18 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ByteSize, Field, field_validator
 
-from viewbox.errors import ConfigError, ToolError, ToolFault
-from viewbox.network import background
-from viewbox.network.body import parse_body
-from viewbox.network.connection import Connection
-from viewbox.network.data_policy import check_sending
-from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
-from viewbox.network.hosts import check_key_name, parse_url, read_api_key
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.specialists.remote import (
+from ...errors import ConfigError, ToolError, ToolFault
+from ...network import background
+from ...network.body import parse_body
+from ...network.connection import Connection
+from ...network.data_policy import check_sending
+from ...network.errors import AddressError, RequestError, UnusableReplyError
+from ...network.hosts import check_key_name, parse_url, read_api_key
+from ...utils import concurrency
+from ...utils.frozen import FrozenDict
+from ..results import ToolOutput
+from ..tool import Tool, is_tool_name
+from .remote import (
     Form,
     Returns,
     Unit,
@@ -41,11 +44,8 @@ from viewbox.tools.specialists.remote import (
     find_picture,
     read_reply,
 )
-from viewbox.tools.specialists.schemas import Parameters, read_parameters
-from viewbox.tools.specialists.spec import Specialist, register_specialist
-from viewbox.tools.tool import Tool, is_tool_name
-from viewbox.utils import concurrency
-from viewbox.utils.frozen import FrozenDict
+from .schemas import Parameters, read_parameters
+from .spec import Specialist, register_specialist
 
 log = logging.getLogger("viewbox.envs")
 

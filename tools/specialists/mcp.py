@@ -22,18 +22,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 
-from viewbox.errors import ConfigError, ToolError, ToolFault
-from viewbox.images.view import View
-from viewbox.network import background
-from viewbox.network.body import parse_body
-from viewbox.network.data_policy import check_sending
-from viewbox.network.hosts import check_key_name, is_read_by_others
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.specialists.http import build_remote_tool
-from viewbox.tools.specialists.mcp_server.listing import find_difference, list_offered
-from viewbox.tools.specialists.mcp_server.server import get_server
-from viewbox.tools.specialists.mcp_server.session import ServerSettings
-from viewbox.tools.specialists.remote import (
+from ...errors import ConfigError, ToolError, ToolFault
+from ...images.view import View
+from ...network import background
+from ...network.body import parse_body
+from ...network.data_policy import check_sending
+from ...network.hosts import check_key_name, is_read_by_others
+from ...utils import concurrency
+from ...utils.frozen import FrozenDict
+from ..results import ToolOutput
+from ..tool import Tool
+from .http import build_remote_tool
+from .mcp_server.listing import find_difference, list_offered
+from .mcp_server.server import get_server
+from .mcp_server.session import ServerSettings
+from .remote import (
     JPEG,
     PNG,
     Form,
@@ -46,11 +49,8 @@ from viewbox.tools.specialists.remote import (
     read_picture,
     read_reply,
 )
-from viewbox.tools.specialists.schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
-from viewbox.tools.specialists.spec import Specialist, register_specialist
-from viewbox.tools.tool import Tool
-from viewbox.utils import concurrency
-from viewbox.utils.frozen import FrozenDict
+from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
+from .spec import Specialist, register_specialist
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

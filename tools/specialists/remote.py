@@ -14,19 +14,19 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from viewbox.errors import ConfigError, ImageError, ToolError, ToolFault
-from viewbox.images.coordinates import to_unit
-from viewbox.images.files import open_image
-from viewbox.images.ref import ImageRef
-from viewbox.images.source import Source
-from viewbox.images.view import View
-from viewbox.tools.builtin.drawing import draw_mask, find_mask_box
-from viewbox.tools.fractions import ViewFractions
-from viewbox.tools.results import MAX_CHARACTERS, ToolOutput
-from viewbox.tools.specialists.schemas import Parameters
-from viewbox.utils.box_paths import convert_at
-from viewbox.utils.sanitize import replace_surrogates
-from viewbox.utils.secrets import mask_text, mask_values
+from ...errors import ConfigError, ImageError, ToolError, ToolFault
+from ...images.coordinates import to_unit
+from ...images.files import open_image
+from ...images.ref import ImageRef
+from ...images.source import Source
+from ...images.view import View
+from ...utils.box_paths import convert_at
+from ...utils.sanitize import replace_surrogates
+from ...utils.secrets import mask_text, mask_values
+from ..builtin.drawing import draw_mask, find_mask_box
+from ..fractions import ViewFractions
+from ..results import MAX_CHARACTERS, ToolOutput
+from .schemas import Parameters
 
 MAX_PICTURE = 2**26  # pixels of a picture that a server sends
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"

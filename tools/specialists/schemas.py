@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.tools.arguments import Box, Picture, Point, build_parameter
-from viewbox.utils.frozen import thaw
-from viewbox.utils.json_schema import check_schema
-from viewbox.utils.sanitize import clean
+from ...errors import ConfigError, describe_unknown
+from ...utils.frozen import thaw
+from ...utils.json_schema import check_schema
+from ...utils.sanitize import clean
+from ..arguments import Box, Picture, Point, build_parameter
 
 MAX_PROPERTIES = 64  # of a tool
 MAX_DEPTH = 12  # of a schema, with the parts it refers to in their places

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from viewbox.errors import ConfigError, ToolError, ToolFault
-from viewbox.images.view import View
-from viewbox.tools.specialists.calls import Request
-from viewbox.tools.specialists.serving import ModelServer, Runner, ServingSettings
-from viewbox.utils import concurrency
+from ...errors import ConfigError, ToolError, ToolFault
+from ...images.view import View
+from ...utils import concurrency
+from .calls import Request
+from .serving import ModelServer, Runner, ServingSettings
 
 _servers: dict[Hashable, ModelServer] = {}
 _servers_lock = Lock()

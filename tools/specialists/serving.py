@@ -23,9 +23,10 @@ from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread
 from typing import Any, Protocol
 
-from viewbox.errors import ConfigError, ToolError, ToolFault
-from viewbox.tools.specialists.cache import ResultCache
-from viewbox.tools.specialists.calls import (
+from ...errors import ConfigError, ToolError, ToolFault
+from ...utils import concurrency
+from .cache import ResultCache
+from .calls import (
     Call,
     Failed,
     HungError,
@@ -35,7 +36,6 @@ from viewbox.tools.specialists.calls import (
     describe_failure,
     set_outcome,
 )
-from viewbox.utils import concurrency
 
 log = logging.getLogger("viewbox.tools.specialists.models")
 

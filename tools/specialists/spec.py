@@ -15,10 +15,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from viewbox import plugins
-from viewbox.configs.validation import describe_errors
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.tools.tool import Tool
+from ... import plugins
+from ...configs.validation import describe_errors
+from ...errors import ConfigError, describe_unknown
+from ..tool import Tool
 
 C = TypeVar("C", bound="type[Specialist]")
 

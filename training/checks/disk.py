@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import Config
-from viewbox.errors import ConfigError
+from ...configs.schema import Config
+from ...errors import ConfigError
 
 GIB = 2**30
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import yaml
 
-from viewbox.configs.schema import Config, locate_errors
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.envs.data.env import describe_splits
-from viewbox.envs.from_config import build_envs
-from viewbox.envs.right_answers import score_right_answers
-from viewbox.errors import BadRow, ModelError, ViewboxError
-from viewbox.training.checks import prompt_page
-from viewbox.training.checks.preflight import LocalModel, find_model, open_first_task
-from viewbox.training.grpo.curriculum import build_curriculum
-from viewbox.utils.secrets import mask_settings
+from ...configs.schema import Config, locate_errors
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...envs.data.env import describe_splits
+from ...envs.from_config import build_envs
+from ...envs.right_answers import score_right_answers
+from ...errors import BadRow, ModelError, ViewboxError
+from ...utils.secrets import mask_settings
+from ..grpo.curriculum import build_curriculum
+from . import prompt_page
+from .preflight import LocalModel, find_model, open_first_task
 
 FIRST = 3  # tasks of each environment whose images are opened
 
@@ -52,7 +52,7 @@ def inspect(config: Config) -> dict[str, Any]:
 
 def _describe_memory(config: Config) -> str:
     """The largest memory of the run; for a model whose config is not here, what is needed to tell."""
-    from viewbox.training.memory.forecast import find_device_memory, predict
+    from ..memory.forecast import find_device_memory, predict
 
     try:
         return predict(config, find_device_memory()).describe()

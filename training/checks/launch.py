@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from viewbox.errors import ConfigError
+from ...errors import ConfigError
 
 _SHARDED = {
     "ACCELERATE_USE_FSDP": "FSDP",

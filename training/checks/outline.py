@@ -9,14 +9,14 @@ import torch
 from peft import get_peft_model
 from transformers import AutoModelForImageTextToText
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.errors import ConfigError, suggest_nearest
-from viewbox.training.checks.overlap import describe_overlap
-from viewbox.training.checks.plan import build_plan
-from viewbox.training.lora import build_lora_config
-from viewbox.training.precision import describe_precision
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...errors import ConfigError, suggest_nearest
+from ..lora import build_lora_config
+from ..precision import describe_precision
+from .overlap import describe_overlap
+from .plan import build_plan
 
 
 @dataclass(frozen=True)

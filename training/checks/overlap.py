@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.records import Task
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...records import Task
 
 MAX_COMPARED = 5000  # tasks of each environment
 MAX_SECONDS = 2.0  # in which an environment's tasks are made; fewer are compared if each takes long to draw

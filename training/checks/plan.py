@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ConfigError
+from ...errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import Config, locate_errors
-from viewbox.configs.sections import ModelSection
-from viewbox.configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.hf.quantization import check_bitsandbytes
-from viewbox.envs.from_config import (
+from ...configs.schema import Config, locate_errors
+from ...configs.sections import ModelSection
+from ...configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...engines.hf.quantization import check_bitsandbytes
+from ...envs.from_config import (
     FILTERS,
     MISSING_FILE,
     build_envs,
@@ -23,14 +23,14 @@ from viewbox.envs.from_config import (
     describe_missing_file,
     prepare_env,
 )
-from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
-from viewbox.records import Task
-from viewbox.rewards.explain import describe_reward
-from viewbox.training.checks.disk import check_folders, check_space, estimate_bytes
-from viewbox.training.checks.launch import check_launch
-from viewbox.training.precision import resolve_dtype
-from viewbox.training.sft.selection import check_rounds, check_selection
-from viewbox.utils.secrets import mask_assignments
+from ...errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
+from ...records import Task
+from ...rewards.explain import describe_reward
+from ...utils.secrets import mask_assignments
+from ..precision import resolve_dtype
+from ..sft.selection import check_rounds, check_selection
+from .disk import check_folders, check_space, estimate_bytes
+from .launch import check_launch
 
 CROWDED = 64  # tasks whose images are counted
 FIRST = 8  # tasks with bad rows, after which a run is refused
@@ -61,10 +61,10 @@ def check(config: Config) -> dict[str, Any]:
 
 
 def _check(config: Config) -> dict[str, Any]:
-    from viewbox.training.checks.outline import count_parameters, outline_run
-    from viewbox.training.grpo.curriculum import build_curriculum
-    from viewbox.training.reporting.tracking import check_trackers, check_uploads
-    from viewbox.training.trainer_args import build_trainer_arguments
+    from ..grpo.curriculum import build_curriculum
+    from ..reporting.tracking import check_trackers, check_uploads
+    from ..trainer_args import build_trainer_arguments
+    from .outline import count_parameters, outline_run
 
     check_launch()
     _check_sections(config)
@@ -266,8 +266,8 @@ def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) 
 
 
 def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
-    from viewbox.rollouts.store.reader import load
-    from viewbox.training.sft.transcripts import TranscriptReader
+    from ...rollouts.store.reader import load
+    from ..sft.transcripts import TranscriptReader
 
     key = "train.episodes"
     try:
@@ -287,8 +287,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
     """The model of a folder; None for a hub name and for `model.tiny`. Raises `ConfigError` and `ModelError`."""
     if section.name is None:
         return None
-    from viewbox.engines.hf.architectures import ARCHITECTURES
-    from viewbox.engines.hf.loading import find_model_folder, get_view_settings, load_processor
+    from ...engines.hf.architectures import ARCHITECTURES
+    from ...engines.hf.loading import find_model_folder, get_view_settings, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
     if path is None:
@@ -317,8 +317,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
     """Raises `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
-    from viewbox.engines.hf.chat_tokens import ChatTokens
-    from viewbox.engines.hf.loading import set_max_pixels
+    from ...engines.hf.chat_tokens import ChatTokens
+    from ...engines.hf.loading import set_max_pixels
 
     set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(model.processor, model.config)
@@ -347,8 +347,8 @@ def check_server(config: Config, *envs: BaseMultiTurnEnv) -> None:
     section = config.rollout
     if section.engine != "vllm":
         return
-    from viewbox.engines.vllm.launch import find_vllm
-    from viewbox.engines.vllm.vllm import clean_url
+    from ...engines.vllm.launch import find_vllm
+    from ...engines.vllm.vllm import clean_url
 
     if section.url is None:
         find_vllm()

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.state import EpisodeState
-from viewbox.images.ref import ImageRef
-from viewbox.training.checks.preflight import LocalModel
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...core.state import EpisodeState
+from ...images.ref import ImageRef
+from .preflight import LocalModel
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -36,8 +36,8 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
         return Prompt(tuple(parts), None)
     env = env.for_task(state.task)
-    from viewbox.engines.hf.chat_tokens import ChatTokens
-    from viewbox.engines.hf.loading import set_max_pixels
+    from ...engines.hf.chat_tokens import ChatTokens
+    from ...engines.hf.loading import set_max_pixels
 
     set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(model.processor, model.config)

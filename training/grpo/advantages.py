@@ -3,7 +3,7 @@
 import torch
 from trl.trainer.utils import nanstd
 
-from viewbox.training.grpo.dynamic_sampling import SAME_REWARD
+from .dynamic_sampling import SAME_REWARD
 
 _EPSILON = 1e-4  # added to the deviation, as TRL does
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from viewbox.engines.hf.architectures import Pixels
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.vision_cache import KEY_DIGITS
-from viewbox.images.ref import ImageRef
-from viewbox.records import EpisodeTokens
+from ...engines.hf.architectures import Pixels
+from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.vision_cache import KEY_DIGITS
+from ...images.ref import ImageRef
+from ...records import EpisodeTokens
 
 
 def collate(

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from viewbox.engines.hf.architectures import Pixels
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.training.grpo.batch import get_sampled
-from viewbox.training.grpo.logprobs import EpisodeLogProbs
-from viewbox.training.grpo.micro_batches import select, split_by_tokens
+from ...engines.hf.architectures import Pixels
+from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.vision_cache import VisionCache
+from .batch import get_sampled
+from .logprobs import EpisodeLogProbs
+from .micro_batches import select, split_by_tokens
 
 
 class BatchLogProbs:

@@ -17,14 +17,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from viewbox.configs.schema import Config
-from viewbox.configs.train_sections import CurriculumSection
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.core.variants import replace_reward
-from viewbox.envs.from_config import build_envs, merge_settings
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.rewards.combined import CombinedReward, Component
+from ...configs.schema import Config
+from ...configs.train_sections import CurriculumSection
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...core.variants import replace_reward
+from ...envs.from_config import build_envs, merge_settings
+from ...errors import ConfigError, describe_unknown
+from ...rewards.combined import CombinedReward, Component
 
 KEY = "train.curriculum"
 

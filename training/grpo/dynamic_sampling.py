@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from viewbox.errors import ConfigError
+from ...errors import ConfigError
 
 T = TypeVar("T")
 SAME_REWARD = 1e-6  # rewards this close are the same, as in frac_reward_zero_std

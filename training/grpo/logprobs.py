@@ -34,9 +34,9 @@ from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from viewbox.engines.hf.architectures import Architecture, Pixels
-from viewbox.engines.hf.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
-from viewbox.training.grpo.packing import AttentionPart, Group, Pack, Segment, split_into_packs
+from ...engines.hf.architectures import Architecture, Pixels
+from ...engines.hf.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
+from .packing import AttentionPart, Group, Pack, Segment, split_into_packs
 
 NO_PIXELS: Mapping[int, Pixels] = {}
 MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is computed again for its gradient

@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from trl import GRPOConfig
 
-from viewbox.errors import ConfigError
+from ...errors import ConfigError
 
 
 def check_additive_loss(tokens: int | None, arguments: GRPOConfig) -> None:

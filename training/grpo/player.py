@@ -16,18 +16,18 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.engines.generator import Generator
-from viewbox.engines.hf.adapters import measure_kept_change
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.engines.vllm.weights.sender import WeightSender
-from viewbox.records import Episode, Task
-from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
-from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, replace_uniform_groups
+from ...core.base import BaseMultiTurnEnv
+from ...engines.generator import Generator
+from ...engines.hf.adapters import measure_kept_change
+from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.vision_cache import VisionCache
+from ...engines.vllm.weights.sender import WeightSender
+from ...records import Episode, Task
+from ...rollouts.play import play_many, sample_seed
+from ...rollouts.store.reader import load
+from ...rollouts.store.writer import EpisodeWriter
+from ..generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
+from .dynamic_sampling import draw_other_tasks, replace_uniform_groups
 
 
 class BatchPlayer:

@@ -27,27 +27,27 @@ from accelerate.utils import send_to_device
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.hf.architectures import Pixels
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.trainable import build_stand_in, describe_problem
-from viewbox.engines.hf.vision_cache import VisionCache
-from viewbox.engines.vllm.weights.sender import WeightSender
-from viewbox.errors import ConfigError
-from viewbox.records import Episode, Task
-from viewbox.rollouts.scoring.metrics import compute_environment_metrics
-from viewbox.training.checkpoints import Checkpoints
-from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
-from viewbox.training.grpo.batch import collate, collect_pixels, get_sampled
-from viewbox.training.grpo.batch_logprobs import BatchLogProbs
-from viewbox.training.grpo.curriculum import Curriculum
-from viewbox.training.grpo.dynamic_sampling import check_whole_groups
-from viewbox.training.grpo.logprobs import add_compute_argument
-from viewbox.training.grpo.micro_batches import accumulate_loss, check_additive_loss
-from viewbox.training.grpo.player import BatchPlayer
-from viewbox.training.precision import use_float32_adapters
+from ...configs.sections import SamplingParams
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...engines.hf.architectures import Pixels
+from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.trainable import build_stand_in, describe_problem
+from ...engines.hf.vision_cache import VisionCache
+from ...engines.vllm.weights.sender import WeightSender
+from ...errors import ConfigError
+from ...records import Episode, Task
+from ...rollouts.scoring.metrics import compute_environment_metrics
+from ..checkpoints import Checkpoints
+from ..precision import use_float32_adapters
+from .advantages import group_advantages, summarize_rewards
+from .batch import collate, collect_pixels, get_sampled
+from .batch_logprobs import BatchLogProbs
+from .curriculum import Curriculum
+from .dynamic_sampling import check_whole_groups
+from .logprobs import add_compute_argument
+from .micro_batches import accumulate_loss, check_additive_loss
+from .player import BatchPlayer
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
 # transformers, and `tests/training/grpo/test_private_names.py` checks both lists.

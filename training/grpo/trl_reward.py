@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.errors import ConfigError
-from viewbox.images.coordinates import needs_size
-from viewbox.network.data_policy import keep_on_this_machine
-from viewbox.records import Episode, Task
-from viewbox.rewards import to_combined
-from viewbox.rewards.remote import check_reward_may_ask
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...errors import ConfigError
+from ...images.coordinates import needs_size
+from ...network.data_policy import keep_on_this_machine
+from ...records import Episode, Task
+from ...rewards import to_combined
+from ...rewards.remote import check_reward_may_ask
 
 
 class TRLReward:

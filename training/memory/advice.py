@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from viewbox.configs.schema import Config
-from viewbox.training.memory.forecast import USABLE, Forecast
+from ...configs.schema import Config
+from .forecast import USABLE, Forecast
 
 MIB = 2**20
 PART_TOKENS = (16_384, 8192, 4096, 2048)

@@ -9,20 +9,21 @@ from typing import Any
 import psutil
 import torch
 
-from viewbox.configs.schema import Config
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.engines.hf.adapters import has_two_byte_weights, use_merged_adapters
-from viewbox.engines.hf.kv_cache import compute_bytes_per_token
-from viewbox.engines.hf.memory import CPU_SHARE, GPU_SHARE
-from viewbox.engines.hf.quantization import KEPT as QUANTIZATION_KEPT
-from viewbox.engines.hf.vision_cache import MAX_BYTES
-from viewbox.envs.from_config import build_envs
-from viewbox.errors import ConfigError
-from viewbox.tools.specialists.models.model import ModelSpecialist
-from viewbox.tools.specialists.models.weights import estimate_bytes
-from viewbox.training.memory.generation import Load, measure_generation
-from viewbox.training.memory.live_bytes import count_shapes, create_shapes_mode, replace_by_shapes
-from viewbox.training.memory.model_shapes import (
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...engines.hf.adapters import has_two_byte_weights, use_merged_adapters
+from ...engines.hf.kv_cache import compute_bytes_per_token
+from ...engines.hf.memory import CPU_SHARE, GPU_SHARE
+from ...engines.hf.quantization import KEPT as QUANTIZATION_KEPT
+from ...engines.hf.vision_cache import MAX_BYTES
+from ...envs.from_config import build_envs
+from ...errors import ConfigError
+from ...tools.specialists.models.model import ModelSpecialist
+from ...tools.specialists.models.weights import estimate_bytes
+from ..trainer_args import build_trainer_arguments
+from .generation import Load, measure_generation
+from .live_bytes import count_shapes, create_shapes_mode, replace_by_shapes
+from .model_shapes import (
     Depths,
     build_model,
     count_bytes,
@@ -30,10 +31,9 @@ from viewbox.training.memory.model_shapes import (
     find_model_shapes,
     list_depths,
 )
-from viewbox.training.memory.pictures import build_features, build_pixels, is_tower_frozen
-from viewbox.training.memory.update import count_parts, measure_update, use_autocast
-from viewbox.training.memory.workload import Workload, build_batch, find_workload
-from viewbox.training.trainer_args import build_trainer_arguments
+from .pictures import build_features, build_pixels, is_tower_frozen
+from .update import count_parts, measure_update, use_autocast
+from .workload import Workload, build_batch, find_workload
 
 GIB = 2**30
 FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # a weight in NF4, its share of a block's scale, and that scale's own

@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from viewbox.configs.sections import SamplingParams
-from viewbox.engines.hf.architectures import get_architecture
-from viewbox.engines.hf.kv_cache import GROWTH, KVCache
-from viewbox.engines.hf.model_runner import ModelRunner, use_eval_mode
-from viewbox.engines.hf.sampler import Sampler
-from viewbox.engines.hf.sequence import Stats
-from viewbox.engines.hf.vision_cache import MAX_PATCHES
-from viewbox.training.memory.live_bytes import LiveBytes
-from viewbox.training.memory.pictures import build_features, build_pixels
-from viewbox.training.memory.workload import Grid, Workload, count_image_tokens
+from ...configs.sections import SamplingParams
+from ...engines.hf.architectures import get_architecture
+from ...engines.hf.kv_cache import GROWTH, KVCache
+from ...engines.hf.model_runner import ModelRunner, use_eval_mode
+from ...engines.hf.sampler import Sampler
+from ...engines.hf.sequence import Stats
+from ...engines.hf.vision_cache import MAX_PATCHES
+from .live_bytes import LiveBytes
+from .pictures import build_features, build_pixels
+from .workload import Grid, Workload, count_image_tokens
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import torch
 from peft import get_peft_model
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PretrainedConfig
 
-from viewbox.assets import resolve_model_path
-from viewbox.configs.schema import Config
-from viewbox.configs.sections import ModelSection
-from viewbox.engines.hf.architectures import get_architecture
-from viewbox.engines.hf.loading import SAFE, build_tiny_config
-from viewbox.errors import ModelError
-from viewbox.training.lora import build_lora_config
-from viewbox.training.precision import resolve_dtype
+from ...assets import resolve_model_path
+from ...configs.schema import Config
+from ...configs.sections import ModelSection
+from ...engines.hf.architectures import get_architecture
+from ...engines.hf.loading import SAFE, build_tiny_config
+from ...errors import ModelError
+from ..lora import build_lora_config
+from ..precision import resolve_dtype
 
 
 def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[PretrainedConfig, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from viewbox.engines.hf.architectures import Pixels, get_architecture
-from viewbox.training.memory.workload import Grid, count_image_tokens
+from ...engines.hf.architectures import Pixels, get_architecture
+from .workload import Grid, count_image_tokens
 
 
 def is_tower_frozen(model: Any) -> bool:

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from viewbox.configs.schema import Config
-from viewbox.engines.hf.architectures import get_architecture
-from viewbox.training.grpo.logprobs import EpisodeLogProbs
-from viewbox.training.grpo.micro_batches import select, split_by_tokens
-from viewbox.training.memory.live_bytes import LiveBytes
-from viewbox.training.memory.pictures import KnownFeatures, build_batch_pixels, is_tower_frozen
-from viewbox.training.memory.workload import Workload, build_batch
-from viewbox.training.sft.trainer import compute_sft_loss
+from ...configs.schema import Config
+from ...engines.hf.architectures import get_architecture
+from ..grpo.logprobs import EpisodeLogProbs
+from ..grpo.micro_batches import select, split_by_tokens
+from ..sft.trainer import compute_sft_loss
+from .live_bytes import LiveBytes
+from .pictures import KnownFeatures, build_batch_pixels, is_tower_frozen
+from .workload import Workload, build_batch
 
 SFT_BATCHES = 4  # into which `SFTTrainer` cuts a device batch
 

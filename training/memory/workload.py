@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
-from viewbox.configs.schema import Config
-from viewbox.core import model_profiles
-from viewbox.engines.hf.architectures import get_architecture
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.loading import get_view_settings, set_max_pixels
-from viewbox.envs.from_config import build_envs
-from viewbox.training.checks.preflight import open_crowded_task
+from ...configs.schema import Config
+from ...core import model_profiles
+from ...engines.hf.architectures import get_architecture
+from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.loading import get_view_settings, set_max_pixels
+from ...envs.from_config import build_envs
+from ..checks.preflight import open_crowded_task
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies

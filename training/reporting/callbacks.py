@@ -22,8 +22,8 @@ from rich.live import Live
 from rich.text import Text
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from viewbox.rollouts.scoring.metrics import format_part
-from viewbox.training.reporting.report import format_duration
+from ...rollouts.scoring.metrics import format_part
+from .report import format_duration
 
 ALARM_STEPS = 5  # an alarm looks at the mean of this many logs
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from viewbox.configs.schema import Config
-from viewbox.configs.sections import ModelSection
-from viewbox.envs.data.sources import is_hub_name
-from viewbox.utils.secrets import mask_settings
-from viewbox.version import get_versions
+from ...configs.schema import Config
+from ...configs.sections import ModelSection
+from ...envs.data.sources import is_hub_name
+from ...utils.secrets import mask_settings
+from ...version import get_versions
 
 _LICENSE_KEYS = ("license", "license_name", "license_link")
 _FIGURES = ("reward", "tools/rate", "replies/well_formed")
@@ -179,7 +179,7 @@ def find_license(model: ModelSection) -> dict[str, str]:
 
 def _find_card(name: str, revision: str | None) -> Path | None:
     """README.md of a model's folder, whether it exists or not; of a hub model the one that is cached, or None."""
-    from viewbox.assets import resolve_model_path
+    from ...assets import resolve_model_path
 
     folder = Path(resolve_model_path(name)).expanduser()
     if folder.is_dir():

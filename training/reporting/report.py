@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from viewbox.rollouts.scoring.bootstrap import Interval
-from viewbox.rollouts.scoring.metrics import format_part
-from viewbox.rollouts.store.run_folder import describe_view
+from ...rollouts.scoring.bootstrap import Interval
+from ...rollouts.scoring.metrics import format_part
+from ...rollouts.store.run_folder import describe_view
 
 _MAX_TOOLS = 6  # that a plot shows one by one
 _RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from viewbox.configs.sections import LogSection
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.network.data_policy import check_may_leave
-from viewbox.records import Episode
-from viewbox.utils.files import read_regular, write_atomically
-from viewbox.viewer.contact_sheet import draw_episode
+from ...configs.sections import LogSection
+from ...core.base import BaseMultiTurnEnv
+from ...errors import ConfigError, describe_unknown
+from ...network.data_policy import check_may_leave
+from ...records import Episode
+from ...utils.files import read_regular, write_atomically
+from ...viewer.contact_sheet import draw_episode
 
 # Arguments of the trainers that send files or texts of a run, and where to.
 UPLOADS = {

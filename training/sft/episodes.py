@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.loop import parse_reply
-from viewbox.core.parsing.reply import ToolCalls
-from viewbox.core.prompts.templates import Prompts
-from viewbox.core.settings import ReplyFormat
-from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.errors import ImageError, StoreError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
-from viewbox.rollouts.store.reader import load
-from viewbox.training.sft.transcripts import TranscriptReader
-from viewbox.utils.frozen import thaw
+from ...core.base import BaseMultiTurnEnv
+from ...core.loop import parse_reply
+from ...core.parsing.reply import ToolCalls
+from ...core.prompts.templates import Prompts
+from ...core.settings import ReplyFormat
+from ...engines.generator import Conversation
+from ...engines.hf.chat_tokens import ChatTokens
+from ...errors import ImageError, StoreError
+from ...images.ref import ImageRef
+from ...records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
+from ...rollouts.store.reader import load
+from ...utils.frozen import thaw
+from .transcripts import TranscriptReader
 
 
 def read_episodes(

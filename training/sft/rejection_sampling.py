@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from viewbox.configs.train_sections import RejectionSampling, TrainSection
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.generator import Generator
-from viewbox.engines.vllm.weights.sender import WeightSender
-from viewbox.records import Episode, EpisodeTokens, Task
-from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
-from viewbox.training.sft.selection import require_episodes, select_episodes
-from viewbox.training.sft.trainer import SFTTrainer, select_usable
+from ...configs.train_sections import RejectionSampling, TrainSection
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...engines.generator import Generator
+from ...engines.vllm.weights.sender import WeightSender
+from ...records import Episode, EpisodeTokens, Task
+from ...rollouts.play import play_many, sample_seed
+from ...rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
+from ...rollouts.store.reader import load
+from ...rollouts.store.writer import EpisodeWriter
+from ..generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
+from .selection import require_episodes, select_episodes
+from .trainer import SFTTrainer, select_usable
 
 
 class RejectionSamplingTrainer(SFTTrainer):

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from viewbox.configs.train_sections import TrainSection
-from viewbox.errors import ConfigError, StoreError
-from viewbox.records import Episode
-from viewbox.rollouts.scoring.filters import parse_filter
+from ...configs.train_sections import TrainSection
+from ...errors import ConfigError, StoreError
+from ...records import Episode
+from ...rollouts.scoring.filters import parse_filter
 
 
 @dataclass(frozen=True)

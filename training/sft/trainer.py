@@ -12,22 +12,22 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from viewbox.configs.train_sections import Demonstrations
-from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.core.tasks import to_sequence
-from viewbox.engines.hf import tiny_model
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.trainable import describe_mismatch
-from viewbox.engines.scripted import ScriptedGenerator
-from viewbox.errors import StoreError
-from viewbox.records import Episode, EpisodeTokens
-from viewbox.rollouts.play import play_many
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.checkpoints import Checkpoints
-from viewbox.training.evaluate import build_script, collect_episodes
-from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
-from viewbox.training.sft.vision_task import VisionTask
+from ...configs.train_sections import Demonstrations
+from ...core.base import BaseMultiTurnEnv
+from ...core.tasks import to_sequence
+from ...engines.hf import tiny_model
+from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.trainable import describe_mismatch
+from ...engines.scripted import ScriptedGenerator
+from ...errors import StoreError
+from ...records import Episode, EpisodeTokens
+from ...rollouts.play import play_many
+from ...rollouts.store.reader import load
+from ...rollouts.store.writer import EpisodeWriter
+from ..checkpoints import Checkpoints
+from ..evaluate import build_script, collect_episodes
+from ..grpo.batch import add_pixels, build_model_inputs, collate
+from .vision_task import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 

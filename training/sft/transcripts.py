@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ImageError, StoreError
-from viewbox.images.files import open_image
-from viewbox.images.ref import ImageRef
-from viewbox.images.view import View
-from viewbox.records import Message
-from viewbox.rollouts.exchange.wire import read_message
-from viewbox.rollouts.store.lines import parse_line, read_lines
-from viewbox.utils.files import open_regular
-from viewbox.utils.frozen import FrozenDict
+from ...errors import ImageError, StoreError
+from ...images.files import open_image
+from ...images.ref import ImageRef
+from ...images.view import View
+from ...records import Message
+from ...rollouts.exchange.wire import read_message
+from ...rollouts.store.lines import parse_line, read_lines
+from ...utils.files import open_regular
+from ...utils.frozen import FrozenDict
 
 MAX_FILE = 2**40  # bytes of a file, which is read a line at a time
 

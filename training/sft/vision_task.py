@@ -13,11 +13,11 @@ from PIL import Image, ImageChops
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from viewbox.configs.train_sections import VisionSection
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.errors import StoreError
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode
+from ...configs.train_sections import VisionSection
+from ...engines.hf.chat_tokens import ChatTokens
+from ...errors import StoreError
+from ...images.ref import ImageRef
+from ...records import Episode
 
 
 class CloseLook(NamedTuple):

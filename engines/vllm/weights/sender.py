@@ -22,22 +22,22 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
-from viewbox.configs.schema import Config
-from viewbox.engines.generator import GeneratorError
-from viewbox.engines.hf.adapters import KeptChange, get_factors, round_stochastically
-from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.openai.connection import EndpointError
-from viewbox.engines.vllm.launch import build_server
-from viewbox.engines.vllm.process import ServerProcess
-from viewbox.engines.vllm.vllm import FLAGS, VLLMServer, clean_url
-from viewbox.engines.vllm.weights.transfers import FileTransfer, NCCLTransfer, Transfer
-from viewbox.errors import ConfigError, ViewboxError
-from viewbox.network.body import parse_body
-from viewbox.network.client_settings import build_client_settings
-from viewbox.network.connection import UNUSABLE_STATUS
-from viewbox.network.data_policy import check_sending
-from viewbox.network.http import extract_error_message
-from viewbox.utils.terminal import make_line
+from ....configs.schema import Config
+from ....errors import ConfigError, ViewboxError
+from ....network.body import parse_body
+from ....network.client_settings import build_client_settings
+from ....network.connection import UNUSABLE_STATUS
+from ....network.data_policy import check_sending
+from ....network.http import extract_error_message
+from ....utils.terminal import make_line
+from ...generator import GeneratorError
+from ...hf.adapters import KeptChange, get_factors, round_stochastically
+from ...hf.chat_tokens import ChatTokens
+from ...openai.connection import EndpointError
+from ..launch import build_server
+from ..process import ServerProcess
+from ..vllm import FLAGS, VLLMServer, clean_url
+from .transfers import FileTransfer, NCCLTransfer, Transfer
 
 WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts

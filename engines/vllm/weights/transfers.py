@@ -8,7 +8,7 @@ from uuid import uuid4
 import torch
 from safetensors.torch import save_file
 
-from viewbox.errors import ConfigError
+from ....errors import ConfigError
 
 CHUNK = 2**31  # bytes of one file
 

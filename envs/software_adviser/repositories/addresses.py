@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from viewbox.network.hosts import UrlError, split_url
+from ....network.hosts import UrlError, split_url
 
 HOSTS: Final = ("github.com", "www.github.com")
 MAX_ADDRESS: Final = 300  # characters

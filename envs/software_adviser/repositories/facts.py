@@ -14,10 +14,10 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
-from viewbox.errors import ConfigError
-from viewbox.tools.search.wording import make_line
-from viewbox.utils.files import read_regular
+from ....errors import ConfigError
+from ....tools.search.wording import make_line
+from ....utils.files import read_regular
+from .addresses import AddressError, read_repository
 
 log = logging.getLogger("viewbox.envs")
 

@@ -9,16 +9,16 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
-from viewbox.envs.software_adviser.repositories.facts import read_facts
-from viewbox.envs.software_adviser.repositories.sources import (
+from ..software import SoftwareTool
+from .addresses import AddressError, read_repository
+from .facts import read_facts
+from .sources import (
     API_HOST,
     CatalogueSource,
     LiveSource,
     RecordedSource,
     SummarySource,
 )
-from viewbox.envs.software_adviser.software import SoftwareTool
 
 
 class RepositorySettings(BaseModel):

@@ -10,11 +10,11 @@ from typing import Any, Final, Protocol
 from cachetools import LRUCache
 from pydantic import ValidationError
 
-from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts
-from viewbox.errors import ToolError
-from viewbox.network.fetching import FetchError, fetch_url
-from viewbox.network.fetching.network import Network
-from viewbox.tools.search.wording import make_line
+from ....errors import ToolError
+from ....network.fetching import FetchError, fetch_url
+from ....network.fetching.network import Network
+from ....tools.search.wording import make_line
+from .facts import RepositoryFacts
 
 API_HOST: Final = "api.github.com"
 LIVE_TIMEOUT: Final = 10.0  # seconds for one repository

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.software_adviser.requests import words
-from viewbox.envs.software_adviser.requests.relevance import SUITABLE, Facts, fits_modality, grade
-from viewbox.envs.software_adviser.requests.request import REASONS, STATUSES, UNKNOWN, Reason, Request, Status
-from viewbox.envs.software_adviser.requests.wording import write_hidden_fact, write_words
-from viewbox.envs.software_adviser.requests.words import HiddenKind, Level, Split
-from viewbox.errors import ConfigError
-from viewbox.utils.frozen import FrozenDict
+from ....errors import ConfigError
+from ....utils.frozen import FrozenDict
+from . import words
+from .relevance import SUITABLE, Facts, fits_modality, grade
+from .request import REASONS, STATUSES, UNKNOWN, Reason, Request, Status
+from .wording import write_hidden_fact, write_words
+from .words import HiddenKind, Level, Split
 
 TEST_SHARE = 0.4  # of the catalogue
 ATTEMPTS = 400  # draws for a request of a kind

@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 from scipy.spatial import cKDTree
 
-from viewbox.envs.chest_xray.radiographs import draw_film
-from viewbox.envs.phantom.anatomy import draw_slice
-from viewbox.envs.software_adviser.requests.request import Request
-from viewbox.images.source import Source
+from ....images.source import Source
+from ...chest_xray.radiographs import draw_film
+from ...phantom.anatomy import draw_slice
+from .request import Request
 
 SIZE = 256  # pixels of a side
 FRAMES = 6  # of a contact sheet

@@ -11,8 +11,8 @@ the constraints, and reads the file or a sibling of it.
 from collections.abc import Sequence
 from typing import Protocol
 
-from viewbox.envs.software_adviser.requests.request import Request
-from viewbox.envs.software_adviser.requests.words import Constraint
+from .request import Request
+from .words import Constraint
 
 TASK, FORMAT, SIBLING, FEATURES, PART = 40, 30, 15, 30, 4
 SUITABLE = 80

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from viewbox.envs.consultation.hidden_facts import find_facts
-from viewbox.envs.software_adviser.requests.words import Constraint, HiddenKind, Level, Split
-from viewbox.utils.frozen import FrozenDict
+from ....utils.frozen import FrozenDict
+from ...consultation.hidden_facts import find_facts
+from .words import Constraint, HiddenKind, Level, Split
 
 Status = Literal["answerable", "ambiguous", "unanswerable"]
 Reason = Literal["no_suitable_tool", "no_modality_match", "no_task_match", "no_dimension_match", "invalid_files"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.software_adviser.requests import words
-from viewbox.envs.software_adviser.requests.request import Request
-from viewbox.envs.software_adviser.requests.words import HiddenKind, Level, Split
-from viewbox.utils.frozen import FrozenDict
+from ....utils.frozen import FrozenDict
+from . import words
+from .request import Request
+from .words import HiddenKind, Level, Split
 
 
 def write_words(request: Request, rng: np.random.Generator) -> str:

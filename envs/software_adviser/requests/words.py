@@ -7,7 +7,7 @@ are the same in both.
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from viewbox.utils.frozen import FrozenDict
+from ....utils.frozen import FrozenDict
 
 Split = Literal["train", "test"]
 Level = Literal["layman", "expert"]

@@ -5,7 +5,7 @@ query names. Embedding models and cross-encoders take the place of the second an
 `retriever.py` is the whole.
 """
 
-from viewbox.envs.software_adviser.retrieval.retriever import Hit, Retriever
-from viewbox.envs.software_adviser.retrieval.settings import RetrievalSettings
+from .retriever import Hit, Retriever
+from .settings import RetrievalSettings
 
 __all__ = ["Hit", "RetrievalSettings", "Retriever"]

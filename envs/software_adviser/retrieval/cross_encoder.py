@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.software_adviser.retrieval.text_batches import ask_texts, encode_texts
-from viewbox.envs.software_adviser.retrieval.text_models import register_text_model
-from viewbox.errors import ConfigError, ToolFault
-from viewbox.tools.specialists.calls import TextRequest
-from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSettings
-from viewbox.tools.specialists.serving import ModelServer
+from ....errors import ConfigError, ToolFault
+from ....tools.specialists.calls import TextRequest
+from ....tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSettings
+from ....tools.specialists.serving import ModelServer
+from .text_batches import ask_texts, encode_texts
+from .text_models import register_text_model
 
 
 class CrossEncoderRunner(ModelRunner):

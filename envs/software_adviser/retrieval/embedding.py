@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from viewbox.envs.software_adviser.retrieval.text_batches import ask_texts, encode_texts
-from viewbox.envs.software_adviser.retrieval.text_models import register_text_model
-from viewbox.envs.software_adviser.retrieval.vectors import normalize
-from viewbox.errors import ConfigError, ToolFault
-from viewbox.tools.specialists.calls import TextRequest
-from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSettings, find_model
-from viewbox.tools.specialists.serving import ModelServer
-from viewbox.utils.files import read_regular
+from ....errors import ConfigError, ToolFault
+from ....tools.specialists.calls import TextRequest
+from ....tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSettings, find_model
+from ....tools.specialists.serving import ModelServer
+from ....utils.files import read_regular
+from .text_batches import ask_texts, encode_texts
+from .text_models import register_text_model
+from .vectors import normalize
 
 Pooling = Literal["auto", "mean", "cls"]
 MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers, which are read

@@ -22,14 +22,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from viewbox.envs.software_adviser.retrieval.settings import FACTS, LSA, NONE, RetrievalSettings
-from viewbox.envs.software_adviser.retrieval.text_models import build_encoder, build_pair_scorer
-from viewbox.envs.software_adviser.retrieval.vectors import VectorIndex, normalize
-from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_synonyms, get_wish_reader, has_fact, read_table
-from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.tools.search.snapshot.schema import TOKENIZER
-from viewbox.tools.search.snapshot.words import Synonyms, is_telling, quote, read_query, split_words, stem_all
-from viewbox.tools.specialists.cache import ResultCache
+from ....tools.search.snapshot.schema import TOKENIZER
+from ....tools.search.snapshot.words import Synonyms, is_telling, quote, read_query, split_words, stem_all
+from ....tools.specialists.cache import ResultCache
+from ..software import SoftwareTool
+from .settings import FACTS, LSA, NONE, RetrievalSettings
+from .text_models import build_encoder, build_pair_scorer
+from .vectors import VectorIndex, normalize
+from .wishes import Wish, get_synonyms, get_wish_reader, has_fact, read_table
 
 K: Final = 60  # of the paper
 DIGITS: Final = 5  # of a score that count: the last ones differ between machines

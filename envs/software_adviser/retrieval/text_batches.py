@@ -6,10 +6,10 @@ Without padding a text has the same result whatever stands beside it in a batch.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from viewbox.errors import ToolError, ToolFault
-from viewbox.tools.specialists.calls import TextRequest
-from viewbox.tools.specialists.models.model import ModelRunner
-from viewbox.tools.specialists.serving import ModelServer
+from ....errors import ToolError, ToolFault
+from ....tools.specialists.calls import TextRequest
+from ....tools.specialists.models.model import ModelRunner
+from ....tools.specialists.serving import ModelServer
 
 MAX_TOKENS = 512  # of a text, or a query and a text; the end of a longer one is cut off
 MAX_CHARS = 20_000  # of a text that are tokenized

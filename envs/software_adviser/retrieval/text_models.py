@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from viewbox import plugins
-from viewbox.configs.validation import describe_errors
-from viewbox.envs.software_adviser.retrieval.vectors import Encoder
-from viewbox.errors import ConfigError
+from .... import plugins
+from ....configs.validation import describe_errors
+from ....errors import ConfigError
+from .vectors import Encoder
 
 M = TypeVar("M", bound="type[BaseModel]")
 

@@ -9,10 +9,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.envs.software_adviser.vocabulary import ANY
-from viewbox.tools.search.snapshot.synonyms import read_shipped_synonyms
-from viewbox.tools.search.snapshot.words import Synonyms, is_telling, split_words, stem_word
+from ....tools.search.snapshot.synonyms import read_shipped_synonyms
+from ....tools.search.snapshot.words import Synonyms, is_telling, split_words, stem_word
+from ..software import SoftwareTool
+from ..vocabulary import ANY
 
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query

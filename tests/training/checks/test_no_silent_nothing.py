@@ -12,9 +12,9 @@ import pytest
 import yaml
 from trl.trainer import grpo_trainer
 
-from viewbox import train
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import command as train
 from viewbox.training.checks import disk
 from viewbox.training.checks.launch import check_launch, get_state_settings
 

@@ -9,9 +9,9 @@ import yaml
 from safetensors.torch import load_file
 
 from tests.training.test_train import GUESSES
-from viewbox import train
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import command as train
 
 CONFIG = {
     "env": {"name": "guesses:Guesses", "max_turns": 3, "num_tasks": 8, "eval": {"split": "test"}},

@@ -16,10 +16,10 @@ from tests.support.fake_server import FakeVLLM
 from tests.support.guesses import Guesses
 from tests.support.servers import hang_up
 from tests.support.vllm_server import TrainedVLLM
-from viewbox import train
 from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf import loading
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import command as train
 
 PARITY = 1e-5
 WORST = "sampling/logp_difference/max"

@@ -5,7 +5,7 @@ opens a file that a stranger may have made, `words.py` and `source.py` turn word
 each row. The same file gives the same answers in every process, because nothing but the file and the query counts.
 """
 
-from viewbox.tools.search.snapshot.source import SnapshotSource
-from viewbox.tools.search.snapshot.writer import SnapshotWriter
+from .source import SnapshotSource
+from .writer import SnapshotWriter
 
 __all__ = ["SnapshotSource", "SnapshotWriter"]

@@ -9,12 +9,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from viewbox.errors import ToolError
-from viewbox.tools.search.snapshot import schema
-from viewbox.tools.search.snapshot.connection import READ_ERRORS, open_snapshot
-from viewbox.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
-from viewbox.tools.specialists.remote import decode_picture
-from viewbox.utils.terminal import describe_error, make_line
+from ....errors import ToolError
+from ....utils.terminal import describe_error, make_line
+from ...specialists.remote import decode_picture
+from . import schema
+from .connection import READ_ERRORS, open_snapshot
+from .rows import BadRecord, check_picture, read_article, read_figure
 
 MAX_PROBLEMS = 20  # of a part that are told
 

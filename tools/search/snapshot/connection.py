@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from viewbox.errors import ConfigError
-from viewbox.tools.search.snapshot.schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
-from viewbox.utils.terminal import describe_error
+from ....errors import ConfigError
+from ....utils.terminal import describe_error
+from .schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
 
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
 _STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps

@@ -1,6 +1,6 @@
 """Which search types an article belongs to, by its publication types and its year."""
 
-from viewbox.tools.search.records import Article, SearchType
+from ..records import Article, SearchType
 
 RECENT_YEARS = 5  # "recent": of the year in which the snapshot was recorded and the four before it
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from viewbox.errors import ToolError, ToolFault
-from viewbox.tools.search.records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
-from viewbox.tools.search.snapshot.rows import BadRecord
-from viewbox.tools.search.snapshot.writer import SnapshotWriter
-from viewbox.tools.specialists.remote import decode_picture
-from viewbox.utils import concurrency
-from viewbox.utils.terminal import make_line
+from ....errors import ToolError, ToolFault
+from ....utils import concurrency
+from ....utils.terminal import make_line
+from ...specialists.remote import decode_picture
+from ..records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
+from .rows import BadRecord
+from .writer import SnapshotWriter
 
 _AT_ONCE = 4  # pictures that are loaded at the same time
 

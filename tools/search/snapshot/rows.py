@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from viewbox.errors import ViewboxError, describe_value
-from viewbox.tools.search.records import Article, FoundImage
-from viewbox.tools.search.snapshot.schema import MAX_LIST, MAX_NAME, MAX_SHORT, MAX_TEXT
-from viewbox.utils.sanitize import replace_surrogates
+from ....errors import ViewboxError, describe_value
+from ....utils.sanitize import replace_surrogates
+from ..records import Article, FoundImage
+from .schema import MAX_LIST, MAX_NAME, MAX_SHORT, MAX_TEXT
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")  # no mark of a chat template or boundary
 _ADDRESS = re.compile(r"(?:https?://[^\s\x00-\x20<>\"\x7f]+)?")

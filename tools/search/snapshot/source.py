@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from viewbox.errors import ConfigError, ToolError, ToolFault
-from viewbox.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
-from viewbox.tools.search.snapshot import schema
-from viewbox.tools.search.snapshot.connection import READ_ERRORS, limit_steps, open_snapshot, refuse
-from viewbox.tools.search.snapshot.kinds import write_kind_token
-from viewbox.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
-from viewbox.tools.search.snapshot.schema import ARTICLE_WEIGHTS, FIGURE_WEIGHTS, MAX_NAME, MAX_SYNONYMS, TERM_RECORDS
-from viewbox.tools.search.snapshot.words import Group, Synonyms, quote, read_query, stem_all
-from viewbox.utils import concurrency
-from viewbox.utils.terminal import describe_error
+from ....errors import ConfigError, ToolError, ToolFault
+from ....utils import concurrency
+from ....utils.terminal import describe_error
+from ..records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
+from . import schema
+from .connection import READ_ERRORS, limit_steps, open_snapshot, refuse
+from .kinds import write_kind_token
+from .rows import BadRecord, check_picture, read_article, read_figure
+from .schema import ARTICLE_WEIGHTS, FIGURE_WEIGHTS, MAX_NAME, MAX_SYNONYMS, TERM_RECORDS
+from .words import Group, Synonyms, quote, read_query, stem_all
 
 _abandoned: list["ConnectionPool"] = []  # of parents: closing a parent's connection in its child is not safe
 

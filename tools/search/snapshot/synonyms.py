@@ -7,10 +7,10 @@ heart attack = myocardial infarction
 from importlib.resources import files
 from pathlib import Path
 
-from viewbox.errors import ConfigError
-from viewbox.tools.search.snapshot.schema import MAX_SYNONYMS
-from viewbox.tools.search.snapshot.words import MAX_PHRASE, MAX_SAME, split_words
-from viewbox.utils.files import read_regular
+from ....errors import ConfigError
+from ....utils.files import read_regular
+from .schema import MAX_SYNONYMS
+from .words import MAX_PHRASE, MAX_SAME, split_words
 
 MAX_FILE = 2**22  # bytes
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
-from viewbox.tools.search.snapshot.schema import TOKENIZER
+from .schema import TOKENIZER
 
 MAX_QUERY = 2_000  # characters of a query that are read
 MAX_WORDS = 24  # groups of a query; further ones are left out

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from viewbox.errors import ConfigError
-from viewbox.tools.search.records import Article, FoundImage
-from viewbox.tools.search.snapshot import schema
-from viewbox.tools.search.snapshot.kinds import list_kinds, write_kind_token
-from viewbox.tools.search.snapshot.rows import check_picture, read_article, write_article, write_figure
-from viewbox.tools.search.snapshot.synonyms import read_shipped_synonyms
-from viewbox.utils.files import sync_to_disk
+from ....errors import ConfigError
+from ....utils.files import sync_to_disk
+from ..records import Article, FoundImage
+from . import schema
+from .kinds import list_kinds, write_kind_token
+from .rows import check_picture, read_article, write_article, write_figure
+from .synonyms import read_shipped_synonyms
 
 _AT_ONCE: Final = 1_000  # articles that are indexed at a time
 _PRAGMAS: Final = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-65536")

@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.network import background
-from viewbox.tools.specialists.mcp_server.server import get_server
-from viewbox.tools.specialists.mcp_server.session import ServerSettings, StartError
-from viewbox.tools.specialists.schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
+from ....errors import ConfigError, describe_unknown
+from ....network import background
+from ..schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
+from .server import get_server
+from .session import ServerSettings, StartError
 
 
 class OfferedTool(NamedTuple):

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from viewbox.errors import ToolError, ToolFault
-from viewbox.network import background
-from viewbox.tools.specialists.mcp_server.session import (
+from ....errors import ToolError, ToolFault
+from ....network import background
+from .session import (
     ServerSettings,
     Session,
     SessionEndedError,

@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from viewbox.errors import ViewboxError
-from viewbox.network.client_settings import build_client_settings
-from viewbox.network.hosts import read_api_key
-from viewbox.network.http import find_compression
-from viewbox.utils.secrets import is_secret_name, mask_message, remember
-from viewbox.utils.terminal import make_line
+from ....errors import ViewboxError
+from ....network.client_settings import build_client_settings
+from ....network.hosts import read_api_key
+from ....network.http import find_compression
+from ....utils.secrets import is_secret_name, mask_message, remember
+from ....utils.terminal import make_line
 
 if TYPE_CHECKING:
     import httpx2

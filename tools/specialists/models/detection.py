@@ -14,15 +14,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.errors import ToolError, ToolFault
-from viewbox.tools.arguments import Picture, Range
-from viewbox.tools.fractions import ViewFractions
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.specialists.calls import Request
-from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSpecialist
-from viewbox.tools.specialists.served import ServedTool
-from viewbox.tools.specialists.spec import register_specialist
-from viewbox.tools.tool import Tool
+from ....errors import ToolError, ToolFault
+from ...arguments import Picture, Range
+from ...fractions import ViewFractions
+from ...results import ToolOutput
+from ...tool import Tool
+from ..calls import Request
+from ..served import ServedTool
+from ..spec import register_specialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist
 
 Score = Annotated[float, Range(0, 1), "lowest score of a box that is returned"]
 Box = tuple[float, float, float, float]

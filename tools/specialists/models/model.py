@@ -12,13 +12,13 @@ import cv2
 import numpy as np
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
-from viewbox.assets import resolve_model_path
-from viewbox.errors import ConfigError, ModelError, describe_unknown, suggest_nearest
-from viewbox.images.ref import ImageRef
-from viewbox.tools.specialists.calls import OutOfMemory, Request
-from viewbox.tools.specialists.served import get_server
-from viewbox.tools.specialists.serving import ModelServer, ServingSettings
-from viewbox.tools.specialists.spec import Specialist
+from ....assets import resolve_model_path
+from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
+from ....images.ref import ImageRef
+from ..calls import OutOfMemory, Request
+from ..served import get_server
+from ..serving import ModelServer, ServingSettings
+from ..spec import Specialist
 
 if TYPE_CHECKING:
     import torch

@@ -9,16 +9,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from viewbox.errors import ToolError, ToolFault
-from viewbox.tools.arguments import Box, Picture, Point
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.specialists.calls import Request
-from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSpecialist
-from viewbox.tools.specialists.models.regions import Segment, Segmented, check_map, describe_regions
-from viewbox.tools.specialists.models.segmentation import find_usable
-from viewbox.tools.specialists.served import ServedTool
-from viewbox.tools.specialists.spec import register_specialist
-from viewbox.tools.tool import Tool
+from ....errors import ToolError, ToolFault
+from ...arguments import Box, Picture, Point
+from ...results import ToolOutput
+from ...tool import Tool
+from ..calls import Request
+from ..served import ServedTool
+from ..spec import register_specialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .regions import Segment, Segmented, check_map, describe_regions
+from .segmentation import find_usable
 
 LABEL = "region"
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.errors import ToolFault
-from viewbox.images.view import WHOLE, View
-from viewbox.tools.fractions import ViewFractions
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.specialists.calls import Request
+from ....errors import ToolFault
+from ....images.view import WHOLE, View
+from ...fractions import ViewFractions
+from ...results import ToolOutput
+from ..calls import Request
 
 COLORS = {  # of the overlay, in this order
     "red": (255, 60, 60),

@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from viewbox.errors import ConfigError, ToolFault, describe_unknown
-from viewbox.tools.arguments import Picture
-from viewbox.tools.results import ToolOutput
-from viewbox.tools.specialists.calls import Request
-from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSpecialist
-from viewbox.tools.specialists.models.regions import Segment, Segmented, check_map, describe_regions
-from viewbox.tools.specialists.served import ServedTool
-from viewbox.tools.specialists.spec import register_specialist
-from viewbox.tools.tool import Tool
+from ....errors import ConfigError, ToolFault, describe_unknown
+from ...arguments import Picture
+from ...results import ToolOutput
+from ...tool import Tool
+from ..calls import Request
+from ..served import ServedTool
+from ..spec import register_specialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist
+from .regions import Segment, Segmented, check_map, describe_regions
 
 BACKGROUND = ("background", "unlabeled")  # labels that are no region unless `labels` names them
 

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from viewbox.errors import ToolError, ToolFault
-from viewbox.tools.arguments import Picture
-from viewbox.tools.specialists.calls import Request
-from viewbox.tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSpecialist
-from viewbox.tools.specialists.served import ServedTool
-from viewbox.tools.specialists.spec import register_specialist
-from viewbox.tools.tool import Tool
+from ....errors import ToolError, ToolFault
+from ...arguments import Picture
+from ...tool import Tool
+from ..calls import Request
+from ..served import ServedTool
+from ..spec import register_specialist
+from .model import NOT_FINITE, ModelRunner, ModelSpecialist
 
 PROMPTS = {
     "vqa": "{question}",

@@ -3,8 +3,8 @@
 import math
 from pathlib import Path
 
-from viewbox.errors import ConfigError
-from viewbox.tools.specialists.models.model import ModelSpecialist, find_model
+from ....errors import ConfigError
+from .model import ModelSpecialist, find_model
 
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}

@@ -1,0 +1,188 @@
+"""Trains a policy from a YAML config: `viewbox train CONFIG [key.path=value ...]`, or `python train.py CONFIG`.
+
+CONFIG is a YAML file or the name of a shipped one (`quickstart`). `--dry-run` checks everything without loading
+weights. On several GPUs: `accelerate launch train.py CONFIG`.
+"""
+
+import argparse
+import json
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..configs import schema as configs
+from ..configs.schema import Config
+from ..errors import ConfigError, ViewboxError, suggest_nearest
+from ..rollouts.store.run_folder import LATEST
+from ..utils.exit_status import guard, log_failures
+from ..utils.secrets import mask_settings
+from ..utils.terminal import make_line
+from .checks.preflight import check
+
+if TYPE_CHECKING:
+    from .resume import RunLocation
+
+log = logging.getLogger("viewbox.train")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status (see `utils/exit_status.py`)."""
+    return guard(lambda: _main(argv))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong argument like any other mistake: in one line, with the nearest option."""
+
+    def error(self, message: str) -> NoReturn:
+        near = suggest_nearest(message.split()[-1], self._option_string_actions)
+        raise ConfigError(f"{message}{near}; see --help")
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = _Parser(
+        prog="viewbox train",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=format_sections(),
+    )
+    parser.add_argument("config", help="a YAML file, or the name of a shipped one")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="key.path=value",
+        help="settings that override the config's, e.g. train.learning_rate=1e-5",
+    )
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const=LATEST,
+        metavar="RUN",
+        help="resume from the latest complete checkpoint of the newest run of this config; or of a given run "
+        "(--resume=runs/x), or from a given checkpoint (--resume=runs/x/checkpoints/checkpoint-50)",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything without loading weights; print the settings, the steps and the first prompt",
+    )
+    parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
+    arguments = parser.parse_intermixed_args(argv)
+    # in `--resume train.max_steps=200`, argparse takes the override as the run
+    if arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists():
+        arguments.overrides.append(arguments.resume)
+        arguments.resume = LATEST
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a package that loads code from the hub
+    config = configs.load(arguments.config, arguments.overrides)
+    resolved = check(config)
+    if arguments.dry_run:
+        _print_report(config, resolved, as_json=arguments.json)
+        return 0
+    summary = run(config, name=Path(arguments.config).stem, resume=arguments.resume)
+    return 130 if "stopped_at" in summary else 0
+
+
+def _print_report(config: Config, resolved: dict[str, Any], *, as_json: bool) -> None:
+    from .checks import dry_run
+
+    resolved |= dry_run.inspect(config)
+    report = {"config": mask_settings(config.model_dump(exclude_none=True)), "resolved": resolved}
+    print(json.dumps(report, indent=2, default=list) if as_json else dry_run.render_report(config, resolved))
+
+
+def format_sections() -> str:
+    """The sections of a config and their keys, for `--help`."""
+    lines = ["sections of a config:"]
+    for name, field in Config.model_fields.items():
+        options = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        model = next((option for option in options if hasattr(option, "model_fields")), None)
+        keys = (
+            ", ".join(model.model_fields) if model else "a reward by its `type`, e.g. {type: exact_match, field: label}"
+        )
+        more = {"env": ", + the environment's settings", "train": ", + any argument of TRL's GRPOConfig"}.get(name, "")
+        lines.append(f"  {name}: {keys}{more}")
+    return "\n".join(lines)
+
+
+def run(config: Config, name: str = "run", resume: str | None = None) -> dict[str, Any]:
+    """Trains, and returns the summary that is also saved as summary.json in the run's folder.
+
+    Args:
+        config: a checked config.
+        name: the name of a new run unless `log.name` is set; the seed is appended.
+        resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
+
+    Raises:
+        ViewboxError: the run cannot be found, resumed or started.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+    from transformers import set_seed
+    from transformers.utils import logging as transformers_logging
+
+    from ..rollouts.store import run_folder
+    from .checks.launch import get_state_settings
+    from .resume import RunLocation
+    from .run import Run
+    from .trainer_args import pass_hub_token
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("viewbox").setLevel(logging.INFO)
+    pass_hub_token(config)
+    set_seed(config.train.seed)
+    processes = PartialState(**get_state_settings(config.train.arguments, torch.cuda.is_available()))
+    shared: list[Any] = [None]
+    with ExitStack() as stack:
+        if processes.is_main_process:
+            try:
+                location = _locate_run(config, name, resume)
+                stack.enter_context(run_folder.lock_folder(location.folder))
+                _prepare_folder(location, config)
+                shared = [location]
+            except ViewboxError as error:
+                shared = [error]
+        broadcast_object_list(shared)  # every process gets the folder, or the error
+        if isinstance(shared[0], ViewboxError):
+            raise shared[0]
+        assert isinstance(shared[0], RunLocation)
+        with log_failures(shared[0].folder), closing(Run(config, shared[0])) as running:
+            return running.execute()
+
+
+def _locate_run(config: Config, name: str, resume: str | None) -> "RunLocation":
+    """The folder to write to, which is new unless a run is resumed, and the checkpoint to start from."""
+    from ..rollouts.store import run_folder
+    from .resume import RunLocation, find_run
+
+    parent, own_name = Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}"
+    location = find_run(parent, own_name, resume) if resume else None
+    if resume and location is None:
+        print(f"nothing to resume: no run {parent / own_name} yet; starting it", flush=True)
+    return location or RunLocation(run_folder.create_folder(parent, own_name), None)
+
+
+def _prepare_folder(location: "RunLocation", config: Config) -> None:
+    """Writes the config, and prints the run's folder and the step it is resumed from."""
+    from ..rollouts.store import run_folder
+    from . import resume
+
+    resolved = mask_settings(config.model_dump(mode="json", exclude_none=True))
+    print(f"run folder: {location.folder}", flush=True)
+    if (location.folder / "config.yaml").is_file():
+        changed = resume.list_changes(location.folder, resolved)
+        print(
+            f"resumed from step {location.step}"
+            + "".join(f"\n  changed: {make_line(change, 500)}" for change in changed),
+            flush=True,
+        )
+        resume.rewind(location)
+        if changed:
+            (location.folder / "config.yaml").replace(location.folder / f"config-until-step-{location.step}.yaml")
+    run_folder.write_config(location.folder, resolved)
