@@ -99,7 +99,7 @@ $(ADAPTERS)/.installed: pyproject.toml
 	touch $@
 
 test-adapters: $(ADAPTERS)/.installed
-	$(ADAPTERS)/bin/python -m pytest $(addprefix tests/envs/adapters/test_,gymnasium.py inspect_ai.py one_environment_everywhere.py openenv.py)
+	$(ADAPTERS)/bin/python -m pytest $(addprefix tests/integrations/test_,gymnasium.py inspect_ai.py one_environment_everywhere.py openenv.py)
 
 # prime needs an older typer than viewbox has here, so the command has an environment of its own, as users install it.
 PRIME ?= .venv-prime

@@ -3,7 +3,7 @@
 verifiers requires that every model call goes through its own endpoint, because its trace records the calls there. A
 harness that does so needs no separate program. This harness offers the tools that the environment allows in the current
 turn and returns every tool call to the environment, which runs it. Only this file uses private parts of verifiers;
-`tests/envs/adapters/test_verifiers.py` checks them.
+`tests/integrations/test_verifiers.py` checks them.
 """
 
 import asyncio

@@ -4,12 +4,12 @@ import ast
 import doctest
 import functools
 import importlib
-import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 import viewbox
@@ -31,31 +31,17 @@ def module_name(package, path):
 
 
 MODULES = {module_name(package, path): path for package in PACKAGES for path in sorted(folder(package).glob("*.py"))}
-LIGHT = [name for name in MODULES if name.split(".")[1:2] in (["envs"], ["rewards"], ["errors"])]
+LIGHT_ROOMS = {"images", "records", "rewards", "tools", "core", "envs", "publish"}
+RUN_MODELS = ("viewbox.tools.specialists.models", "viewbox.envs.software_adviser.retrieval")  # torch, in functions
+LIGHT = [
+    name
+    for name in MODULES
+    if name.split(".")[1:2] and name.split(".")[1] in LIGHT_ROOMS and not name.startswith(RUN_MODELS)
+]
 VERIFIERS = "viewbox.integrations.verifiers"
 FRAMEWORKS = tuple(f"viewbox.integrations.{name}" for name in ("verifiers", "gymnasium", "inspect_ai", "openenv"))
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
 ROOMS = {name.split(".")[1] for name in MODULES if "." in name} - {"__main__"}
-DOTTED_NAME = re.compile(r"\Aviewbox(?:\.\w+)+(?::[\w.]+)?\Z")
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-# No module imports a room to its right, in whatever way.
-ROOMS_IN_ORDER = [
-    {"assets", "errors"},
-    {"conditions", "files", "frozen", "importing", "terminal"},
-    {"network"},
-    {"exit_status"},
-    {"configs"},
-    {"images"},
-    {"records"},
-    {"rewards"},
-    {"envs"},
-    {"specialists"},
-    {"rollouts"},
-    {"training"},
-    {"publish"},
-    {"cli", "train"},
-    {"__main__"},
-]
 
 
 @functools.cache
@@ -112,14 +98,14 @@ print(sorted({{name.split('.')[0] for name in sys.modules}}))
 
 
 def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
-    loaded = list_loaded([name for name in LIGHT if not name.startswith(FRAMEWORKS)])
+    loaded = list_loaded(LIGHT)
     assert not loaded & (HEAVY | {"sklearn", "verifiers"})
     assert not loaded & ROOMS
 
 
 @pytest.mark.slow
 def test_the_adapter_of_verifiers_loads_nothing_heavy_and_no_bare_module():
-    loaded = list_loaded([name for name in LIGHT if name.startswith(VERIFIERS)])
+    loaded = list_loaded([name for name in MODULES if name.startswith(VERIFIERS)])
     assert "verifiers" in loaded
     assert not loaded & (HEAVY | {"sklearn"})
     assert not loaded & ROOMS
@@ -134,86 +120,31 @@ def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module(frame
     assert not loaded & ROOMS
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_no_module_imports_another_under_its_bare_name(name):
-    assert not imports(MODULES[name]) & ROOMS
+def test_no_module_imports_another_by_its_full_or_bare_name():
+    for name, path in MODULES.items():
+        if name != "viewbox.train":  # a script, too
+            assert not {found for found in imports(path) if found == "viewbox" or found in ROOMS}, name
 
 
-@pytest.mark.parametrize("name", LIGHT)
-def test_no_environment_and_no_reward_imports_a_training_library(name):
-    assert not imports(MODULES[name]) & HEAVY
+def test_no_room_without_torch_imports_a_training_library():
+    for name in LIGHT:
+        assert not imports(MODULES[name]) & HEAVY, name
 
 
-def get_room(module):
-    """The first of `ROOMS_IN_ORDER` that holds a module, as its place in the list."""
-    inside = module.removeprefix("viewbox.")
-    return next(place for place, names in enumerate(ROOMS_IN_ORDER) if inside.split(".")[0] in names)
-
-
-def list_imports(tree):
-    """(imported dotted name, whether it is imported with the module itself) of every import of the package in a file.
-
-    Imports by string count too: `import_module("viewbox.a")`, tables of "viewbox.a.b" and of "viewbox.a:Name".
-    """
-    later = {id(inner) for node in ast.walk(tree) if isinstance(node, FUNCTIONS) for inner in ast.walk(node)}
-    loggers = {
-        id(node.args[0]) for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args and is_logger(node)
-    }
-    for node in ast.walk(tree):
-        at_import = id(node) not in later
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "viewbox":
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", at_import
-        elif isinstance(node, ast.Import):
-            yield from ((alias.name, at_import) for alias in node.names if alias.name.split(".")[0] == "viewbox")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in loggers:
-            yield from ((name.replace(":", "."), False) for name in DOTTED_NAME.findall(node.value))
-
-
-def is_logger(call):
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "getLogger"
-
-
-def find_module(dotted):
-    """The module that defines `dotted`; a name of `viewbox` itself is defined where its table says. None: no module."""
-    if dotted.rpartition(".")[0] == "viewbox" and dotted not in MODULES:
-        return viewbox._HOMES.get(dotted.removeprefix("viewbox."))
-    while dotted and dotted not in MODULES:
-        dotted = dotted.rpartition(".")[0]
-    return dotted or None
-
-
-@functools.cache
-def imported_modules(name):
-    """(module, whether it is imported together with `name`) of each module that `name` imports."""
-    found = {(find_module(dotted), early) for dotted, early in list_imports(ast.parse(MODULES[name].read_text()))}
-    return sorted((module, early) for module, early in found if module not in (None, "viewbox", name))
+def test_no_two_modules_import_each_other():
+    # Imports under TYPE_CHECKING count: two modules that need each other's types are one module.
+    graph = grimp.build_graph("viewbox", cache_dir=None)
+    edges = {name: graph.find_modules_directly_imported_by(name) & MODULES.keys() - {"viewbox"} for name in MODULES}
+    assert find_circles(edges) == []
 
 
 def test_type_checkers_see_the_names_that_viewbox_exports_and_each_exists():
     tree = ast.parse(MODULES["viewbox"].read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     typed = {alias.name: node.module for node in block.body for alias in node.names}
-    assert typed == viewbox._HOMES
+    assert {name: f"viewbox.{module}" for name, module in typed.items()} == viewbox._HOMES
     for name, module in typed.items():
-        assert getattr(viewbox, name) is getattr(importlib.import_module(module), name)
-
-
-def test_every_module_belongs_to_a_room():
-    for name in MODULES.keys() - {"viewbox"}:
-        get_room(name)
-
-
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - {"viewbox"}))
-def test_no_module_imports_a_room_to_its_right(name):
-    wrong = {module for module, _ in imported_modules(name) if get_room(module) > get_room(name)}
-    assert not wrong
-
-
-def test_no_two_modules_import_each_other():
-    # Imports under TYPE_CHECKING count: two modules that need each other's types are one module.
-    edges = {name: [module for module, early in imported_modules(name) if early] for name in MODULES}
-    assert find_circles(edges) == []
+        assert getattr(viewbox, name) is getattr(importlib.import_module(f"viewbox.{module}"), name)
 
 
 def find_circles(edges):

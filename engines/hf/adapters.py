@@ -5,7 +5,7 @@ adapter is added to a rounded output: of a step of 1e-4 of the weight, a twentie
 further columns of the weight: [W, sB] times [x, Ax] is one product, whose kernel adds in float32 and rounds once.
 It costs two small operations a layer, and a hundredth of the weight's memory at rank 32; no copy of a weight is kept.
 
-Used of peft, and checked by `tests/rollouts/engine/test_adapters.py`:
+Used of peft, and checked by `tests/engines/hf/test_adapters.py`:
 
 | name | what is relied on |
 | --- | --- |

@@ -3,7 +3,7 @@
 `get_architecture` looks them up by `model_type`; Qwen3-VL and Qwen2.5-VL are supported. The conventions that a model
 was trained on (coordinates, tool calls) are in `core/model_profiles.py`.
 
-Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |

@@ -4,7 +4,7 @@ Each conversation owns one slot until it ends, so its keys and values stay there
 first slots as a plain slice, without a copy. Slots in that slice whose sequences wait for a tool are computed in vain.
 If there are too many of them, `compact` moves the running sequences together.
 
-Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |

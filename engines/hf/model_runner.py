@@ -2,7 +2,7 @@
 
 Positions and masks are passed explicitly, so a forward neither reads nor leaves state on the model.
 
-Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |

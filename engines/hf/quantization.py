@@ -4,7 +4,7 @@ Only the linear layers of the language model are quantized: NF4 in blocks of 64,
 weights are never trained, and merging adapters into them would round to 4 bits. So the model generates with its
 adapters beside them (`adapters.py`), and what is saved is a copy in float32.
 
-Used of peft and bitsandbytes, and checked by `tests/rollouts/engine/test_quantization.py`:
+Used of peft and bitsandbytes, and checked by `tests/engines/hf/test_quantization.py`:
 
 | name | what is relied on |
 | --- | --- |

@@ -4,7 +4,7 @@ The members of a group share the prompt image, and often the views that tools re
 of bytes (the least recently used are dropped first), and all are dropped when a weight of the tower changes. Those of a
 frozen tower serve the loss too, and later steps; they are kept on the host and cost no memory of the device.
 
-Used of torch, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+Used of torch, and checked by `tests/engines/hf/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |

@@ -6,7 +6,7 @@ may be somebody else's: only regular files in it are read, what is forged costs 
 
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from msgspec import Raw
 
-from ...errors import StoreError
+from ...errors import ConfigError, StoreError
 from ...records import Episode, EpisodeTokens, Scores
+from ...utils.frozen import thaw
 from . import columns
 from .decode import EpisodeDecoder, UnusualError, read_place
 from .layout import LINES, build_image_path, check_format, find_episodes_folder, iter_image_dicts
@@ -26,6 +27,7 @@ from .tokens import TokenFiles, get_length
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+MAX_COLUMNS = 512  # of a data frame: names come from the episodes, and those of forged ones are left out
 MAX_UNREADABLE = 100  # unreadable lines that are kept with their reason
 
 
@@ -85,10 +87,21 @@ class EpisodeReader(Sequence[Episode]):
             raise IndexError(f"episode {index}: there are {len(numbers)}") from None
 
     def to_pandas(self) -> "DataFrame":
-        """A data frame with a row for each episode (`table.py` lists the columns); needs pandas."""
-        from .table import build_table
+        """A data frame with a row for each episode. What no episode has is no column, what one lacks is missing.
 
-        return build_table(self)
+        line, task, environment, step, index, sample   where it is stored, and what was played
+        end_reason, turns, tool_calls, tools, tokens   how it went; `tools` names those that succeeded, in a text
+        total, reward.<component>                      its scores
+        answer.<field>, reference.<field>              the answer and the right answer, flattened one level
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ConfigError("to_pandas: pandas is not installed; install it with: pip install pandas") from error
+        return pandas.DataFrame(_list_rows(self))
 
     def skip(self, line: int, reason: str) -> None:
         """Count a line as one that cannot be used."""
@@ -246,3 +259,38 @@ def load(
     viewbox.errors.StoreError: /nowhere: no episodes here; there is no such folder
     """
     return EpisodeReader(Path(path), tokens=tokens, errors=errors, scores=scores)
+
+
+def _list_rows(episodes: "EpisodeReader") -> list[dict[str, Any]]:
+    rows, names = [], set[str]()
+    for episode in episodes:
+        row = {"line": episodes.line, **_build_row(episode)}
+        new = row.keys() - names
+        if len(names) + len(new) > MAX_COLUMNS:
+            row = {name: value for name, value in row.items() if name in names}
+        names.update(row)
+        rows.append(row)
+    return rows
+
+
+def _build_row(episode: Episode) -> dict[str, Any]:
+    scores = episode.scores
+    return {
+        "task": episode.task.id,
+        "environment": episode.environment,
+        **{name: episode.info[name] for name in ("step", "index", "sample") if name in episode.info},
+        "end_reason": episode.end_reason,
+        "turns": episode.num_turns,
+        "tool_calls": episode.tool_call_count,
+        "tools": ", ".join(sorted(episode.tools_used())),
+        "tokens": episode.total_tokens,
+        "total": scores.total if scores else None,
+        **_flatten("reward", scores.components if scores else {}),
+        **_flatten("answer", episode.answer or {}),
+        **_flatten("reference", episode.task.reference),
+    }
+
+
+def _flatten(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a mapping as columns; what is inside a field stays as plain lists and dicts."""
+    return {f"{name}.{key}": thaw(value) for key, value in values.items()}

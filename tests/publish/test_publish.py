@@ -146,7 +146,8 @@ def test_what_travels_neither_trains_nor_calls_endpoints():
     assert {"envs/digits/env.py", "integrations/verifiers.py", "core/prompts/system.j2"} <= files
     assert not {"configs/schema.py", "configs/quickstart.yaml"} & files
     assert not any(
-        name.startswith(("rollouts/", "publish/", "tests/", "cli", "train", "envs/adapters/trl")) for name in files
+        name.startswith(("rollouts/", "engines/", "publish/", "tests/", "cli", "train", "integrations/trl"))
+        for name in files
     )
 
 

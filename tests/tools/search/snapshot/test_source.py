@@ -151,7 +151,7 @@ def test_an_article_is_found_by_its_pmid(source):
 
 def test_the_answers_are_the_same_in_new_processes_with_other_hash_seeds(source):
     code = (
-        "import sys; from tests.envs.tools.search.snapshot.test_source import answer_all, SnapshotSource;"
+        "import sys; from tests.tools.search.snapshot.test_source import answer_all, SnapshotSource;"
         "sys.stdout.buffer.write(answer_all(SnapshotSource(sys.argv[1])))"
     )
     for seed in ("0", "1"):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.rollouts.view.test_browser import open_page, report
-from tests.rollouts.view.test_marks_on_pixels import BODY, STACK, Look
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import written
+from tests.viewer.test_browser import open_page, report
+from tests.viewer.test_marks_on_pixels import BODY, STACK, Look
 
 CALLS = (
     ("select_slice", {"plane": "coronal", "index": 15}),

@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from tests.rollouts.view.test_browser import make, open_page, report
 from tests.support.saved_episodes import written
+from tests.viewer.test_browser import make, open_page, report
 from viewbox.records import ToolCall, ToolResult, Turn
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from transformers import AutoProcessor, AutoTokenizer
 
-from tests.envs.adapters.test_verifiers import traces
+from tests.integrations.test_verifiers import traces
 from tests.support.publishing import leave_out_check
 from tests.support.servers import serve
 from tests.support.verifiers_command import run_command

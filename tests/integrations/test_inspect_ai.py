@@ -218,7 +218,7 @@ def skip_without_provider():
 
 
 def test_the_package_names_its_tasks_for_inspect():
-    declared = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"][
+    declared = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"][
         "entry-points"
     ]
     (module,) = declared["inspect_ai"].values()

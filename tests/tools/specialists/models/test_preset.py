@@ -16,7 +16,7 @@ from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.tools.specialists.models.model import ModelSpecialist
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 CONFIG = ROOT / "configs" / "chest_xray.yaml"
 SPECS = yaml.safe_load(CONFIG.read_text())["env"]["specialists"]
 PAGE = (ROOT / "docs" / "specialists.md").read_text()

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.rollouts.view.test_browser import make, open_page, report
-from tests.rollouts.view.test_server import KEY, serving
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import written
+from tests.viewer.test_browser import make, open_page, report
+from tests.viewer.test_server import KEY, serving
 from viewbox.records import Task
 from viewbox.rollouts.scoring.compare import compare_runs
 

@@ -17,7 +17,7 @@ from viewbox.errors import ConfigError
 
 pytest.importorskip("mcp")
 
-SERVER = str(Path(__file__).parents[3] / "support/mcp_server.py")
+SERVER = str(Path(__file__).parents[2] / "support/mcp_server.py")
 TOOLS = {
     "measure_heart": {
         "description": "Measures.",
@@ -97,14 +97,14 @@ def test_a_tool_that_the_server_drops_later_costs_its_calls():
 def test_it_is_started_once_a_process_and_ends_with_it(tmp_path):
     pids = tmp_path / "pids"
     code = f"""
-from tests.envs.tools.specialist.test_mcp import ask, make_env
+from tests.tools.specialists.test_mcp import ask, make_env
 first, second = make_env({str(pids)!r}), make_env({str(pids)!r}, name="clinic")
 assert first.needs_preparing
 for env, name in ((first, "hospital"), (second, "clinic"), (first, "hospital")):
     env.prepare()
     assert ask(env, name + "_say", text="x").description == "x"
 """
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[3]
     path = os.pathsep.join([str(root), *sys.path])
     subprocess.run(
         [sys.executable, "-c", code], check=True, timeout=300, cwd=root, env={**os.environ, "PYTHONPATH": path}

@@ -13,7 +13,7 @@ from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.radiographs import LABELS
 from viewbox.rewards.iou import compute_iou
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "train_specialists.py"
+SCRIPT = Path(__file__).resolve().parents[4] / "benchmarks" / "train_specialists.py"
 pytestmark = pytest.mark.slow
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.rollouts.view.test_server import KEY, serving
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import plays, written
+from tests.viewer.test_server import KEY, serving
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef

@@ -1,0 +1,3 @@
+"""Fixtures with tiny models."""
+
+from tests.support.model_fixtures import *  # noqa: F403
