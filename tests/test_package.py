@@ -122,7 +122,8 @@ def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module(frame
 
 def test_no_module_imports_another_by_its_full_or_bare_name():
     for name, path in MODULES.items():
-        if name != "viewbox.train":  # a script, too
+        # train.py is a script, too; a check runs in an environment with another viewbox
+        if name != "viewbox.train" and not name.startswith("viewbox.publish.checks."):
             assert not {found for found in imports(path) if found == "viewbox" or found in ROOMS}, name
 
 

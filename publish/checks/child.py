@@ -3,6 +3,7 @@
 It imports the package once, which may take seconds, and then runs each function that the context names in a forked
 process of its own: code that hangs or exits costs its own row. This folder is loaded as the package `viewbox_checks`,
 because the fresh environment of a published package has only the package's own copy of viewbox, without this folder.
+So functions that run here import from `viewbox` by its name.
 """
 
 import json

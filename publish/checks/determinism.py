@@ -40,7 +40,7 @@ def check_processes(trial: "Trial") -> str:
 
 def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """What playing the first tasks gives, as hashes: the task, its images and messages, and the end and scores."""
-    from ...images.task_images import open_source
+    from viewbox.images.task_images import open_source
 
     found = {}
     for number, task in enumerate(list_tasks(env)):

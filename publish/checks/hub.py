@@ -34,9 +34,7 @@ def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
     if found is not package.ViewboxEnv:
         raise Failed(f"verifiers resolves {project['name']!r} to {found}")
     env.reset(next(iter(env.tasks)), seed=0)
-    import viewbox
-
-    place = viewbox.__file__.rpartition("site-packages/")[2]
+    place = str(import_module("viewbox").__file__).rpartition("site-packages/")[2]  # that of the fresh environment
     return f"verifiers finds the package and opens its first task; viewbox is {place}"
 
 
@@ -51,7 +49,7 @@ def check_carried(env: Any, project: Mapping[str, Any]) -> str:
     """The models and snapshots that a published package carries load."""
     from pathlib import Path
 
-    from ...tools.specialists.spec import find_hook
+    from viewbox.tools.specialists.spec import find_hook
 
     loaded = []
     for name, spec in env.specialists.items():

@@ -23,12 +23,12 @@ def load_environment(project: Mapping[str, Any]) -> Any:
 
 def make_environment(loaded: Any, project: Mapping[str, Any]) -> Any:
     """The environment with the settings of its package: of a class, or of the taskset of a published package."""
-    from ...core.base import BaseMultiTurnEnv
+    from viewbox.core.base import BaseMultiTurnEnv
 
     if isinstance(loaded, type) and issubclass(loaded, BaseMultiTurnEnv):
         return loaded()
     if hasattr(loaded, "environment") and hasattr(loaded, "settings"):
-        from ...integrations.verifiers import ViewboxTasksetConfig
+        from viewbox.integrations.verifiers import ViewboxTasksetConfig
 
         tasks = iter(loaded(ViewboxTasksetConfig(id=project["name"])))
         first = next(tasks, None)
@@ -83,7 +83,7 @@ def play_first(env: Any, project: Mapping[str, Any]) -> None:
 
 def write_gold(env: Any, task: Any) -> str:
     """The right answer; an answer of no use if none can be written, which is the finding of another row."""
-    from ...errors import ConfigError
+    from viewbox.errors import ConfigError
 
     try:
         return str(env.write_answer(task))

@@ -43,8 +43,8 @@ def check_episode(env: Any, project: Mapping[str, Any]) -> str:
 )
 def check_gold(env: Any, project: Mapping[str, Any]) -> str:
     """The right answer, played, scores 1.0 in every component that reads the answer (0.5 where a box is rounded)."""
-    from ... import rewards
-    from ...errors import ConfigError
+    from viewbox import rewards
+    from viewbox.errors import ConfigError
 
     built_in = {getattr(rewards, name) for name in rewards.__all__} - {rewards.IoUReward}
     totals, low = [], []
@@ -77,7 +77,7 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
 )
 def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
     """Answers in which everything is changed, and no answer, score less than the right one."""
-    from ...records import Episode
+    from viewbox.records import Episode
 
     problems, count = [], 0
     for task in list_tasks(env):
@@ -112,7 +112,7 @@ def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
 )
 def check_reward(env: Any, project: Mapping[str, Any]) -> str:
     """`check_rewards` finds nothing: the exact gold answer scores 1.0, empty answers score 0."""
-    from ...rewards.check import check_rewards
+    from viewbox.rewards.check import check_rewards
 
     problems = check_rewards(env, num_tasks=NUM_TASKS)
     if problems:

@@ -18,8 +18,8 @@ def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
     """The schemas of answer and tools are valid, and the right answer fits the first."""
     from jsonschema import Draft202012Validator
 
-    from ...errors import ConfigError
-    from ...utils.frozen import thaw
+    from viewbox.errors import ConfigError
+    from viewbox.utils.frozen import thaw
 
     schemas = [thaw(tool)["function"]["parameters"] for tool in env.tool_schemas]
     for schema in [*schemas, *([thaw(env.answer_schema)] if env.answer_schema is not None else [])]:
@@ -44,7 +44,7 @@ def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
 )
 def check_tool_docs(env: Any, project: Mapping[str, Any]) -> str:
     """The author's tools have a docstring that describes or names each argument: the model reads nothing else."""
-    from ...utils.frozen import thaw
+    from viewbox.utils.frozen import thaw
 
     own = [thaw(schema)["function"] for schema in env.tool_schemas if _is_own(env, thaw(schema)["function"]["name"])]
     bare = [name for function in own for name in _list_bare(function)]
