@@ -26,6 +26,7 @@ ROOMS = ("images", "rewards", "tools", "core", "envs", "integrations")
 SUFFIXES = (".py", ".j2")  # code and templates
 DATA_SUFFIXES = (".jsonl", ".txt")  # only files that the code beside them names
 ADAPTERS = Path("integrations")  # each needs a library of its own; only the one for verifiers is copied
+TRAINER = Path("envs/from_config.py")  # reads the config of a run, which a package has none of
 FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
 FOR_MODELS = frozenset({"torch", "transformers", "safetensors", "huggingface-hub"})  # imported when a model is loaded
@@ -130,6 +131,7 @@ def _list_room_files(room: Path) -> Iterator[Path]:
     for path in room.rglob("*"):
         adapter = path.relative_to(ROOT).is_relative_to(ADAPTERS)
         is_copied = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
+        is_copied = is_copied and path.relative_to(ROOT) != TRAINER
         is_copied = is_copied and (path.suffix in SUFFIXES or _is_named_by_code(path))
         if is_copied and path.is_file() and not path.is_symlink():
             yield path
