@@ -2,11 +2,10 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
-
-from tests.test_package import ROOMS_IN_ORDER
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/architecture.md", "docs/loop.md", "CONTRIBUTING.md")
@@ -51,9 +50,11 @@ def test_the_five_stages_are_in_their_order():
 def test_every_room_is_in_the_table_in_the_order_of_the_arrows():
     table = re.search(r"\| room \|.*?\n\n", (ROOT / "docs" / "architecture.md").read_text(), re.S)[0]
     rooms = [name.removesuffix(".py").removesuffix("/") for name in re.findall(r"`([\w.]+/?)`", table)]
-    order = [next(i for i, names in enumerate(ROOMS_IN_ORDER) if room in names) for room in rooms]
+    [contract] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [set(layer.split(" | ")) for layer in reversed(contract["layers"])]
+    order = [next(i for i, names in enumerate(layers) if room in names) for room in rooms]
     assert order == sorted(order)
-    assert {name for names in ROOMS_IN_ORDER for name in names} - set(rooms) == {"__main__", "assets"}
+    assert set().union(*layers) == set(rooms)
 
 
 def test_the_index_of_benchmarks_lists_every_script():

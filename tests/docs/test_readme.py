@@ -95,7 +95,7 @@ def test_every_option_that_a_page_uses_exists(page, name, rest):
         command, rest = command.commands[name], others
     known = {option for one in command.params for option in one.opts}
     if name == "train":  # which parses its own arguments
-        known = set(re.findall(r'"(--[\w-]+)"', (ROOT / "train.py").read_text()))
+        known = set(re.findall(r'"(--[\w-]+)"', (ROOT / "training" / "command.py").read_text()))
     assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known
 
 
