@@ -18,16 +18,30 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: quickstart check test test-verl test-vllm test-adapters test-prime fuzz docs release-check setup lint types fast all clean
+.PHONY: constraints quickstart check test test-verl test-vllm test-adapters test-prime fuzz docs release-check setup lint types fast all clean
+
+# Versions that passed are in constraints.txt. uv installs where it is found, pip otherwise.
+UV := $(shell command -v uv)
+INSTALL := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet --constraint constraints.txt
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[all]'
+	$(INSTALL) --editable '.[train]'
 	touch $@
 
-quickstart: setup
+$(VENV)/.installed: $(VENV)/.train
+	$(INSTALL) --editable '.[all]'
+	touch $@
+
+# After all tests have passed with newer versions: `rm -r .venv`, install without constraints, test, and then this.
+constraints:
+	{ echo "# Versions with which all tests passed; written by \`make constraints\`."; \
+	$(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -i -E '^(pip|setuptools|wheel)=='; } > constraints.new
+	mv constraints.new constraints.txt
+
+quickstart: $(VENV)/.train
 	$(BIN)/python train.py configs/quickstart.yaml train.seed=$(SEED)
 
 lint: setup
