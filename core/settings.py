@@ -111,7 +111,7 @@ class LoopSettings(Protocol):
     ] = (("<think>", "</think>"),)
     templates: Annotated[
         Mapping[str, str],
-        Field(description="Jinja2 sources by name that replace those of envs/prompts: what the environment says"),
+        Field(description="Jinja2 sources by name that replace those of core/prompts: what the environment says"),
     ] = FrozenDict()
 
 

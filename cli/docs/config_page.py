@@ -3,7 +3,7 @@
 Types, limits and defaults are those that the code checks; a test compares the page with it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import yaml
@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from ...configs.schema import Config
 from ...configs.validation import describe_type, get_section_model
+from ...core.base import BaseMultiTurnEnv
 from ...core.settings import model_of
 from ...envs import load_class
 from ...plugins import ENVIRONMENTS
@@ -21,6 +22,7 @@ from ...rewards.declare import get_reward_class, list_reward_types
 from ...rewards.spec import COMPONENT_KEYS
 from ...tools import to_tool_names
 from ...tools.specialists import get_specialist_class, list_kinds
+from ...tools.specialists.models.model import ModelSpecialist
 from ...training.precision import LEARNING_RATES
 from ...training.trainer_args import CHOICES, get_defaults
 from ...training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
@@ -37,7 +39,10 @@ contradiction ends with status 2 and one message that names file, line, key, val
 ENV = """Write the settings below in `env` beside `name`, and in `env.eval` if held-out tasks need other values. The
 settings of your own environment are its annotated class attributes."""
 
-SPECIALISTS = """A specialist of `env.specialists` is chosen by its `kind`; the other keys are those of its class."""
+SHARED = "Settings of every environment, also your own. Where one has another default, its section below says so."
+
+SPECIALISTS = """A specialist of `env.specialists` is chosen by its `kind`; the other keys are those of its class. All
+kinds that run a model have these:"""
 
 REWARD = """A reward is chosen by its `type`; the other keys are those of its class. A component of a `combined` reward
 has two more:"""
@@ -79,18 +84,60 @@ def _render_model(path: str, model: type[BaseModel]) -> Iterator[str]:
 def _render_env() -> Iterator[str]:
     yield from _render_model("env", get_section_model(Config.model_fields["env"].annotation))
     yield ENV
+    yield "### Shared settings"
+    yield SHARED
+    shared = model_of(BaseMultiTurnEnv).model_fields
+    yield _render_fields(shared)
     for name in sorted(ENVIRONMENTS):
         cls: type = load_class(name)
         yield f"### `env.name: {name}`"
         yield _get_first_paragraph(cls)
-        yield _render_fields(model_of(cls).model_fields)
+        yield from _render_own_fields(model_of(cls).model_fields, shared)
+    yield "### Specialists"
     yield SPECIALISTS
-    for kind in list_kinds():
-        specialist = get_specialist_class(kind)
+    kinds = {kind: get_specialist_class(kind) for kind in list_kinds()}
+    common = _find_common([one.model_fields for one in kinds.values() if issubclass(one, ModelSpecialist)])
+    yield _render_fields(common)
+    for kind, specialist in kinds.items():
         yield f"### `env.specialists.NAME.kind: {kind}`"
         yield _get_first_paragraph(specialist)
-        yield _render_fields(specialist.model_fields)
+        runs = issubclass(specialist, ModelSpecialist)
+        yield from _render_own_fields(specialist.model_fields, common if runs else {})
     yield from _render_parts_of_specialists()
+
+
+def _find_common(models: Sequence[Mapping[str, FieldInfo]]) -> dict[str, FieldInfo]:
+    """The fields that all have with one type and one meaning."""
+    return {
+        name: field
+        for name, field in models[0].items()
+        if all(name in one and _is_same(one[name], field) for one in models)
+    }
+
+
+def _is_same(field: FieldInfo, other: FieldInfo) -> bool:
+    return (field.annotation, field.metadata, field.description) == (
+        other.annotation,
+        other.metadata,
+        other.description,
+    )
+
+
+def _render_own_fields(fields: Mapping[str, FieldInfo], shared: Mapping[str, FieldInfo]) -> Iterator[str]:
+    """Those that are not shared, and the defaults of shared ones that are others here."""
+    same = {name for name, field in fields.items() if name in shared and _is_same(field, shared[name])}
+    others = [
+        f"`{name}`: {_get_default(fields[name])}" for name in same if not _has_default(fields[name], shared[name])
+    ]
+    own = {name: field for name, field in fields.items() if name not in same}
+    if others:
+        yield f"Other defaults: {'; '.join(others)}."
+    if own:
+        yield _render_fields(own)
+
+
+def _get_default(field: FieldInfo) -> str:
+    return "required" if field.is_required() else _format_default(field.get_default(call_default_factory=True))
 
 
 def _render_parts_of_specialists() -> Iterator[str]:
@@ -163,13 +210,12 @@ def _get_fields(cls: type) -> Mapping[str, FieldInfo]:
 def _render_fields(fields: Mapping[str, FieldInfo]) -> str:
     rows = []
     for name, field in fields.items():
-        default = "required" if field.is_required() else _format_default(field.get_default(call_default_factory=True))
         only = {type(None), get_section_model(field.annotation)}.issuperset(
             get_args(field.annotation) or [field.annotation]
         )
         kind = "a mapping, see below" if only else describe_type(field.annotation, field.metadata)
         kind = "a mapping by its `type`" if field.annotation is Reward else kind
-        rows.append((f"`{name}`", kind, default, field.description or ""))
+        rows.append((f"`{name}`", kind, _get_default(field), field.description or ""))
     return _render_table(("key", "takes", "default", "meaning"), rows)
 
 

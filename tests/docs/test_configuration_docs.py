@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.cli.docs.config_page import build_page
+from viewbox.cli.docs.config_page import _get_default, build_page
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.core.settings import model_of
@@ -43,10 +43,14 @@ def test_every_key_is_listed_with_its_meaning(path, model):
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_setting_of_every_environment_is_listed_with_its_meaning(name):
-    part = build_page().split(f"### `env.name: {name}`")[1].split("\n#")[0]
+    page = build_page()
+    shared = page.split("### Shared settings")[1].split("\n#")[0]
+    part = page.split(f"### `env.name: {name}`")[1].split("\n#")[0]
     for setting, field in model_of(load_class(name)).model_fields.items():
-        assert f"| `{setting}` |" in part
-        assert field.description in part
+        rows = [line for line in (part + shared).splitlines() if line.startswith(f"| `{setting}` |")]
+        assert any(field.description in row for row in rows)
+        default = _get_default(field)
+        assert any(default in row for row in rows) or f"`{setting}`: {default}" in part
 
 
 def test_no_cell_is_empty():
