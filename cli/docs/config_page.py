@@ -126,9 +126,8 @@ def _is_same(field: FieldInfo, other: FieldInfo) -> bool:
 def _render_own_fields(fields: Mapping[str, FieldInfo], shared: Mapping[str, FieldInfo]) -> Iterator[str]:
     """Those that are not shared, and the defaults of shared ones that are others here."""
     same = {name for name, field in fields.items() if name in shared and _is_same(field, shared[name])}
-    others = [
-        f"`{name}`: {_get_default(fields[name])}" for name in same if not _has_default(fields[name], shared[name])
-    ]
+    defaults = {name: _get_default(fields[name]) for name in sorted(same)}
+    others = [f"`{name}`: {text}" for name, text in defaults.items() if text != _get_default(shared[name])]
     own = {name: field for name, field in fields.items() if name not in same}
     if others:
         yield f"Other defaults: {'; '.join(others)}."

@@ -1,6 +1,6 @@
 """The texts that an environment sends to the model: Jinja2 templates, which an author can override.
 
-The defaults are the files `envs/prompts/*.j2`, one for each text. They are short, because each of them takes room in
+The defaults are the files `core/prompts/*.j2`, one for each text. They are short, because each of them takes room in
 the policy's context. Each template is compiled once. An invalid template is refused when the environment is made, not
 in the middle of a run. They run in Jinja's own sandbox, which keeps them from files and from the objects of Python.
 """
