@@ -33,9 +33,10 @@ def view(
     """
     from ..rollouts.runs.pack import find_restriction
     from ..viewer.report import MAX_EPISODES, write_report
-    from ..viewer.server import HOST, create_key, open_socket
-    from ..viewer.server import serve as serve_sets
     from ..viewer.sources import find_sets, read_all
+
+    if serve:  # says before it reads what is not installed
+        from ..viewer import server  # noqa: F401
 
     def show(done: int) -> None:
         if sys.stderr.isatty():
@@ -49,6 +50,9 @@ def view(
         skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
         typer.echo(make_line(f"{one.name}: {len(one.index)} episodes{skipped}"))
     if serve or (out is None and count > MAX_EPISODES):
+        from ..viewer.server import HOST, create_key, open_socket
+        from ..viewer.server import serve as serve_sets
+
         opened, key = open_socket(port), create_key()
         typer.echo(f"open http://{HOST}:{opened.getsockname()[1]}/{key}/  (Ctrl-C ends it)")
         serve_sets(sets, opened, key)

@@ -11,18 +11,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
-
 from ..errors import ConfigError, ImageError
 from .images import encode_picture, list_pictures
 from .page import build_data, build_end, build_head, build_policy
 from .sources import EpisodeSet, compare_sets
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse, JSONResponse, Response
+    from starlette.routing import Mount, Route
+except ModuleNotFoundError as error:
+    raise ConfigError(f"`viewbox view --serve` needs the package {error.name}: pip install 'viewbox[view]'") from error
 
 HOST = "127.0.0.1"
 HEADERS = {
