@@ -1,4 +1,4 @@
-"""The page of the Python interface, `docs/api.md`: signatures and docstrings of the public names, from the code."""
+"""Prints the page of the Python interface: signatures and docstrings of the public names, from the code (`make docs`)."""
 
 import ast
 import inspect
