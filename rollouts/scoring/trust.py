@@ -71,10 +71,11 @@ run's own files: the registered environments (..., digits, ...); if you know who
     if "reward" in settings:
         raise ConfigError(f"{where}env.reward: the reward has a section of its own; allowed: `reward` beside `env`")
     if not trust.code:
-        if name not in plugins.ENVIRONMENTS and ":" in name:
+        path = name if ":" in name else plugins.find_plugin("environments", name)
+        if name not in plugins.ENVIRONMENTS and path is not None:
             known = ", ".join(sorted(plugins.ENVIRONMENTS))
             raise ConfigError(
-                f"{where}env.name = {name!r:.200} would import and run {name.rpartition(':')[0]:.200}; allowed in a "
+                f"{where}env.name = {name!r:.200} would import and run {path.rpartition(':')[0]:.200}; allowed in a "
                 f"run's own files: the registered environments ({known}); {ADD_TRUST}",
                 key="name",
                 given=name,

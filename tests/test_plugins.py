@@ -1,0 +1,84 @@
+"""Another package adds environments, rewards and specialists by entry points."""
+
+import sys
+
+import pytest
+
+import viewbox
+from viewbox import plugins
+from viewbox.errors import ConfigError
+from viewbox.rewards import build
+from viewbox.rollouts.scoring.trust import Trust, make_environment
+from viewbox.tools.specialists import get_specialist_class
+
+CODE = """
+import viewbox
+from viewbox.rewards.declare import register_reward
+from viewbox.tools.specialists import Specialist, register_specialist
+
+class Spots(viewbox.BaseMultiTurnEnv):
+    name = "spots"
+    tasks = (viewbox.Task("one"),)
+    def default_reward(self):
+        return lambda answer, reference: 1.0
+
+@register_reward("spotted")
+class Spotted:
+    name: str = "spotted"
+    def __call__(self, answer, reference):
+        return 0.5
+
+@register_specialist("spotter")
+class Spotter(Specialist):
+    pass
+"""
+ENTRIES = """
+[viewbox.environments]
+spots = spots_of_others:Spots
+digits = spots_of_others:Spots
+[viewbox.rewards]
+spotted = spots_of_others
+[viewbox.specialists]
+spotter = spots_of_others
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package of somebody else, as pip installs it."""
+    about = tmp_path / "spots_of_others-1.0.dist-info"
+    about.mkdir()
+    (tmp_path / "spots_of_others.py").write_text(CODE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: spots-of-others\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins._read_entry_points.cache_clear()
+    yield
+    plugins._read_entry_points.cache_clear()
+    sys.modules.pop("spots_of_others", None)
+
+
+def test_names_of_an_installed_package_stand_in_configs(installed):
+    assert viewbox.make("spots").tasks[0].id == "one"
+    assert build({"type": "spotted"})(None, {}) == 0.5
+    assert get_specialist_class("spotter").__name__ == "Spotter"
+    assert "spots" in plugins.list_plugins("environments")
+    with pytest.raises(ConfigError, match=r"allowed: .*spots.* \(did you mean 'spots'\?\)"):
+        viewbox.make("spot")
+
+
+def test_a_name_of_viewbox_stays_its_own(installed):
+    assert type(viewbox.make("digits")).__module__ == "viewbox.envs.digits.env"
+
+
+def test_the_files_of_a_run_do_not_run_another_package_unless_they_are_trusted(installed):
+    with pytest.raises(ConfigError, match=r"would import and run spots_of_others; allowed in a run's own files"):
+        make_environment("spots", {}, "config.yaml")
+    assert make_environment("spots", {}, "config.yaml", trust=Trust(code=True)).name == "spots"
+
+
+def test_every_name_of_the_tables_is_registered_by_its_module():
+    for group in plugins.TABLES:
+        for name in plugins.TABLES[group]:
+            plugins.import_plugin(group, name)
+    assert plugins.find_plugin("environments", "no such name") is None
