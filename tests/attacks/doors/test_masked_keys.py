@@ -62,7 +62,12 @@ def test_a_key_is_masked_in_this_form(form):
 @pytest.mark.parametrize("key", ['pass"word/12345\\x', "Schlüssel mit Ümlaut 9", "a+b=c&d%25e12345", "𝐤𝐞𝐲-1234567890"])
 def test_a_key_with_special_characters_is_masked_as_json_and_urls_write_it(key, monkeypatch):
     monkeypatch.setattr(secrets, "_known", {key})
-    for text in (json.dumps(key), json.dumps(key, ensure_ascii=False), json.dumps(json.dumps(key)), quote(key, safe="")):
+    for text in (
+        json.dumps(key),
+        json.dumps(key, ensure_ascii=False),
+        json.dumps(json.dumps(key)),
+        quote(key, safe=""),
+    ):
         assert secrets.mask_text(f"<{text}>").strip('<>\\"') == secrets.MASK
 
 
