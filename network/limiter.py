@@ -3,8 +3,9 @@
 A request of this process holds a place from before it is sent until its answer is there, and for one more second. It
 has arrived by then, wherever in between. So never more than so many arrive within a second, however late some are.
 
-All processes of this user together send requests one after the other, a little more than their share of a second apart.
-When the next one may leave is in a small file, changed under its lock. A pause that the server asks for moves this time.
+All processes of this user together send requests one after the other, a little more than their share of a second
+apart. When the next one may leave is in a small file, changed under its lock. A pause that the server asks for moves
+this time.
 """
 
 import asyncio

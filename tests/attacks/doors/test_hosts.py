@@ -193,7 +193,7 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
             if word in text:
                 places.append(place)
     assert written_by == {
-        "trust_env=": ["network/fetching/network.py"],  # of certificates
+        "trust_env=": ["network/public.py"],  # none
         '"trust_env"': ["network/client_settings.py"],
         "follow_redirects=": [],
         "CookieJar(": ["integrations/verifiers_harness.py", "network/client_settings.py"],  # that one is of aiohttp
