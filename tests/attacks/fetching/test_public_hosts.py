@@ -69,16 +69,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("url", REFUSED, ids=range(len(REFUSED)))
-def test_a_hostile_url_is_refused_with_a_reason(url):
-    with pytest.raises(RequestError) as caught:
-        check_public_url(url, HOST)
-    message = str(caught.value)
-    assert REFUSED[url] in message
-    assert f"allowed: https://{HOST}" in message
-    assert message.isprintable()
-    assert "hunter2" not in message
-    assert len(message) < 500
+def test_a_hostile_url_is_refused_with_a_reason():
+    for url, reason in REFUSED.items():
+        with pytest.raises(RequestError) as caught:
+            check_public_url(url, HOST)
+        message = str(caught.value)
+        assert reason in message
+        assert f"allowed: https://{HOST}" in message
+        assert message.isprintable()
+        assert "hunter2" not in message
+        assert len(message) < 500
 
 
 @pytest.mark.parametrize("secret", ["api_key=hunter2", "q=1&api_key=hunter2#hunter2", "@hunter2"])

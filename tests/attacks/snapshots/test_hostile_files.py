@@ -163,12 +163,14 @@ def allow_nulls(path):
     return lambda: edit(path, (statement, (sql,)), schema=True)
 
 
-@pytest.mark.parametrize(("column", "value"), [(column, value) for column in FIELDS for value in FIELDS[column]])
-def test_a_bad_row_costs_itself(path, column, value):
-    restore = allow_nulls(path)
-    edit(path, f"UPDATE articles SET {column} = {value} WHERE pmid = '14'")
-    restore()
-    assert find(path) == ["11", "12", "13", "15"]
+@pytest.mark.parametrize("column", FIELDS)
+def test_a_bad_row_costs_itself(good, path, column):
+    for value in FIELDS[column]:
+        shutil.copy(good, path)
+        restore = allow_nulls(path)
+        edit(path, f"UPDATE articles SET {column} = {value} WHERE pmid = '14'")
+        restore()
+        assert find(path) == ["11", "12", "13", "15"], value
 
 
 def test_text_that_is_not_utf8_is_replaced_and_long_text_is_cut(path):
@@ -305,13 +307,12 @@ QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("words", QUERIES, ids=lambda words: repr(words[:30]))
-def test_nothing_that_a_model_writes_is_an_operator(good, words):
+def test_nothing_that_a_model_writes_is_an_operator(good):
     source = SnapshotSource(good)
-    assert {"13", "14", "15"} <= {one.pmid for one in source.find_articles(ArticleQuery(words, limit=50))} or (
-        "pneumonia" not in words
-    )
-    source.find_images(ImageQuery(words, modality=words, body_part=words))
+    for words in QUERIES:
+        found = {one.pmid for one in source.find_articles(ArticleQuery(words, limit=50))}
+        assert {"13", "14", "15"} <= found or "pneumonia" not in words, words[:30]
+        source.find_images(ImageQuery(words, modality=words, body_part=words))
 
 
 def test_an_operator_does_not_exclude_filter_or_extend(good):
