@@ -2,13 +2,14 @@
 
     python benchmarks/snapshot.py [RECORDS]
 
-RECORDS is the size of the large one (default 100,000; it takes about a minute and 700 MB of disk). Words are drawn
-with Zipf's law from a vocabulary of 100,000, an abstract has 150. A query is 2 to 5 words of a record's title, without
-the 60 most frequent words of the vocabulary, which stand for "the" and "of". The last line is a JSON object.
+RECORDS is the size of the large one (default 100,000; a few minutes and 700 MB of disk). Words are drawn with
+Zipf's law from a vocabulary of 100,000, an abstract has 150. A query is 2 to 5 words of a record's title, without the
+60 most frequent words of the vocabulary, which stand for "the" and "of". The last line is a JSON object.
 
 (a) 300 records with 60 figures, asked on one core. Bar: 2,000 queries a second, and the same answers in two processes.
 (b) RECORDS records: seconds and peak memory of making the file; milliseconds of a query in a process that asks for the
-    first time. Bar: a median below 20 ms of the processor, and at most 400 MB. `frequent` are queries of the 240 next frequent words.
+    first time. Bar: a median below 20 ms of the processor, and at most 400 MB. `frequent` are queries of the 240 next
+    frequent words.
 """
 
 import hashlib
