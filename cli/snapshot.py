@@ -3,6 +3,8 @@
 import asyncio
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,32 +54,29 @@ def build(
     license: Annotated[
         str, typer.Option(help="Under which terms its texts and pictures may be used.")
     ] = "abstracts and figures belong to their publishers; see each article",
-    synonyms: Annotated[
-        str | None, typer.Option(help="A file of phrases that mean the same: 'heart attack = myocardial infarction'.")
-    ] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Write the file even if queries failed.")] = False,
 ) -> None:
     """Ask the live services and record what they answer. A stopped recording continues when it is started again.
 
-    What was recorded so far is in FILE.part. If a query fails, no file is written and the status is 1: start the same
-    command again, or add `--partial`. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
+    What was answered so far is kept in the folder FILE.part. If a query fails, no file is written and the status is 1:
+    start the same command again, or add `--partial`. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
 
     Example: `viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot`
     """
     from ..errors import ConfigError
+    from ..tools.search.cache import FILE
     from ..tools.search.snapshot import SnapshotWriter
     from ..tools.search.snapshot.recording import record_answers
-    from ..tools.search.snapshot.synonyms import read_synonyms
 
     asked = [*(queries or ()), *(_read_queries(file) if file else ())]
     types = _check_types(search_type or ["all"])
     if not asked:
         raise ConfigError("no query; allowed: words in quotes, or --queries FILE with a query in each line")
-    classes = read_synonyms(synonyms) if synonyms else None
-    source = open_live_source()
+    answers = Path(f"{out}.part")
+    source = open_live_source(answers)
     source.prepare()
     status, total = _Status(), len(dict.fromkeys(asked))
-    writer = SnapshotWriter(out, note=note, license=license, made_by="viewbox snapshot build", synonyms=classes)
+    writer = SnapshotWriter(out, note=note, license=license, made_by="viewbox snapshot build")
     try:
         found = asyncio.run(
             record_answers(
@@ -96,9 +95,12 @@ def build(
         _tell_problems(found)
         if (found.failed and not partial) or counts == (0, 0):
             reason = f"{len(found.failed)} queries failed" if found.failed else "nothing was found"
-            typer.echo(f"not written: {reason}; {make_line(writer.draft.path)} keeps what was recorded", err=True)
+            typer.echo(f"not written: {reason}; {make_line(answers)} keeps what was answered", err=True)
             raise typer.Exit(1)
         writer.finish()
+        with suppress(OSError):  # nothing was kept, or there are other files
+            (answers / FILE).unlink(missing_ok=True)
+            answers.rmdir()
     finally:
         writer.close()
     typer.echo(f"{make_line(out)}: {counts[0]:,} articles, {counts[1]:,} figures")
@@ -153,11 +155,11 @@ def check(file: Annotated[str, typer.Argument(help="A snapshot, or package:liter
         raise typer.Exit(1)
 
 
-def open_live_source() -> "SearchSource":
-    """The services themselves."""
+def open_live_source(answers: Path) -> "SearchSource":
+    """The services themselves; what they answered is kept in a folder."""
     from ..tools.search.live import LiveSource
 
-    return LiveSource()
+    return LiveSource(cache_dir=answers)
 
 
 def _open(file: str) -> "SnapshotSource":

@@ -1,6 +1,7 @@
 """What may leave this machine, and how: which hosts are elsewhere, which key goes where, which data stay.
 
-`hosts` says which addresses are this machine and where a key may be sent. `secrets` masks keys in everything that is
-written. `data_policy` keeps the data of a restricted environment on this machine. `connection` sends bounded requests
-with several attempts; `body` and `http` read what comes back. `background` is an event loop for callers without one.
+`hosts` says which addresses are this machine and where a key may be sent. `data_policy` keeps the data of a restricted
+environment on this machine. `connection` sends bounded requests with several attempts, `limiter` counts them, and
+`public` keeps some of them to one host of the internet; `body` and `http` read what comes back. `background` is an
+event loop for callers without one.
 """

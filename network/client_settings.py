@@ -1,7 +1,7 @@
 """How every client of a server is set up: judges, endpoints, specialists, the sender of weights.
 
 Their addresses were chosen by a person, so this machine and its network are allowed (addresses that a stranger may have
-written are for `viewbox.network.fetching`). What is decided here, for all of them: the spelling of hosts, when a key
+written are for `viewbox.network.public`). What is decided here, for all of them: the spelling of hosts, when a key
 may travel, redirects, cookies, proxies and compression.
 """
 

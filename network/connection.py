@@ -8,9 +8,12 @@ in one header only, and is masked in every message. Cookies are not kept.
 """
 
 import asyncio
+import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -20,11 +23,12 @@ from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
 from . import hosts
-from .body import read_body
+from .body import MAX_WHOLE, read_body
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
 from .http import check_api_key, extract_error_message, parse_retry_after
+from .limiter import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
 MAX_MESSAGE = 300  # characters kept of a server's message
@@ -77,6 +81,11 @@ class Connection:
         whole: whether long texts in a reply are kept, such as pictures in Base64.
         is_known: whether the server has replied before; what fails then costs a reply, not the run.
         is_up: whether another attempt makes sense.
+        attempt_timeout: seconds of a whole attempt.
+        retry_timeout: seconds after the first failure within which there is another attempt.
+        limiter: of the requests to this server.
+        transport: what connects; None: httpx's own.
+        redirects: whether they are followed, which only a transport that keeps to one host may do.
 
     Raises:
         ConfigError: the URL is none, or the key cannot be sent, or not safely.
@@ -98,8 +107,14 @@ class Connection:
         whole: bool = False,
         is_known: bool = False,
         is_up: Callable[[], bool] = lambda: True,
+        attempt_timeout: float = ATTEMPT_TIMEOUT,
+        retry_timeout: float = math.inf,
+        limiter: Limiter | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        redirects: bool = False,
     ) -> None:
         self.url, self.subject, self.whole, self.is_up = url, subject, whole, is_up
+        self.attempt_timeout, self.retry_timeout, self.limiter = attempt_timeout, retry_timeout, limiter
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
         self.in_flight = 0  # requests
         self._backoff = wait_exponential_jitter(initial=first_pause, max=MAX_PAUSE, jitter=first_pause)
@@ -108,9 +123,9 @@ class Connection:
         self._key = secrets.remember(check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
             hosts.check_key_travels_safely(url)
-        settings = build_client_settings(url, self._key)
-        settings["headers"]["Content-Type"] = "application/json"
+        settings = build_client_settings(url, self._key) | {"follow_redirects": redirects}
         self._client = httpx.AsyncClient(
+            transport=transport,
             timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             **settings,
@@ -170,9 +185,16 @@ class Connection:
     async def _repeat(self, send: Callable[[int], Awaitable[T]], deadline: float | None, info: dict[str, Any]) -> T:
         check_sending(self.url)
         failed_since: float | None = None
+        first_failure = math.inf
 
         def get_pause(state: RetryCallState) -> float:
             return self._compute_pause(state, deadline)
+
+        def should_stop(state: RetryCallState) -> bool:
+            nonlocal first_failure
+            now = time.monotonic()
+            first_failure = min(first_failure, now)
+            return now + state.upcoming_sleep > first_failure + self.retry_timeout or self._should_stop(state)
 
         def record_failure(state: RetryCallState) -> None:
             nonlocal failed_since
@@ -182,7 +204,7 @@ class Connection:
 
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(_RetryableError),
-            stop=self._should_stop,
+            stop=should_stop,
             wait=get_pause,
             before_sleep=record_failure,
             reraise=True,
@@ -208,16 +230,19 @@ class Connection:
     # ------------------------------------------------------------------ one attempt
     async def _send(self, method: str, url: str, body: bytes | None, parse: Callable[[bytes], T]) -> T:
         """What a request returns; raises `_RetryableError`."""
+        turn = nullcontext() if self.limiter is None else self.limiter.turn(self.retry_timeout)
         self.in_flight += 1
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
             async with (
-                asyncio.timeout(ATTEMPT_TIMEOUT),
-                self._client.stream(method, url, content=body) as response,
+                turn,
+                asyncio.timeout(self.attempt_timeout),
+                self._client.stream(method, url, content=body, headers=headers) as response,
             ):
                 self._has_connected, self._unreachable = True, False
                 received = await read_body(response, self.max_body, whole=self.whole)
         except TimeoutError:
-            raise _RetryableError(f"no whole reply within {ATTEMPT_TIMEOUT:g} s") from None
+            raise _RetryableError(f"no whole reply within {self.attempt_timeout:g} s") from None
         except httpx.TransportError as error:
             unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = self.clean(str(error)) or type(error).__name__
@@ -228,7 +253,8 @@ class Connection:
         if not response.is_success:
             raise self._to_error(response, received)
         try:
-            return parse(received)
+            large = len(received) > MAX_WHOLE
+            return await asyncio.to_thread(parse, received) if large else parse(received)
         except UnusableReplyError as error:
             excerpt = self.clean(extract_error_message(received[:4096]))
             raise _RetryableError(f"{error}: {excerpt!r}", status=response.status_code) from None
@@ -239,6 +265,8 @@ class Connection:
         message = f"HTTP {status}: {self.clean(extract_error_message(received) or response.reason_phrase)}"
         if status in RETRIED_STATUS or status >= 500:
             pause = parse_retry_after(response.headers.get("retry-after"))
+            if self.limiter is not None and pause:
+                self.limiter.pause(pause)
             return _RetryableError(message, status=status, retry_after=pause)
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
@@ -280,6 +308,16 @@ class Connection:
         """A server's message on one short printable line, without the key."""
         message = message[: 100 * MAX_MESSAGE].replace(self._key or "\0", secrets.MASK)
         return make_line(" ".join(secrets.mask_message(message).split()), MAX_MESSAGE)
+
+
+def _mask_record(record: logging.LogRecord) -> bool:
+    record.msg, record.args = secrets.mask_text(record.getMessage()), None
+    return True
+
+
+# These write URLs, whose query may hold a key, and at level DEBUG the headers of responses.
+for _name in ("httpx", "httpcore.connection", "httpcore.http11"):
+    logging.getLogger(_name).addFilter(_mask_record)
 
 
 def _get_failure(state: RetryCallState) -> _RetryableError:

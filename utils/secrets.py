@@ -5,42 +5,13 @@ server may repeat it in a reply. A setting whose name says that it is a secret, 
 known service, is masked before a config is written.
 """
 
-import base64
 import re
-import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
 
 MASK = "***"
 MIN_SECRET = 8  # letters and digits; shorter keys ("EMPTY") are placeholders
-MIN_FRAGMENT = 12  # letters and digits; a part of a key of this length is masked, too
-_BLOCK = 6  # letters of a block: a text is searched for blocks of a key first, because that is fast
-_STRIDE, _STRIDE_ENCODED = 6, 24  # letters from one block of a key to the next, and in its encodings
-
-_NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
-
-
-class _Plain(dict[int, str]):
-    """For `str.translate`: a letter in another font or width (ａ, 𝐚, ⓐ) becomes the plain one; lengths stay."""
-
-    def __missing__(self, code: int) -> str:
-        plain = unicodedata.normalize("NFKC", chr(code))
-        self[code] = plain if len(plain) == 1 else chr(code)
-        return self[code]
-
-
-_PLAIN = _Plain()
-
-# One letter, written as an escape of a URL, of JSON, Python or C, or of HTML.
-_ESCAPE = re.compile(
-    r"%(?:25){0,8}(?P<url>[0-9a-f]{2})|\\{1,8}(?:x(?P<x>[0-9a-f]{2})|u\{?(?P<u>0{0,6}[0-9a-f]{2})(?![0-9a-f])\}?)"
-    r"|\\{1,8}(?P<octal>[01][0-7]{2})|&#x(?P<html>0{0,6}[0-9a-f]{2});|&#(?P<decimal>0{0,6}[0-9]{2,3});",
-    re.IGNORECASE,
-)
-_BASES = {"octal": 8, "decimal": 10}
 
 _known: set[str] = set()
 
@@ -122,11 +93,7 @@ def find_key_form(text: str) -> str | None:
 
 
 def mask_text(text: str) -> str:
-    """The text without the keys that this process knows.
-
-    A key is found in upper and lower case, reversed, as Base64, Base32, hexadecimal, percent-encoded and escaped, with
-    other characters than letters and digits between its own, and in parts of at least `MIN_FRAGMENT` of these.
-    """
+    """The text without the keys that this process knows: as they are, and escaped as in JSON or in a URL."""
     for secret in sorted(_known, key=len, reverse=True):
         text = _mask_one(text, secret)
     return text
@@ -199,97 +166,22 @@ def _map_texts(value: Any, change: Any) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------- finding one key in a text
-@dataclass(frozen=True)
-class _Form:
-    """One way to write a key: its letters and digits in lower case, and (place, block) of the blocks in them."""
-
-    letters: str
-    blocks: tuple[tuple[int, str], ...]
-    least: int  # letters of the shortest part that is masked
+def _mask_one(text: str, secret: str) -> str:
+    if sum(letter.isalnum() for letter in secret) < MIN_SECRET:
+        return text
+    text = text.replace(secret, MASK)
+    return _build_pattern(secret).sub(MASK, text) if "\\" in text or "%" in text else text
 
 
 @lru_cache(maxsize=64)
-def _list_forms(secret: str) -> tuple[_Form, ...]:
-    """The ways in which a key is found; none for a placeholder."""
-    if len(_keep_letters(secret)) < MIN_SECRET:
-        return ()
-    raw = secret.encode()
-    encodings = [raw.hex(), raw.hex()[::-1], quote(secret, safe="")]
-    for mark in ("25{:02x}", "x{:02x}", "u{:04x}", "00{:02x}", "0x{:02x}", "{:d}", "{:08b}"):
-        encodings.append("".join(mark.format(byte) for byte in raw))
-    for shift in range(5):  # Base32 of a longer text that holds the key
-        encoded = base64.b32encode(b"\0" * shift + raw).decode().rstrip("=")
-        encodings.append(encoded[(0, 2, 4, 5, 7)[shift] : len(encoded) - ((len(raw) + shift) % 5 > 0)])
-    for shift in range(3):  # Base64 of a longer text that holds the key; the characters at its ends depend on the rest
-        encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
-        encoded = encoded[(0, 2, 3)[shift] : len(encoded) - ((len(raw) + shift) % 3 > 0)]
-        encodings += [encoded, encoded[::-1]]
-        encodings.append(base64.b64encode(raw[::-1] + b"\0" * shift).decode()[: len(raw) * 4 // 3])
-    strides = dict.fromkeys(encodings, _STRIDE_ENCODED) | {secret: _STRIDE, secret[::-1]: _STRIDE}
-    return tuple(_build_form(_keep_letters(one), stride) for one, stride in strides.items())
+def _build_pattern(secret: str) -> re.Pattern[str]:
+    """Finds the secret if any of its characters are escaped: as in JSON, also within a text of JSON, or in a URL."""
 
+    def list_forms(letter: str) -> str:
+        escaped = [rf"\\{{0,8}}{re.escape(letter)}" if letter in '"\\/' else re.escape(letter)]
+        units = letter.encode("utf-16-be", "surrogatepass").hex()
+        unicode = "".join(rf"\\{{1,8}}u{units[place : place + 4]}" for place in range(0, len(units), 4))
+        url = "".join(f"%(?:25){{0,8}}{byte:02x}" for byte in letter.encode("utf-8", "surrogatepass"))
+        return f"(?:{'|'.join(escaped)}|(?i:{unicode}|{url}))"
 
-def _build_form(letters: str, stride: int) -> _Form:
-    places = range(0, len(letters) - _BLOCK + 1, stride)
-    blocks = tuple((place, letters[place : place + _BLOCK]) for place in places)
-    return _Form(letters, blocks, min(len(letters), max(MIN_FRAGMENT, stride)))
-
-
-def _mask_one(text: str, secret: str) -> str:
-    forms = _list_forms(secret)
-    if not forms or len(text) < MIN_SECRET:
-        return text
-    text = text.replace(secret, MASK)
-    plain, starts = _unescape(text if text.isascii() else text.translate(_PLAIN))  # translated to the same length
-    letters = _keep_letters(plain)
-    if not any(block in letters for form in forms for _, block in form.blocks):
-        return text
-    places = [place for place, letter in enumerate(plain) if letter.isascii() and letter.isalnum()]
-    runs = [run for form in forms for run in _find_runs(letters, form)]
-    spans = sorted((starts[places[start]], starts[places[end - 1] + 1]) for start, end in runs)
-    done, parts = 0, []
-    for start, end in spans:
-        if end > done:
-            parts += [text[done : max(start, done)], MASK]
-            done = end
-    return "".join([*parts, text[done:]])
-
-
-def _unescape(text: str) -> tuple[str, Sequence[int]]:
-    """The text with its escapes as letters, and where each letter, and the end, stands in `text`."""
-    if not any(mark in text for mark in "%\\&"):
-        return text, range(len(text) + 1)
-    done = 0
-    parts: list[str] = []
-    starts: list[int] = []
-    for match in _ESCAPE.finditer(text):
-        parts += [
-            text[done : match.start()],
-            chr(int(match[str(match.lastgroup)], _BASES.get(str(match.lastgroup), 16))),
-        ]
-        starts += range(done, match.start() + 1)
-        done = match.end()
-    return "".join([*parts, text[done:]]), [*starts, *range(done, len(text) + 1)]
-
-
-def _find_runs(text: str, form: _Form) -> list[tuple[int, int]]:
-    """The (start, end) of every long part of the form in a text of letters and digits."""
-    runs = []
-    for offset, block in form.blocks:
-        at = text.find(block)
-        while at >= 0:
-            start, end = at, at + len(block)
-            left, right = offset, offset + len(block)
-            while start and left and text[start - 1] == form.letters[left - 1]:
-                start, left = start - 1, left - 1
-            while end < len(text) and right < len(form.letters) and text[end] == form.letters[right]:
-                end, right = end + 1, right + 1
-            if end - start >= form.least:
-                runs.append((start, end))
-            at = text.find(block, at + 1)
-    return runs
-
-
-def _keep_letters(text: str) -> str:
-    return text.encode("ascii", "ignore").translate(None, _NO_LETTERS).lower().decode()
+    return re.compile("".join(map(list_forms, secret)))

@@ -1,6 +1,6 @@
 """A server on 127.0.0.1 that speaks E-utilities and Open-i, with answers of their real shape.
 
-Shapes: ESearch, ESummary and EFetch as in "The E-utilities In-Depth: Parameters, Syntax and More" (Entrez Programming
+Shapes: ESearch and EFetch as in "The E-utilities In-Depth: Parameters, Syntax and More" (Entrez Programming
 Utilities Help, https://www.ncbi.nlm.nih.gov/books/NBK25499/) with `retmode=json` and `retmode=xml`; records by NLM's
 DTD (https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd); the message of status 429 as NCBI's gateway sends it;
 Open-i by https://openi.nlm.nih.gov/services and https://openi.nlm.nih.gov/v2/api-docs. The records are invented.
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.support.servers import make_response, send_bytes
 from tests.support.small_literature import make_png
-from tests.support.tls_server import make_network, serve_tls
+from tests.support.tls_server import StandIn, serve_tls
 from viewbox.tools.search import eutils, openi
 from viewbox.tools.search.live import LiveSource, Setup
 
@@ -92,30 +92,6 @@ def make_ids(*ids):
     return json.dumps({"header": {"type": "esearch", "version": "0.3"}, "esearchresult": found}).encode()
 
 
-def make_summary(pmid, **values):
-    """A document of ESummary."""
-    return {
-        "uid": pmid,
-        "pubdate": "2021 Mar",
-        "epubdate": "2020 Dec 31",
-        "source": "J Drawn Chests",
-        "authors": [{"name": "Doe J", "authtype": "Author", "clusterid": ""}],
-        "title": "A sign of the chest.",
-        "volume": "9",
-        "pubtype": ["Journal Article"],
-        "articleids": [{"idtype": "pubmed", "idtypen": 1, "value": pmid}],
-        "fulljournalname": "Journal of drawn chests",
-        "sortpubdate": "2021/03/01 00:00",
-        "elocationid": f"doi: 10.1000/{pmid}",
-    } | values
-
-
-def make_summaries(*documents):
-    """An answer of ESummary."""
-    result = {"uids": [one["uid"] for one in documents]} | {one["uid"]: one for one in documents}
-    return json.dumps({"header": {"type": "esummary", "version": "0.3"}, "result": result}).encode()
-
-
 def make_figure(number, **values):
     """A figure of Open-i."""
     return {
@@ -147,14 +123,14 @@ def make_figures(*figures):
 class LiteratureServer:
     """What is asked, when, and what is answered.
 
-    `ids` has the PMIDs for every term. Each of `esearch`, `esummary`, `efetch`, `openi` and `picture` may be bytes, a
+    `ids` has the PMIDs for every term. Each of `esearch`, `efetch`, `openi` and `picture` may be bytes, a
     function of the handler, or a list of these, one for each request; None is a good answer. `before` are functions of
     the handler that answer the first requests, whatever they ask.
     """
 
     def __init__(self, *ids):
         self.ids = ids or ("31000001", "31000002")
-        self.esearch = self.esummary = self.efetch = self.openi = self.picture = None
+        self.esearch = self.efetch = self.openi = self.picture = None
         self.before, self.delay = [], 0.0
         self.arrivals, self.lock = [], threading.Lock()  # (seconds, what, values of the query)
 
@@ -182,9 +158,6 @@ class LiteratureServer:
     def _make_esearch(self, query):
         return make_ids(*self.ids[: int(query["retmax"])])
 
-    def _make_esummary(self, query):
-        return make_summaries(*map(make_summary, query["id"].split(",")))
-
     def _make_efetch(self, query):
         return make_set(*map(make_record, query["id"].split(",")))
 
@@ -201,7 +174,7 @@ class LiteratureServer:
     def find_queries(self, what):
         return [query for _, kind, query in self.arrivals if kind == what]
 
-    def find_densest(self, window, what=("esearch", "esummary", "efetch")):
+    def find_densest(self, window, what=("esearch", "efetch")):
         """The most requests that arrived within any window of so many seconds."""
         times = sorted(arrived for arrived, kind, _ in self.arrivals if kind in what)
         return max(
@@ -219,8 +192,8 @@ def serve_literature(folder, *ids):
     literature = LiteratureServer(*ids)
     with serve_tls(folder, literature.answer, eutils.HOST, openi.HOST) as server:
         literature.server, literature.port = server, server.server_port
-        network = make_network({eutils.HOST: server, openi.HOST: server})
-        yield literature, Setup(network, (1000, 0.1), (1000, 0.1), first_pause=0.02, limiters=folder)
+        servers = {eutils.HOST: server, openi.HOST: server}
+        yield literature, Setup(lambda host: StandIn(host, servers), 10_000, 10_000, first_pause=0.02, limiters=folder)
 
 
 def make_source(setup, **settings):

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.support.servers import Server, run_server
-from viewbox.network.fetching.network import Network
+from viewbox.network.public import PublicTransport
 
 
 class Authority:
@@ -87,19 +87,28 @@ def serve_tls(folder, answer, *names, by_path=None, authority=None):
         yield server
 
 
-def make_network(servers, resolve=None, authority=None):
-    """The `Network` in which every name leads to the server that stands for it.
+class StandIn(PublicTransport):
+    """A transport that believes an authority of tests, and reaches servers of 127.0.0.1 in the place of public ones.
+
+    Names, addresses and certificates are judged as always; only the last step, the connection, goes elsewhere.
 
     Args:
-        servers: server by name.
-        resolve: the addresses of a name; default: a public address of its own for each name of `servers`.
+        host: that is reached.
+        servers: server by name; each name has a public address of its own.
+        addresses: what each name leads to; default: the address of its server.
+        authority: that is believed.
     """
-    addresses = {name: f"130.14.29.{number}" for number, name in enumerate(servers, 1)}
 
-    async def look_up(host):
-        if host not in addresses:
+    def __init__(self, host, servers, addresses=None, authority=None):
+        super().__init__(host, (authority or get_authority()).believed)
+        own = {name: f"130.14.29.{number}" for number, name in enumerate(servers, 1)}
+        self.addresses = addresses or {name: [address] for name, address in own.items()}
+        self.ports = {own[name]: server.server_port for name, server in servers.items()}
+
+    async def resolve(self, name):
+        if name not in self.addresses:
             raise OSError("no such name")
-        return [addresses[host]]
+        return self.addresses[name]
 
-    ports = {addresses[name]: server.server_port for name, server in servers.items()}
-    return Network(resolve or look_up, ports, (authority or get_authority()).believed)
+    def locate(self, address):
+        return ("127.0.0.1", self.ports[address]) if address in self.ports else super().locate(address)

@@ -1,4 +1,4 @@
-"""Searches PubMed with NCBI's E-utilities: ESearch finds PMIDs, ESummary and EFetch tell what they are.
+"""Searches PubMed with NCBI's E-utilities: ESearch finds PMIDs, EFetch tells what they are.
 
 Sources: "A General Introduction to the E-utilities" and "The E-utilities In-Depth" (Entrez Programming Utilities Help,
 https://www.ncbi.nlm.nih.gov/books/NBK25497/ and NBK25499/). At most 3 requests a second, 10 with a key; every request
@@ -17,38 +17,27 @@ How a search type becomes part of the term (PubMed Help, https://pubmed.ncbi.nlm
 | case_report | case reports[pt] |
 | recent | published in this year or the four before it |
 
-The elements of an answer are those of NLM's DTD (https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd,
+ESearch answers in JSON: {"esearchresult": {"count", "idlist", …}}, or {"esearchresult": {"ERROR": …}} with status 200.
+The elements of an answer of EFetch are those of NLM's DTD (https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd,
 "PubMedArticle"; most are optional). The XML is a stranger's: it is read by defusedxml, which refuses entities, so that
 a small text cannot grow, and nothing that it names is loaded.
 """
 
-import asyncio
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ...errors import ToolFault
+from ...network.body import parse_body
 from ...network.errors import UnusableReplyError
-from .parse_eutils import (
-    MAX_TEXT,
-    build_url,
-    fill_gaps,
-    read_doi,
-    read_ids,
-    read_pmid,
-    read_summaries,
-    read_text,
-    read_year,
-)
 from .records import Article, ArticleQuery, SearchType
 from .service import Service
-from .snapshot.kinds import RECENT_YEARS
+from .snapshot.rows import RECENT_YEARS
 
 log = logging.getLogger("viewbox.envs")
 
@@ -130,28 +119,62 @@ class EutilsClient:
 
     async def _load(self, ids: list[str]) -> list[Article]:
         """The articles with these PMIDs, in their order; others that the server sends are dropped."""
-        asked = {**self._always, "id": ",".join(ids)}
-        summaries, records = await asyncio.gather(
-            self.service.ask(f"{PATH}esummary.fcgi", {**asked, "retmode": "json"}, read_summaries),
-            self.service.ask(f"{PATH}efetch.fcgi", {**asked, "retmode": "xml"}, read_articles),
-            return_exceptions=True,
-        )
-        if isinstance(records, BaseException):
-            raise records
-        if isinstance(summaries, ToolFault):  # they only fill gaps
-            summaries = {}
-        if isinstance(summaries, BaseException):
-            raise summaries
-        known = [(records.get(pmid) or summaries.get(pmid), summaries.get(pmid)) for pmid in ids]
-        found = [fill_gaps(article, summary) for article, summary in known if article is not None]
+        asked = {**self._always, "id": ",".join(ids), "retmode": "xml"}
+
+        def read(content: bytes) -> list[Article]:
+            records = read_articles(content)
+            found = [records[pmid] for pmid in ids if pmid in records]
+            if not found:
+                raise UnusableReplyError("EFetch gave no record of what ESearch found")
+            return found
+
+        found = await self.service.ask(f"{PATH}efetch.fcgi", asked, read)
         if len(found) < len(ids):
             log.warning("PubMed named %d articles and gave records of %d", len(ids), len(found))
         return found
 
 
+# ---------------------------------------------------------------------- answers
+MAX_TEXT = 100_000  # characters of a field
 MAX_LISTED = 200  # types or headings of an article
 _MATH = "{http://www.w3.org/1998/Math/MathML}math"
+_PMID = re.compile(r"[1-9][0-9]{0,9}")
+_YEAR = re.compile(r"(?<![0-9])(1[5-9]|20)[0-9]{2}(?![0-9])")
+_DOI = re.compile(r"10\.[0-9]{3,9}/[!-~]{1,190}")
 _NO_LABELS = frozenset({"", "UNLABELLED", "UNASSIGNED"})
+
+
+def read_ids(content: bytes, limit: int) -> list[str]:
+    """The PMIDs of an answer of ESearch, the best first; what is no PMID is left out.
+
+    Raises:
+        UnusableReplyError: it says that the search failed, or is something else.
+
+    >>> read_ids(b'{"esearchresult": {"count": "2", "idlist": ["7", "<x>", "8"]}}', 5)
+    ['7', '8']
+    """
+    found = read_object(content, "ESearch").get("esearchresult")
+    if not isinstance(found, Mapping):
+        raise UnusableReplyError("the answer of ESearch has no esearchresult")
+    if found.get("ERROR"):
+        raise UnusableReplyError(f"ESearch failed: {str(found['ERROR'])[:200]}")
+    ids = found.get("idlist")
+    if not isinstance(ids, list):
+        raise UnusableReplyError("the answer of ESearch has no idlist")
+    return list(dict.fromkeys(pmid for one in ids if (pmid := read_pmid(one))))[:limit]
+
+
+def read_object(content: bytes, what: str) -> Mapping[str, Any]:
+    """The object of JSON in an answer of a service; raises `UnusableReplyError` if it is none."""
+    try:
+        value = parse_body(content)
+    except (ValueError, RecursionError):
+        raise UnusableReplyError(f"the answer of {what} is not JSON") from None
+    if not isinstance(value, Mapping):
+        raise UnusableReplyError(f"the answer of {what} is not an object of JSON")
+    if isinstance(value.get("error"), str):
+        raise UnusableReplyError(f"{what} failed: {value['error'][:200]}")
+    return value
 
 
 def read_articles(content: bytes) -> dict[str, Article]:
@@ -266,3 +289,39 @@ def _read(element: Element | None) -> str:
         math.clear()
         math.text, math.tail = text, tail
     return read_text("".join(element.itertext()))
+
+
+def read_text(value: object) -> str:
+    """A text in one line; empty if it is none."""
+    return " ".join(value[: 2 * MAX_TEXT].split())[:MAX_TEXT] if isinstance(value, str) else ""
+
+
+def read_pmid(value: object) -> str:
+    """A PMID; empty if it is none.
+
+    >>> read_pmid(" 123 "), read_pmid(123), read_pmid("12a"), read_pmid("0"), read_pmid(True)
+    ('123', '123', '', '', '')
+    """
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return text if _PMID.fullmatch(text) else ""
+
+
+def read_year(value: object) -> int | None:
+    """The first year in a date as PubMed writes them.
+
+    >>> read_year("1998 Dec-1999 Jan"), read_year("Winter 2024"), read_year("n.d.")
+    (1998, 2024, None)
+    """
+    found = _YEAR.search(value[:200]) if isinstance(value, str) else None
+    return int(found[0]) if found else None
+
+
+def read_doi(value: object) -> str:
+    """A DOI (ISO 26324); empty if it is none."""
+    text = value.strip() if isinstance(value, str) else ""
+    return text if _DOI.fullmatch(text) else ""
+
+
+def build_url(pmid: str) -> str:
+    """The page of an article."""
+    return f"https://pubmed.ncbi.nlm.nih.gov/{pmid}/"

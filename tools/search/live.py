@@ -17,18 +17,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import httpx
 import msgspec
 
 from ...errors import ConfigError, ToolError
 from ...network import background
 from ...network.data_policy import check_sending
-from ...network.fetching.network import Network
+from ...network.errors import RequestError
 from ...network.hosts import read_api_key
 from ...network.http import check_api_key
+from ...network.limiter import Limiter
+from ...network.public import PublicTransport
 from ...utils import secrets
 from . import eutils, openi
 from .cache import AnswerCache
-from .limiter import Limiter
 from .records import Article, ArticleQuery, FoundImage, ImageQuery
 from .service import FIRST_PAUSE, RETRY_TIMEOUT, Service
 
@@ -40,11 +42,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """What tests change: the network, rates as (requests, seconds), pauses, and the folder of the limiters' files."""
+    """What tests change: the transport, requests a second, pauses, and the folder of the limiters' files."""
 
-    network: Network | None = None
-    eutils_rate: tuple[int, float] | None = None
-    openi_rate: tuple[int, float] = (openi.RATE, 1.0)
+    transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport
+    eutils_rate: int | None = None
+    openi_rate: int = openi.RATE
     first_pause: float = FIRST_PAUSE
     retry_timeout: float = RETRY_TIMEOUT
     limiters: Path | None = None
@@ -85,14 +87,14 @@ class LiveSource:
         """Check that searches may be sent and counted; nothing is sent.
 
         Raises:
-            ConfigError: the data in use must stay on this machine, or the file of the limiter cannot be used.
+            ConfigError: the data in use must stay on this machine, or the limiters' files cannot be used.
         """
         check_sending(f"https://{eutils.HOST}")
         try:
             for client in _build_services(self._setup, self._key):
-                client.limiter.get_pause()
-        except OSError as error:
-            raise ConfigError(f"live search needs a file that all processes share: {error}") from error
+                client.limiter.check()
+        except RequestError as error:
+            raise ConfigError(f"live search: {error}") from error
 
     async def search_articles(self, query: ArticleQuery) -> Sequence[Article]:
         """The articles of PubMed, the best first."""
@@ -201,9 +203,9 @@ class InFlight:
 
 
 def _build_services(setup: Setup, key: str | None) -> tuple[Service, Service]:
-    """The service of PubMed, whose rate is counted by key, or by machine without one, and that of Open-i."""
+    """The service of PubMed, whose rate is counted by key, or by user without one, and that of Open-i."""
     lane = f"ncbi-{hashlib.sha256(key.encode()).hexdigest()[:16]}" if key else "ncbi"
-    rate = setup.eutils_rate or (eutils.RATE_WITH_KEY if key else eutils.RATE, 1.0)
+    rate = setup.eutils_rate or (eutils.RATE_WITH_KEY if key else eutils.RATE)
     advice = "is the key in NCBI_API_KEY valid?" if key else ""
 
     def build(host: str, title: str, limiter: Limiter, advice: str = "") -> Service:
@@ -214,12 +216,12 @@ def _build_services(setup: Setup, key: str | None) -> tuple[Service, Service]:
             advice=advice,
             first_pause=setup.first_pause,
             retry_timeout=setup.retry_timeout,
-            network=setup.network,
+            transport=setup.transport,
         )
 
     return (
-        build(eutils.HOST, "PubMed", Limiter(lane, *rate, setup.limiters), advice),
-        build(openi.HOST, "Open-i", Limiter("openi", *setup.openi_rate, setup.limiters)),
+        build(eutils.HOST, "PubMed", Limiter(lane, rate, setup.limiters), advice),
+        build(openi.HOST, "Open-i", Limiter("openi", setup.openi_rate, setup.limiters)),
     )
 
 

@@ -17,10 +17,9 @@ from html import unescape
 from typing import Any, Final
 from urllib.parse import urljoin
 
-from ...network.body import parse_body
-from ...network.errors import UnusableReplyError
-from ...network.fetching import PICTURES
-from .parse_eutils import build_url, read_pmid, read_text, read_year
+from ...network.errors import RequestError, UnusableReplyError
+from ..specialists.remote import JPEG, PNG
+from .eutils import build_url, read_object, read_pmid, read_text, read_year
 from .records import FoundImage, ImageQuery
 from .service import Service
 
@@ -88,7 +87,14 @@ class OpeniClient:
 
     async def load(self, url: str) -> bytes:
         """The file of a picture, PNG or JPEG; raises `ToolError`."""
-        return await self.service.load(url, PICTURES, bytes)
+        return await self.service.load(url, _check_format)
+
+
+def _check_format(content: bytes) -> bytes:
+    """The file of a picture by its first bytes; whether it is one says the decoder."""
+    if not content.startswith((PNG, JPEG)):
+        raise RequestError("the picture is neither PNG nor JPEG")
+    return content
 
 
 MAX_CAPTION = 20_000  # characters
@@ -116,12 +122,7 @@ def read_figures(content: bytes, base: str, limit: int, modality: str = "") -> l
     >>> found.uid, found.caption, found.image_url
     ('PMC1_F1', 'A film', 'https://openi.nlm.nih.gov/imgs/1.png')
     """
-    try:
-        value = parse_body(content)
-    except (ValueError, RecursionError):
-        raise UnusableReplyError("the answer of Open-i is not JSON") from None
-    if not isinstance(value, Mapping):
-        raise UnusableReplyError("the answer of Open-i is not an object of JSON")
+    value = read_object(content, "Open-i")
     if value.get("Query-Error"):
         raise UnusableReplyError(f"Open-i refused the query: {str(value['Query-Error'])[:200]}")
     found = value.get("list", [] if str(value.get("total", "")).strip() == "0" else None)

@@ -2,17 +2,19 @@
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, Protocol
 
+import httpx
 from cachetools import LRUCache
 from pydantic import ValidationError
 
 from ....errors import ToolError
-from ....network.fetching import FetchError, fetch_url
-from ....network.fetching.network import Network
+from ....network.connection import Connection
+from ....network.errors import AddressError, RequestError
+from ....network.public import PublicTransport
 from ....tools.search.wording import make_line
 from .facts import RepositoryFacts
 
@@ -64,8 +66,8 @@ class CatalogueSource:
 class LiveSource:
     """GitHub's public API, without a key: 60 requests an hour for an address. What it said is kept in this process."""
 
-    def __init__(self, *, _network: Network | None = None) -> None:
-        self._network = _network
+    def __init__(self, *, _transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport) -> None:
+        self._transport = _transport
         self._kept: LRUCache[str, Summary | None] = LRUCache(MAX_KEPT)
         self._lock = Lock()
 
@@ -79,21 +81,27 @@ class LiveSource:
         return summary
 
     async def _ask(self, repository: str) -> Summary | None:
+        url = f"https://{API_HOST}/repos/{repository}"
+        connection = Connection(
+            url,
+            attempts=1,
+            max_body=MAX_RESPONSE,
+            whole=True,
+            is_known=True,
+            attempt_timeout=LIVE_TIMEOUT,
+            transport=self._transport(API_HOST),
+            redirects=True,  # of repositories with a new name
+        )
         try:
-            fetched = await fetch_url(
-                f"https://{API_HOST}/repos/{repository}",
-                allowed_hosts=[API_HOST],
-                types=["application/json"],
-                max_bytes=MAX_RESPONSE,
-                timeout=LIVE_TIMEOUT,
-                _network=self._network,
-            )
-        except FetchError as error:
+            facts = await connection.request("GET", url, lambda content: read_api(repository, content))
+        except (RequestError, AddressError) as error:
             if error.status == 404:
                 return None
             reason = f"HTTP {error.status}" if error.status else "it could not be reached"
             raise ToolError(reason) from error
-        text = read_api(repository, fetched.content).summarize()
+        finally:
+            await connection.close()
+        text = facts.summarize()
         return Summary(text, "GitHub") if text else None
 
 

@@ -9,8 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from ....tools.search.snapshot.synonyms import read_shipped_synonyms
-from ....tools.search.snapshot.words import Synonyms, is_telling, split_words, stem_word
+from ....tools.search.snapshot.words import Synonyms, is_telling, read_shipped_synonyms, split_words, stem_word
 from ..software import SoftwareTool
 from ..vocabulary import ANY
 

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,15 +94,15 @@ def test_without_fts5_the_error_says_so(path, monkeypatch):
 SCHEMAS = {
     "a trigger": ["CREATE TRIGGER t AFTER INSERT ON meta BEGIN DELETE FROM articles; END"],
     "a view": ["CREATE VIEW v AS SELECT load_extension('/tmp/evil.so')"],
-    "a view instead of a table": ["DROP TABLE synonyms", "CREATE VIEW synonyms AS SELECT 1 AS class, 'x' AS phrase"],
+    "a view instead of a table": ["DROP TABLE meta", "CREATE VIEW meta AS SELECT 1 AS key, 'x' AS value"],
     "a circle of views": [
-        "DROP TABLE synonyms",
-        "CREATE VIEW synonyms AS SELECT * FROM v",
-        "CREATE VIEW v AS SELECT * FROM synonyms",
+        "CREATE VIEW synonyms AS SELECT * FROM article_terms",
+        "CREATE VIEW article_terms AS SELECT * FROM synonyms",
     ],
     "one more table": ["CREATE TABLE more(x)"],
+    "an unread table of another form": ["CREATE TABLE synonyms(class, phrase, x AS (upper(phrase)))"],
     "one more index": ["CREATE INDEX more ON articles(upper(title))"],
-    "a missing table": ["DROP TABLE figure_terms"],
+    "a missing table": ["DROP TABLE pictures"],
     "a generated column": ["ALTER TABLE articles ADD COLUMN evil TEXT GENERATED ALWAYS AS (upper(title)) VIRTUAL"],
     "an index of another tokenizer": [
         "DROP TABLE figure_index",
@@ -128,39 +129,6 @@ def test_a_schema_that_does_not_end_is_interrupted(path, monkeypatch):
     edit(path, "PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "BEGIN", *SCHEMAS["2,000 tables"], "COMMIT")
     with pytest.raises(ConfigError, match="is damaged"):
         SnapshotSource(path).prepare()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT load_extension('evil')",
-        "ATTACH ':memory:' AS other",
-        "ATTACH '/etc/passwd' AS other",
-        "INSERT INTO meta VALUES ('a', 'b')",
-        "DELETE FROM articles",
-        "DROP TABLE articles",
-        "CREATE TABLE t(x)",
-        "CREATE TEMP TABLE t(x)",
-        "CREATE VIRTUAL TABLE temp.t USING fts5(x)",
-        "PRAGMA writable_schema=ON",
-        "PRAGMA trusted_schema=ON",
-        "PRAGMA query_only=OFF",
-        "VACUUM INTO '/tmp/stolen.sqlite'",
-        "SELECT * FROM pragma_database_list",
-        "SELECT randomblob(1000)",
-        "SELECT fts5(?1)",
-        "SELECT readfile('/etc/passwd')",
-        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
-        "INSERT INTO article_index(article_index) VALUES ('rebuild')",
-        "BEGIN",
-    ],
-)
-def test_a_connection_can_do_nothing_but_read_its_tables(path, statement):
-    connection = opening.open_snapshot(path)
-    before = path.read_bytes()
-    with pytest.raises(sqlite3.Error):
-        connection.execute(statement, ("x",) if "?1" in statement else ())
-    assert path.read_bytes() == before
 
 
 # ---------------------------------------------------------------------- rows
@@ -195,12 +163,14 @@ def allow_nulls(path):
     return lambda: edit(path, (statement, (sql,)), schema=True)
 
 
-@pytest.mark.parametrize(("column", "value"), [(column, value) for column in FIELDS for value in FIELDS[column]])
-def test_a_bad_row_costs_itself(path, column, value):
-    restore = allow_nulls(path)
-    edit(path, f"UPDATE articles SET {column} = {value} WHERE pmid = '14'")
-    restore()
-    assert find(path) == ["11", "12", "13", "15"]
+@pytest.mark.parametrize("column", FIELDS)
+def test_a_bad_row_costs_itself(good, path, column):
+    for value in FIELDS[column]:
+        shutil.copy(good, path)
+        restore = allow_nulls(path)
+        edit(path, f"UPDATE articles SET {column} = {value} WHERE pmid = '14'")
+        restore()
+        assert find(path) == ["11", "12", "13", "15"], value
 
 
 def test_text_that_is_not_utf8_is_replaced_and_long_text_is_cut(path):
@@ -235,31 +205,6 @@ def test_a_picture_that_is_none_is_a_tool_error(path, value):
     source = SnapshotSource(path)
     with pytest.raises(ToolError, match="the snapshot holds no picture of it"):
         source.read_picture(source.find_images(ImageQuery("nodule"))[0].uid)
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO synonyms SELECT 1, 'pneumonia' FROM generate",
-        "INSERT INTO synonyms SELECT value, 'pneumonia ' || value FROM generate",
-        "INSERT INTO synonyms SELECT 1, printf('%.*c', 100000, 'a') || value FROM generate LIMIT 50",
-        "INSERT INTO synonyms SELECT 1, 'pneumonia OR \" NEAR( * ^ ' || value FROM generate",
-        "UPDATE synonyms SET class = 'x', phrase = x'ff'",
-    ],
-)
-def test_hostile_synonyms_cost_no_more_than_themselves(path, statement):
-    numbers = "WITH RECURSIVE generate(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM generate LIMIT 30000) "
-    edit(path, "PRAGMA synchronous=OFF", "BEGIN", (numbers if "generate" in statement else "") + statement, "COMMIT")
-    assert set(find(path, "pneumonia")) >= {"13", "14", "15"}
-
-
-def test_lies_about_the_frequency_of_words_change_no_answer_of_a_small_snapshot(path):
-    expected = find(path)
-    values = ", ".join(
-        f"('{word}', {value})" for word, value in (("pneumonia", -5), ("nodul", "x'ff'"), ("chest", 1e300))
-    )
-    edit(path, f"INSERT INTO article_terms VALUES {values}")
-    assert find(path) == expected
 
 
 def test_a_search_that_takes_too_long_is_interrupted(path, monkeypatch):
@@ -324,8 +269,8 @@ def test_a_file_that_is_replaced_while_it_is_used_is_not_mixed_with_the_old_one(
     expected = source.find_articles(ArticleQuery(EVERYTHING))
     os.replace(write_snapshot(tmp_path / "other", ARTICLES[:1]), path)
     assert source.find_articles(ArticleQuery(EVERYTHING)) == expected  # the connection that was opened before
-    with source._connect(), pytest.raises(ToolFault, match="was replaced while it was in use"):
-        source.find_articles(ArticleQuery(EVERYTHING))
+    with ThreadPoolExecutor(1) as other, pytest.raises(ToolFault, match="was replaced while it was in use"):
+        other.submit(source.find_articles, ArticleQuery(EVERYTHING)).result()
 
 
 # ---------------------------------------------------------------------- words
@@ -362,13 +307,12 @@ QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("words", QUERIES, ids=lambda words: repr(words[:30]))
-def test_nothing_that_a_model_writes_is_an_operator(good, words):
+def test_nothing_that_a_model_writes_is_an_operator(good):
     source = SnapshotSource(good)
-    assert {"13", "14", "15"} <= {one.pmid for one in source.find_articles(ArticleQuery(words, limit=50))} or (
-        "pneumonia" not in words
-    )
-    source.find_images(ImageQuery(words, modality=words, body_part=words))
+    for words in QUERIES:
+        found = {one.pmid for one in source.find_articles(ArticleQuery(words, limit=50))}
+        assert {"13", "14", "15"} <= found or "pneumonia" not in words, words[:30]
+        source.find_images(ImageQuery(words, modality=words, body_part=words))
 
 
 def test_an_operator_does_not_exclude_filter_or_extend(good):

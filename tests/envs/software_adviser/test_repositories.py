@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.servers import make_response, send_bytes
-from tests.support.tls_server import make_network, serve_tls
+from tests.support.tls_server import StandIn, serve_tls
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
 from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts, read_facts
@@ -176,7 +176,7 @@ API = {
 
 def summarize(tmp_path, answer, *names, source=None):
     with serve_tls(tmp_path, lambda body, number: answer, API_HOST) as server:
-        live = source or LiveSource(_network=make_network({API_HOST: server}))
+        live = source or LiveSource(_transport=lambda host: StandIn(host, {API_HOST: server}))
 
         async def ask():
             return [await live.summarize(name) for name in names or ("a/b",)]
@@ -208,17 +208,29 @@ def test_fields_of_other_types_are_left_out(tmp_path, body):
         (make_response(403, {"message": "API rate limit exceeded"}), "HTTP 403"),
         (make_response(500, "no"), "HTTP 500"),
         (send_bytes(200, b"[1]"), "could not be read"),
-        (send_bytes(200, b"<html></html>"), "could not be reached"),
+        (send_bytes(200, b"<html></html>"), "could not be read"),
         (make_response(302, "", Location="https://evil.example/"), "could not be reached"),
     ],
 )
 def test_a_failing_service_is_an_error_in_words_and_the_next_source_answers(tmp_path, answer, words):
     with serve_tls(tmp_path, lambda body, number: answer, API_HOST) as server:
-        live = LiveSource(_network=make_network({API_HOST: server}))
+        live = LiveSource(_transport=lambda host: StandIn(host, {API_HOST: server}))
         with pytest.raises(ToolError, match=words):
             asyncio.run(live.summarize("a/b"))
         (found,) = asyncio.run(ask_all(["github.com/a/b"], [live, CatalogueSource({"a/b": "Outlines."})]))
         assert (found.text, found.origin) == ("Outlines.", "catalogue")
+
+
+def test_a_repository_with_a_new_name_is_found(tmp_path):
+    def answer(body, number):
+        return (
+            make_response(200, API) if number else make_response(301, "", Location=f"https://{API_HOST}/repositories/7")
+        )
+
+    with serve_tls(tmp_path, answer, API_HOST) as server:
+        live = LiveSource(_transport=lambda host: StandIn(host, {API_HOST: server}))
+        assert asyncio.run(live.summarize("old/name")).origin == "GitHub"
+    assert [request["path"] for request in server.requests] == ["/repos/old/name", "/repositories/7"]
 
 
 def test_an_unknown_repository_is_not_a_failure(tmp_path):

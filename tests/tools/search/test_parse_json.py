@@ -1,13 +1,13 @@
-"""What ESearch, ESummary and Open-i answer in JSON, and what else comes instead."""
+"""What ESearch and Open-i answer in JSON, and what else comes instead."""
 
 import json
 
 import pytest
 
-from tests.support.literature_server import make_figure, make_figures, make_ids, make_summaries, make_summary
+from tests.support.literature_server import make_figure, make_figures, make_ids
 from viewbox.network.errors import UnusableReplyError
+from viewbox.tools.search.eutils import read_ids
 from viewbox.tools.search.openi import read_figures
-from viewbox.tools.search.parse_eutils import read_ids, read_summaries
 from viewbox.tools.search.records import FoundImage
 
 BASE = "https://openi.nlm.nih.gov"
@@ -57,7 +57,6 @@ def test_an_error_of_a_search_is_never_no_results(found, reason):
 def test_json_of_another_shape_is_refused(content):
     for parse in (
         lambda: read_ids(content, 5),
-        lambda: read_summaries(content),
         lambda: read_figures(content, BASE, 5),
     ):
         with pytest.raises(UnusableReplyError):
@@ -67,24 +66,6 @@ def test_json_of_another_shape_is_refused(content):
 def test_an_error_document_of_the_gateway_is_named():
     with pytest.raises(UnusableReplyError, match="API key invalid"):
         read_ids(b'{"error": "API key invalid", "api-key": "x"}', 5)
-
-
-def test_a_summary_without_a_record_costs_itself():
-    found = read_summaries(make_summaries(make_summary("7"), {"uid": "8", "error": "cannot get document summary"}))
-    assert list(found) == ["7"]
-    assert (found["7"].journal, found["7"].year, found["7"].abstract) == ("Journal of drawn chests", 2021, "")
-
-
-def test_fields_of_other_types_are_empty():
-    odd = make_summary("7", title=None, fulljournalname=3, source=[], pubdate={}, sortpubdate=None, epubdate="",
-                       pubtype="Review", articleids={"doi": 1})  # fmt: skip
-    (found,) = read_summaries(make_summaries(odd)).values()
-    assert (found.title, found.journal, found.year, found.types, found.doi) == ("", "", None, (), "")
-
-
-def test_a_summary_of_a_retracted_article_says_so():
-    one = make_summary("7", pubtype=["Journal Article", "Retracted Publication"])
-    assert read_summaries(make_summaries(one))["7"].retracted
 
 
 def test_every_field_of_a_figure_is_read():
@@ -124,7 +105,7 @@ def test_html_of_a_caption_becomes_text():
 
 
 @pytest.mark.timeout(30)  # less than a second; where time grows with the square of a caption it was 140
-@pytest.mark.parametrize("part", ["<", "<a ", "<a b='", "<a/", "<!--", "<p ", "&", "&#", "<a b=c>"])
+@pytest.mark.parametrize("part", ["<", "<a b='", "<!--", "<p ", "&#"])
 def test_captions_made_to_be_slow_are_not(part):
     found = read(
         *(make_figure(number, image={"id": "F1", "caption": part * 20_000}) for number in range(1, 31)), limit=30

@@ -3,9 +3,8 @@
 import datetime
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -40,27 +39,29 @@ def check_snapshot(path: Path, report: Callable[[int], None] = lambda rows: None
 
     Args:
         path: of the snapshot.
-        report: called with the number of rows that are read so far, now and then.
+        report: called with the number of rows of a part that are read so far, now and then.
 
     Raises:
         ConfigError: it is no snapshot that can be opened.
     """
-    connection = open_snapshot(path)
-    try:
+
+    def check_picture_row(row: Sequence[Any] | None) -> None:
+        decode_picture(check_picture(row[0] if row else None, schema.MAX_PICTURE), "it")
+
+    with closing(open_snapshot(path)) as connection:
         connection.set_progress_handler(None, 0)  # a whole file takes as many steps as it takes
         pages = _check_pages(connection)
-        articles = _check_rows(connection, "articles", schema.ARTICLE_COLUMNS, read_article, report)
-        figures = _check_rows(connection, "figures", schema.FIGURE_COLUMNS, read_figure, report)
-        pictures = _check_pictures(connection, report)
-        indexes = [
-            _check_index(connection, *names) for names in (("article_index", "articles"), ("figure_index", "figures"))
+        parts = [
+            _check_rows(connection, "articles", "articles", schema.ARTICLE_COLUMNS, read_article, report),
+            _check_rows(connection, "figures", "figures", schema.FIGURE_COLUMNS, read_figure, report),
+            _check_rows(connection, "pictures", "figures", ("content",), check_picture_row, report),
         ]
-        return [_check_meta(connection, articles, figures), pages, articles, figures, pictures, *indexes]
-    finally:
-        connection.close()
+        indexes = [_check_index(connection, "article_index", "articles")]
+        indexes.append(_check_index(connection, "figure_index", "figures"))
+        return [_check_meta(connection, parts[:2]), pages, *parts, *indexes]
 
 
-def _check_meta(connection: sqlite3.Connection, articles: Part, figures: Part) -> Part:
+def _check_meta(connection: sqlite3.Connection, parts: Sequence[Part]) -> Part:
     part = Part("about")
     with _read_part(part):
         meta = dict(connection.execute("SELECT key, value FROM meta LIMIT 100").fetchall())
@@ -72,7 +73,7 @@ def _check_meta(connection: sqlite3.Connection, articles: Part, figures: Part) -
             datetime.date.fromisoformat(meta.get("recorded", ""))
         except (ValueError, TypeError):
             part.add_problem(f"recorded: {str(meta.get('recorded'))!r:.60}; expected: a date as YYYY-MM-DD")
-        for found in (articles, figures):
+        for found in parts:
             if meta.get(found.name) != str(found.rows):
                 part.add_problem(f"{found.name}: {str(meta.get(found.name))!r:.60}; the file holds {found.rows:,}")
     return part
@@ -81,7 +82,6 @@ def _check_meta(connection: sqlite3.Connection, articles: Part, figures: Part) -
 def _check_pages(connection: sqlite3.Connection) -> Part:
     """SQLite's own check of its pages; the schema is known to be harmless."""
     part = Part("pages")
-    connection.set_authorizer(None)
     with _read_part(part):
         for (line,) in connection.execute(f"PRAGMA quick_check({MAX_PROBLEMS})"):
             if line != "ok":
@@ -93,32 +93,23 @@ def _check_pages(connection: sqlite3.Connection) -> Part:
 def _check_rows(
     connection: sqlite3.Connection,
     table: str,
+    ids: str,
     columns: Sequence[str],
-    read: Callable[[Sequence[Any]], object],
+    read: Callable[[Any], object],
     report: Callable[[int], None],
 ) -> Part:
+    """The rows of a table that the ids of another, or of itself, name."""
     part = Part(table)
     statement = f"SELECT {', '.join(columns)} FROM {table} WHERE id = ?"
-    for number in _list_ids(connection, table, part):
-        try:
-            row = connection.execute(statement, (number,)).fetchone()
-            read(row)
-        except (*READ_ERRORS, BadRecord, TypeError) as error:
-            part.add_problem(f"id {number}: {describe_error(error, 250)}")
-        if part.rows % 1000 == 0:
-            report(part.rows)
-    return part
-
-
-def _check_pictures(connection: sqlite3.Connection, report: Callable[[int], None]) -> Part:
-    part = Part("pictures")
-    for number in _list_ids(connection, "figures", part):
-        try:
-            row = connection.execute("SELECT content FROM pictures WHERE id = ?", (number,)).fetchone()
-            decode_picture(check_picture(row[0] if row else None, schema.MAX_PICTURE), "it")
-        except (*READ_ERRORS, BadRecord, ToolError) as error:
-            part.add_problem(f"id {number}: {describe_error(error, 250)}")
-        report(part.rows)
+    with _read_part(part):
+        for (number,) in connection.execute(f"SELECT id FROM {ids} ORDER BY id"):
+            part.rows += 1
+            try:
+                read(connection.execute(statement, (number,)).fetchone())
+            except (*READ_ERRORS, BadRecord, ToolError, TypeError) as error:
+                part.add_problem(f"id {number}: {describe_error(error, 250)}")
+            if table == "pictures" or part.rows % 1000 == 0:
+                report(part.rows)
     return part
 
 
@@ -126,23 +117,12 @@ def _check_index(connection: sqlite3.Connection, index: str, table: str) -> Part
     """Whether the index holds the rows of its table, and no others."""
     part = Part(index)
     with _read_part(part):
-        indexed = connection.execute(f"SELECT id FROM {index}_docsize ORDER BY id")
-        for (theirs,), (ours,) in zip_longest(
-            indexed, connection.execute(f"SELECT id FROM {table} ORDER BY id"), fillvalue=(None,)
-        ):
-            part.rows += theirs is not None
-            if theirs != ours:
-                part.add_problem(f"it holds id {theirs} where {table} has id {ours}")
-                break
+        (part.rows,) = connection.execute(f"SELECT count(*) FROM {index}_docsize").fetchone()
+        for one, other in ((f"{index}_docsize", table), (table, f"{index}_docsize")):
+            missing = connection.execute(f"SELECT id FROM {one} EXCEPT SELECT id FROM {other} LIMIT 1").fetchone()
+            if missing is not None:
+                part.add_problem(f"{one} has id {missing[0]}, which {other} lacks")
     return part
-
-
-def _list_ids(connection: sqlite3.Connection, table: str, part: Part) -> Iterator[int]:
-    """The ids of a table, which are counted as rows of the part."""
-    with _read_part(part):
-        for (number,) in connection.execute(f"SELECT id FROM {table} ORDER BY id"):
-            part.rows += 1
-            yield number
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 SQLite's own advice for such files (sqlite.org/security.html, "Untrusted SQLite Database Files") is followed: nothing of
 the schema is trusted, and only objects that `schema.py` names may exist, so there is no trigger, view or generated
-column. An authorizer allows reading these tables and calling `bm25`; attaching, writing, pragmas and extensions are
-denied. Rows are limited in bytes, and a statement in steps.
+column. Rows are limited in bytes, and a statement in steps.
 """
 
 import os
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 from ....errors import ConfigError
 from ....utils.terminal import describe_error
-from .schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
+from .schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS, UNREAD
 
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
 _STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps
@@ -24,23 +23,11 @@ _STEPS_AT_ONCE: Final = 100_000
 # What reading a damaged file raises; Python decodes SQLite's messages strictly, and they may quote the file.
 READ_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 _HEADER: Final = 100  # bytes of the file's header
-_MAGIC: Final = b"SQLite format 3\x00"
-_TABLES: Final = frozenset({*SCHEMA, *SHADOWS})
-_FUNCTIONS: Final = frozenset({"bm25", "match", "round"})
-_LIMITS: Final = {
-    sqlite3.SQLITE_LIMIT_LENGTH: MAX_ROW,
-    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
-    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
-    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
-    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 10,
-    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
-    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
-}
 _PRAGMAS: Final = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY")
 
 
 def open_snapshot(path: Path) -> sqlite3.Connection:
-    """A connection to a snapshot that can only read it. The connection may be used by any thread, one at a time.
+    """A connection to a snapshot that can only read it.
 
     Raises:
         ConfigError: the file is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
@@ -52,12 +39,14 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise refuse(path, f"it cannot be opened ({describe_error(error, 200)})") from None
     try:
-        _guard(connection)
+        limit_steps(connection, _STEPS_TO_OPEN)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_ROW)
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        connection.text_factory = _decode
         _check_schema(connection, path)
-        connection.set_authorizer(_authorize_connecting)
-        connection.execute("SELECT rowid FROM article_index LIMIT 1").fetchall()
-        connection.execute("SELECT rowid FROM figure_index LIMIT 1").fetchall()
-        connection.set_authorizer(_authorize)
+        for index in ("article_index", "figure_index"):
+            connection.execute(f"SELECT rowid FROM {index} LIMIT 1").fetchall()
     except READ_ERRORS as error:
         connection.close()
         if "no such module" in str(error):
@@ -81,7 +70,7 @@ def check_header(path: Path) -> None:
         raise refuse(path, "there is no such file") from None
     except (OSError, ValueError) as error:
         raise refuse(path, f"it cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    if len(header) < _HEADER or not header.startswith(_MAGIC) or _read_number(header, 68) != APPLICATION_ID:
+    if len(header) < _HEADER or _read_number(header, 68) != APPLICATION_ID:
         raise refuse(path, "it is not a snapshot; allowed: a file that `viewbox snapshot build` wrote")
     version = _read_number(header, 60)
     if version != FORMAT_VERSION:
@@ -101,69 +90,34 @@ def _read_number(header: bytes, place: int) -> int:
     return int.from_bytes(header[place : place + 4], "big")
 
 
-def _guard(connection: sqlite3.Connection) -> None:
-    limit_steps(connection, _STEPS_TO_OPEN)
-    for name, limit in _LIMITS.items():
-        connection.setlimit(name, limit)
-    for pragma in _PRAGMAS:
-        connection.execute(f"PRAGMA {pragma}")
-    connection.text_factory = _decode
-    connection.set_authorizer(_authorize)
-
-
 def limit_steps(connection: sqlite3.Connection, steps: int = MAX_STEPS) -> None:
     """Interrupt what runs on a connection after so many steps in all, with `sqlite3.OperationalError`."""
-    connection.set_progress_handler(_Countdown(steps), _STEPS_AT_ONCE)
+    left = steps
 
+    def count() -> bool:
+        nonlocal left
+        left -= _STEPS_AT_ONCE
+        return left <= 0
 
-class _Countdown:
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def __call__(self) -> bool:
-        self.left -= _STEPS_AT_ONCE
-        return self.left <= 0
+    connection.set_progress_handler(count, _STEPS_AT_ONCE)
 
 
 def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _authorize(action: int, first: str | None, second: str | None, database: str | None, inner: str | None) -> int:
-    """Allow what reading a snapshot needs; see sqlite.org/c3ref/set_authorizer.html for the arguments."""
-    if inner is not None:  # inside a trigger or view
-        return sqlite3.SQLITE_DENY
-    if action == sqlite3.SQLITE_SELECT:
-        return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_READ and (first in _TABLES or first == "sqlite_master"):
-        return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS:
-        return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None:  # FTS5 asks whether it changed
-        return sqlite3.SQLITE_OK
-    return sqlite3.SQLITE_DENY
-
-
-def _authorize_connecting(action: int, first: str | None, *others: str | None) -> int:
-    """Also allow what FTS5 asks for when it declares the columns of an index; the file itself is read-only."""
-    if first == "sqlite_master" and action in (sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_INSERT):
-        return sqlite3.SQLITE_OK
-    second, database, inner = others
-    return _authorize(action, first, second, database, inner)
-
-
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Raise `ConfigError` unless the schema is exactly that of `schema.py`."""
-    expected = {**SCHEMA, **SHADOWS}
+    expected = {**SCHEMA, **SHADOWS, **UNREAD}
     found: dict[str, str] = {}
     for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 1000"):
         if not isinstance(name, str) or name not in expected or name in found:
             raise refuse(path, f"it is not a snapshot: its schema holds {str(name)[:80]!r}")
         found[name] = sql if isinstance(sql, str) else ""
     for name, sql in expected.items():
-        if name not in found:
+        if name not in found and name not in UNREAD:
             raise refuse(path, f"it is not a snapshot: its schema has no {name!r}")
-        if _squeeze(found[name]) != _squeeze(sql):
+        if name in found and _squeeze(found[name]) != _squeeze(sql):
             raise refuse(path, f"it is not a snapshot: its schema has another {name!r}")
 
 

@@ -19,7 +19,7 @@ _AT_ONCE = 4  # pictures that are loaded at the same time
 class Recorded:
     """What became of the queries.
 
-    failed: query → why the source could not answer; it is asked again the next time.
+    failed: query → why the source could not answer.
     left_out: an article or figure → why it is not in the snapshot.
     """
 
@@ -39,7 +39,7 @@ async def record_answers(
     modalities: Sequence[str] = (),
     report: Callable[[Recorded], None] = lambda found: None,
 ) -> Recorded:
-    """Ask a source and add what it finds. Queries that an earlier, stopped call has recorded are not asked again.
+    """Ask a source and add what it finds.
 
     Args:
         queries: the words of each.
@@ -54,17 +54,14 @@ async def record_answers(
     """
     found = Recorded()
     for words in dict.fromkeys(queries):
-        key = f"{words}\n{articles} {images} {' '.join((*search_types, *modalities))}"
-        if not writer.is_recorded(key):
-            try:
-                for kind in search_types if articles else ():
-                    await _record_articles(ArticleQuery(words, kind, articles), source, writer, found)
-                for modality in (*modalities, "") if images else ():
-                    await _record_images(ImageQuery(words, modality, limit=images), source, writer, found)
-                writer.mark_recorded(key)
-            except (ToolError, ToolFault) as error:
-                found.failed[words] = make_line(error, 300)
-        found.done += words not in found.failed
+        try:
+            for kind in search_types if articles else ():
+                await _record_articles(ArticleQuery(words, kind, articles), source, writer, found)
+            for modality in (*modalities, "") if images else ():
+                await _record_images(ImageQuery(words, modality, limit=images), source, writer, found)
+            found.done += 1
+        except (ToolError, ToolFault) as error:
+            found.failed[words] = make_line(error, 300)
         report(found)
     return found
 

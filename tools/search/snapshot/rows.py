@@ -1,22 +1,48 @@
-"""Articles and figures as rows of a snapshot, and back.
+"""Articles and figures as rows of a snapshot, and back; and which search types find an article.
 
 A row may be a stranger's: `read_article` and `read_figure` refuse what no record can be, so that it costs that row.
 Long text is cut, not refused.
 """
 
 import json
+import operator
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from ....errors import ViewboxError, describe_value
 from ....utils.sanitize import replace_surrogates
-from ..records import Article, FoundImage
-from .schema import MAX_LIST, MAX_NAME, MAX_SHORT, MAX_TEXT
+from ...specialists.remote import JPEG, PNG
+from ..records import Article, FoundImage, SearchType
+from .schema import FIGURE_COLUMNS, MAX_LIST, MAX_NAME, MAX_SHORT, MAX_TEXT
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")  # no mark of a chat template or boundary
 _ADDRESS = re.compile(r"(?:https?://[^\s\x00-\x20<>\"\x7f]+)?")
-PICTURE_FORMATS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff"}
+RECENT_YEARS = 5  # "recent": of the year in which the snapshot was recorded and the four before it
+
+_REVIEWS = frozenset({"review", "systematic review", "scoping review"})
+_META_ANALYSES = frozenset({"meta-analysis", "network meta-analysis"})
+_TRIALS = frozenset(
+    {
+        "adaptive clinical trial",
+        "clinical trial",
+        "clinical trial, phase i",
+        "clinical trial, phase ii",
+        "clinical trial, phase iii",
+        "clinical trial, phase iv",
+        "controlled clinical trial",
+        "equivalence trial",
+        "pragmatic clinical trial",
+        "randomized controlled trial",
+    }
+)  # "Clinical Trial" and what MeSH's tree of publication types has below it
+_KINDS: dict[SearchType, frozenset[str]] = {
+    "review": _REVIEWS,
+    "trial": _TRIALS,
+    "meta_analysis": _META_ANALYSES,
+    "guideline": frozenset({"guideline", "practice guideline"}),
+    "case_report": frozenset({"case reports", "case report"}),
+}
 
 
 class BadRecord(ViewboxError, ValueError):
@@ -32,14 +58,13 @@ def write_article(article: Article) -> tuple[Any, ...]:
     Raises:
         BadRecord: a field cannot be read back.
     """
-    row = (
+    return _list_values(read_article(_list_values(article)))
+
+
+def _list_values(article: Article) -> tuple[Any, ...]:
+    return (
         *(article.pmid, article.title, article.journal, article.year, article.abstract, article.doi, article.url),
         *(_write_list(article.types), _write_list(article.mesh), int(article.retracted)),
-    )
-    read = read_article(row)
-    return (
-        *(read.pmid, read.title, read.journal, read.year, read.abstract, read.doi, read.url),
-        *(_write_list(read.types), _write_list(read.mesh), int(read.retracted)),
     )
 
 
@@ -49,9 +74,9 @@ def write_figure(found: FoundImage) -> tuple[Any, ...]:
     Raises:
         BadRecord: a field cannot be read back.
     """
-    row = (found.uid, found.caption, found.source, found.url, found.pmid, found.modality, found.body_part)
-    read = read_figure(row)
-    return (read.uid, read.caption, read.source, read.url, read.pmid, read.modality, read.body_part)
+    values = operator.attrgetter(*FIGURE_COLUMNS)
+    row: tuple[Any, ...] = values(read_figure(values(found)))
+    return row
 
 
 def read_article(row: Sequence[Any]) -> Article:
@@ -109,7 +134,7 @@ def check_picture(content: Any, limit: int) -> bytes:
     Raises:
         BadRecord: it is no such file, or larger than `limit` bytes.
     """
-    if not isinstance(content, bytes) or not content.startswith(tuple(PICTURE_FORMATS.values())):
+    if not isinstance(content, bytes) or not content.startswith((PNG, JPEG)):
         raise BadRecord("content", content, "the bytes of a PNG or JPEG")
     if len(content) > limit:
         raise BadRecord("content", content, f"at most {limit:,} bytes")
@@ -146,3 +171,29 @@ def _read_list(column: str, value: Any) -> tuple[str, ...]:
     if not isinstance(items, list) or len(items) > MAX_LIST or not all(isinstance(item, str) for item in items):
         raise BadRecord(column, value, f"a JSON list of at most {MAX_LIST} texts")
     return tuple(_read_text(column, item, MAX_NAME) for item in items)
+
+
+def list_kinds(article: Article, recorded_year: int) -> list[SearchType]:
+    """The search types, other than "all", that find an article.
+
+    Args:
+        article: of a snapshot.
+        recorded_year: of the snapshot: the clock does not count, or the answers would change with it.
+
+    >>> list_kinds(Article("1", types=("Journal Article", "Review"), year=2023), 2025)
+    ['review', 'recent']
+    """
+    types = {name.casefold() for name in article.types}
+    kinds = [kind for kind, names in _KINDS.items() if types & names]
+    if article.year is not None and article.year > recorded_year - RECENT_YEARS:
+        kinds.append("recent")
+    return kinds
+
+
+def write_kind_token(kind: SearchType) -> str:
+    """The word by which the index knows a search type: its first letter is in no word of a query.
+
+    >>> write_kind_token("meta_analysis").isalnum()
+    False
+    """
+    return f"\ue000{kind.replace('_', '')}"

@@ -1,8 +1,7 @@
 """The layout of a snapshot: its tables, its format version, and the limits of what a row may hold.
 
 Articles and figures are numbered by year, so that a larger id is newer. The two FTS5 indexes hold no text of their own
-(`content=''`). `article_terms` and `figure_terms` say how many records hold a frequent word, which ranking needs before
-it asks the index.
+(`content=''`).
 """
 
 from typing import Final
@@ -14,8 +13,6 @@ MAX_NAME, MAX_SHORT, MAX_TEXT = 200, 4_000, 100_000  # characters: identifiers; 
 MAX_LIST: Final = 500  # publication types or headings of an article
 MAX_PICTURE: Final = 10 * 2**20  # bytes of a figure's file
 MAX_ROW: Final = 2**24  # bytes of a row or value that SQLite reads
-MAX_SYNONYMS: Final = 20_000  # phrases
-TERM_RECORDS: Final = 64  # a word in no more records than this is not counted in the tables of terms
 
 TOKENIZER: Final = "porter unicode61 remove_diacritics 2"  # stemming in English; letters without accents
 
@@ -43,7 +40,6 @@ def _write_index(name: str, columns: dict[str, float]) -> str:
 # Every table and index of a snapshot; a file with any other object in its schema is not opened.
 SCHEMA: Final = {
     "meta": "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "synonyms": "CREATE TABLE synonyms(class INTEGER NOT NULL, phrase TEXT NOT NULL)",
     "articles": f"CREATE TABLE articles(id INTEGER PRIMARY KEY, {_ARTICLE_FIELDS})",
     "figures": f"CREATE TABLE figures(id INTEGER PRIMARY KEY, {_FIGURE_FIELDS})",
     "pictures": "CREATE TABLE pictures(id INTEGER PRIMARY KEY, content BLOB NOT NULL)",
@@ -51,6 +47,10 @@ SCHEMA: Final = {
     "figures_uid": "CREATE UNIQUE INDEX figures_uid ON figures(uid)",
     "article_index": _write_index("article_index", ARTICLE_WEIGHTS),
     "figure_index": _write_index("figure_index", FIGURE_WEIGHTS),
+}
+# Tables that the shipped snapshot has and nothing reads.
+UNREAD: Final = {
+    "synonyms": "CREATE TABLE synonyms(class INTEGER NOT NULL, phrase TEXT NOT NULL)",
     "article_terms": "CREATE TABLE article_terms(word TEXT PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID",
     "figure_terms": "CREATE TABLE figure_terms(word TEXT PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID",
 }

@@ -4,13 +4,13 @@ Words that a model wrote never reach FTS5 as they are. `split_words` keeps lette
 them in quotation marks, where FTS5 has no operators.
 """
 
-import os
 import re
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.resources import files
 from itertools import chain
 
 from .schema import TOKENIZER
@@ -18,7 +18,6 @@ from .schema import TOKENIZER
 MAX_QUERY = 2_000  # characters of a query that are read
 MAX_WORDS = 24  # groups of a query; further ones are left out
 MAX_SAME = 32  # phrases that mean the same as one; further ones are left out
-MAX_PHRASE = 8  # words of such a phrase; a longer one is left out
 _WORD = re.compile(r"[^\W_]{1,100}")
 
 # Words that do not say what an article is about; a query of nothing else is searched for them.
@@ -60,9 +59,7 @@ class Synonyms:
         """Of lists of phrases; a phrase may stand in several."""
         found: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
         for phrases in classes:
-            split = [
-                words for words in map(tuple, map(split_words, phrases[:MAX_SAME])) if 0 < len(words) <= MAX_PHRASE
-            ]
+            split = [tuple(split_words(phrase)) for phrase in phrases[:MAX_SAME]]
             for words in split:
                 known = found.get(stem_all(words), ())
                 if len(known) < MAX_SAME:
@@ -86,7 +83,18 @@ class Synonyms:
         return groups
 
 
-@lru_cache(maxsize=2**14)
+def read_shipped_synonyms() -> list[list[str]]:
+    """The table that is shipped, for medicine and its images: classes of phrases that mean the same."""
+    lines = (files(__package__) / "synonyms.txt").read_text(encoding="utf-8").splitlines()
+    return [line.strip().split(" = ") for line in lines if line.strip() and not line.startswith("#")]
+
+
+@lru_cache(maxsize=1)
+def get_synonyms() -> Synonyms:
+    """Those of the shipped table."""
+    return Synonyms.build(read_shipped_synonyms())
+
+
 def _drop_repeated(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
     """The phrases without those whose stems stood before."""
     first: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -122,7 +130,6 @@ def read_query(text: str, synonyms: Synonyms) -> list[Group]:
     return list(unique.values())[:MAX_WORDS]
 
 
-@lru_cache(maxsize=2**14)
 def _sort_stems(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(map(stem_all, phrases)))
 
@@ -137,46 +144,24 @@ def quote(phrase: Sequence[str]) -> str:
     return f'"{" ".join(phrase)}"'
 
 
-class _Stemmer:
-    """FTS5's own tokenizer, asked through an index in memory."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._index: sqlite3.Connection | None = None
-
-    def stem(self, word: str) -> tuple[str, ...]:
-        with self._lock:
-            if self._index is None:
-                self._index = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-                self._index.execute(f"CREATE VIRTUAL TABLE words USING fts5(word, content='', tokenize='{TOKENIZER}')")
-                self._index.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, instance)")
-            self._index.execute("INSERT INTO words(rowid, word) VALUES (1, ?)", (word,))
-            found = tuple(stem for (stem,) in self._index.execute("SELECT term FROM stems ORDER BY offset"))
-            self._index.execute("INSERT INTO words(words) VALUES ('delete-all')")
-        return found
-
-
-_stemmer = _Stemmer()
+_tokenizers = threading.local()  # each thread has an index of its own
 
 
 @lru_cache(maxsize=2**16)
 def stem_word(word: str) -> tuple[str, ...]:
     """The stems that the indexes hold for a word: one as a rule, none if FTS5 knows none of its letters.
 
+    FTS5's own tokenizer is asked, through an index in memory.
+
     >>> stem_word("nodules"), stem_word("Ödeme")
     (('nodul',), ('odem',))
     """
-    return _stemmer.stem(word)
-
-
-def _reset_stemmer() -> None:
-    """A child process must not use the lock and the connection of its parent."""
-    global _stemmer
-    _abandoned.append(_stemmer)
-    _stemmer = _Stemmer()
-
-
-_abandoned: list[_Stemmer] = []  # kept: closing a parent's connection in its child is not safe
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_stemmer)
+    index: sqlite3.Connection | None = getattr(_tokenizers, "index", None)
+    if index is None:
+        index = _tokenizers.index = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        index.execute(f"CREATE VIRTUAL TABLE words USING fts5(word, content='', tokenize='{TOKENIZER}')")
+        index.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, instance)")
+    index.execute("INSERT INTO words(rowid, word) VALUES (1, ?)", (word,))
+    found = tuple(stem for (stem,) in index.execute("SELECT term FROM stems ORDER BY offset"))
+    index.execute("INSERT INTO words(words) VALUES ('delete-all')")
+    return found

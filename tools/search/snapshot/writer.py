@@ -1,15 +1,13 @@
 """Makes a snapshot from articles and figures, in bounded memory; the file is whole or absent.
 
 The same records with the same words about them give the same file, in whatever order they were added.
-
-Records are kept on disk beside the snapshot as `FILE.part`, so that a stopped recording continues.
 """
 
 import datetime
 import os
 import sqlite3
-import uuid
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -18,9 +16,7 @@ from ....errors import ConfigError
 from ....utils.files import sync_to_disk
 from ..records import Article, FoundImage
 from . import schema
-from .kinds import list_kinds, write_kind_token
-from .rows import check_picture, read_article, write_article, write_figure
-from .synonyms import read_shipped_synonyms
+from .rows import check_picture, list_kinds, read_article, write_article, write_figure, write_kind_token
 
 _AT_ONCE: Final = 1_000  # articles that are indexed at a time
 _PRAGMAS: Final = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-65536")
@@ -28,13 +24,18 @@ _NEWER_LATER: Final = {
     "articles": "year IS NOT NULL, year, length(pmid), pmid",
     "figures": "length(pmid), pmid, length(uid), uid",
 }
+# Where records wait until all are there and can be numbered; the latest record of an identifier counts.
+_DRAFT: Final = (
+    schema.SCHEMA["articles"].replace("articles(", "draft.articles(").replace("pmid TEXT", "pmid TEXT UNIQUE", 1),
+    schema.SCHEMA["figures"].replace("figures(", "draft.figures(").replace("uid TEXT", "uid TEXT UNIQUE", 1),
+    "CREATE TABLE draft.pictures(uid TEXT PRIMARY KEY, content BLOB NOT NULL)",
+)
 
 
 class SnapshotWriter:
-    """Collects records in a draft beside the file; `finish` makes the file of them.
+    """Collects records in a hidden folder beside the file; `finish` makes the file of them.
 
-    As a context manager, it finishes at the end of the block; after an error the draft is kept, and a new writer for
-    the same file continues it.
+    As a context manager, it finishes at the end of the block, unless there was an error.
 
     Args:
         path: of the snapshot; an older one is replaced when the new one is whole.
@@ -42,12 +43,10 @@ class SnapshotWriter:
         license: under which the texts and pictures may be used.
         made_by: the command or script.
         recorded: the date as YYYY-MM-DD; default: today. What counts as recent depends on its year.
-        synonyms: classes of phrases that mean the same; default: the table that is shipped.
 
     Raises:
-        ConfigError: the date is none, or the draft cannot be used (see `Draft`).
+        ConfigError: the date is none, or nothing can be written there.
 
-    >>> import tempfile
     >>> from viewbox.tools.search.records import ArticleQuery
     >>> from viewbox.tools.search.snapshot import SnapshotSource
     >>> path = Path(tempfile.mkdtemp(), "small.sqlite")
@@ -66,17 +65,27 @@ class SnapshotWriter:
         license: str,
         made_by: str = "",
         recorded: str | None = None,
-        synonyms: Sequence[Sequence[str]] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.recorded = _check_date(recorded or datetime.date.today().isoformat())
+        recorded = _check_date(recorded or datetime.date.today().isoformat())
         self.meta = {"format": str(schema.FORMAT_VERSION), "note": note, "license": license, "made_by": made_by}
-        self.synonyms = read_shipped_synonyms() if synonyms is None else synonyms
-        self.draft = Draft(self.path.with_name(f"{self.path.name}.part"))
+        self.meta["recorded"] = recorded
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix=f".{self.path.name}-", dir=self.path.parent)
+        except OSError as error:
+            raise ConfigError(f"snapshot {path}: {error.strerror}", key="out", given=str(path)) from None
+        self._file = sqlite3.connect(Path(self._folder.name, "snapshot"), isolation_level=None, check_same_thread=False)
+        for pragma in (*_PRAGMAS, f"application_id={schema.APPLICATION_ID}", f"user_version={schema.FORMAT_VERSION}"):
+            self._file.execute(f"PRAGMA {pragma}")
+        self._file.execute("ATTACH ? AS draft", (str(Path(self._folder.name, "draft")),))
+        self._file.execute("PRAGMA draft.journal_mode=OFF")
+        self._file.execute("BEGIN")
+        for sql in _DRAFT:
+            self._file.execute(sql)
 
     def add_article(self, article: Article) -> None:
         """Add an article, in the place of an earlier one with its PMID; raises `BadRecord` if it cannot be stored."""
-        self.draft.add_article(article)
+        self._insert("articles", schema.ARTICLE_COLUMNS, write_article(article))
 
     def add_image(self, found: FoundImage, content: bytes) -> None:
         """Add a figure with its file, in the place of an earlier one with its `uid`.
@@ -88,42 +97,39 @@ class SnapshotWriter:
         Raises:
             BadRecord: a field or the file cannot be stored.
         """
-        self.draft.add_image(found, content)
+        row = write_figure(found)
+        self._insert("pictures", ("uid", "content"), (row[0], check_picture(content, schema.MAX_PICTURE)))
+        self._insert("figures", schema.FIGURE_COLUMNS, row)
 
     def has_image(self, uid: str) -> bool:
         """Whether the figure was added before."""
-        return self.draft.has_image(uid)
-
-    def is_recorded(self, key: str) -> bool:
-        """Whether `mark_recorded` was called for the key, by this writer or by a stopped one before it."""
-        return self.draft.is_done(key)
-
-    def mark_recorded(self, key: str) -> None:
-        """Remember the key, and keep what was added so far, also if this process is killed."""
-        self.draft.mark_done(key)
+        return bool(self._file.execute("SELECT 1 FROM draft.figures WHERE uid = ?", (uid,)).fetchone())
 
     def count(self) -> tuple[int, int]:
         """The articles and figures that were added."""
-        return self.draft.count()
+        return self._count("draft.articles"), self._count("draft.figures")
 
     def close(self) -> None:
-        """Keep the draft, if `finish` has not removed it, for another writer."""
-        self.draft.close()
+        """Remove what `finish` has not made a file of."""
+        self._file.close()
+        self._folder.cleanup()
 
     def finish(self) -> None:
-        """Write the snapshot and remove the draft."""
-        self.draft.commit()
-        self.draft.close()
-        temporary = self.path.with_name(f"{uuid.uuid4().hex}.tmp")
+        """Write the snapshot."""
         try:
-            self._write(temporary)
-            sync_to_disk(temporary)
-            os.replace(temporary, self.path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_to_disk(self.path.parent)
-        self.draft.path.unlink()
+            for sql in schema.SCHEMA.values():
+                self._file.execute(sql)
+            self._copy_records()
+            _index_articles(self._file, int(self.meta["recorded"][:4]))
+            _index_figures(self._file)
+            self._file.execute("COMMIT")
+            self._file.close()
+            whole = Path(self._folder.name, "snapshot")
+            sync_to_disk(whole)
+            os.replace(whole, self.path)
+            sync_to_disk(self.path.parent)
+        finally:
+            self.close()
 
     def __enter__(self) -> "SnapshotWriter":
         return self
@@ -136,42 +142,26 @@ class SnapshotWriter:
         else:
             self.close()
 
-    def _write(self, path: Path) -> None:
-        connection = sqlite3.connect(path, isolation_level=None)
-        try:
-            for pragma in (*_PRAGMAS, f"application_id={schema.APPLICATION_ID}"):
-                connection.execute(f"PRAGMA {pragma}")
-            connection.execute(f"PRAGMA user_version={schema.FORMAT_VERSION}")
-            connection.execute("ATTACH ? AS draft", (str(self.draft.path),))
-            connection.execute("BEGIN")
-            for sql in schema.SCHEMA.values():
-                connection.execute(sql)
-            self._copy_records(connection)
-            self._write_words(connection)
-            _index_articles(connection, int(self.recorded[:4]))
-            _index_figures(connection)
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
+    def _insert(self, table: str, columns: Iterable[str], row: tuple[Any, ...]) -> None:
+        marks = ", ".join("?" * len(row))
+        self._file.execute(f"INSERT OR REPLACE INTO draft.{table}({', '.join(columns)}) VALUES ({marks})", row)
 
-    def _copy_records(self, connection: sqlite3.Connection) -> None:
+    def _count(self, table: str) -> int:
+        (found,) = self._file.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(found)
+
+    def _copy_records(self) -> None:
         for table, columns in (("articles", schema.ARTICLE_COLUMNS), ("figures", schema.FIGURE_COLUMNS)):
             names = ", ".join(columns)
-            connection.execute(
+            self._file.execute(
                 f"INSERT INTO main.{table}({names}) SELECT {names} FROM draft.{table} ORDER BY {_NEWER_LATER[table]}"
             )
-        connection.execute(
+            self.meta[table] = str(self._count(f"main.{table}"))
+        self._file.execute(
             "INSERT INTO main.pictures SELECT main.figures.id, content FROM main.figures"
             " JOIN draft.pictures ON draft.pictures.uid = main.figures.uid ORDER BY main.figures.id"
         )
-
-    def _write_words(self, connection: sqlite3.Connection) -> None:
-        meta = {**self.meta, "recorded": self.recorded}
-        for table in ("articles", "figures"):
-            meta[table] = str(connection.execute(f"SELECT count(*) FROM main.{table}").fetchone()[0])
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
-        pairs = [(number, phrase) for number, phrases in enumerate(self.synonyms) for phrase in phrases]
-        connection.executemany("INSERT INTO synonyms VALUES (?, ?)", pairs)
+        self._file.executemany("INSERT INTO meta VALUES (?, ?)", sorted(self.meta.items()))
 
 
 def _index_articles(connection: sqlite3.Connection, recorded_year: int) -> None:
@@ -187,7 +177,7 @@ def _index_articles(connection: sqlite3.Connection, recorded_year: int) -> None:
             "INSERT INTO article_index(rowid, title, mesh, abstract, kinds) VALUES (?, ?, ?, ?, ?)", indexed
         )
         last += len(rows)
-    _complete_index(connection, "article_index", "article_terms")
+    connection.execute("INSERT INTO article_index(article_index) VALUES ('optimize')")
 
 
 def _index_figures(connection: sqlite3.Connection) -> None:
@@ -198,16 +188,7 @@ def _index_figures(connection: sqlite3.Connection) -> None:
         "INSERT INTO figure_index(rowid, caption, source, modality, body_part)"
         f" SELECT id, caption, source, {', '.join(values)} FROM main.figures ORDER BY id"
     )
-    _complete_index(connection, "figure_index", "figure_terms")
-
-
-def _complete_index(connection: sqlite3.Connection, index: str, terms: str) -> None:
-    """Merge the parts of an index, and count its frequent words."""
-    connection.execute(f"INSERT INTO {index}({index}) VALUES ('optimize')")
-    connection.execute(f"CREATE VIRTUAL TABLE temp.{index}_words USING fts5vocab(main, {index}, row)")
-    statement = f"INSERT INTO {terms} SELECT term, doc FROM temp.{index}_words WHERE doc > ?"
-    connection.execute(statement, (schema.TERM_RECORDS,))
-    connection.execute(f"DROP TABLE temp.{index}_words")
+    connection.execute("INSERT INTO figure_index(figure_index) VALUES ('optimize')")
 
 
 def _check_date(text: str) -> str:
@@ -217,98 +198,3 @@ def _check_date(text: str) -> str:
         raise ConfigError(
             f"recorded = {text!r:.80}; allowed: a date as YYYY-MM-DD", key="recorded", given=text
         ) from None
-
-
-_DRAFT_ID: Final = 0x56425344  # "VBSD"
-_TABLES: Final = (
-    schema.SCHEMA["articles"].replace("pmid TEXT NOT NULL", "pmid TEXT NOT NULL UNIQUE"),
-    schema.SCHEMA["figures"].replace("uid TEXT NOT NULL", "uid TEXT NOT NULL UNIQUE"),
-    "CREATE TABLE pictures(uid TEXT PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE done(query TEXT PRIMARY KEY) WITHOUT ROWID",
-)
-_UNCOMMITTED: Final = 2_000  # records that a killed process loses at most
-
-
-class Draft:
-    """Articles, figures and the queries that are answered; the latest record of an identifier counts.
-
-    Raises:
-        ConfigError: the file is no draft of this version, another process has it open, or it cannot be written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.closed = path, False
-        try:
-            self.connection = sqlite3.connect(path, isolation_level=None, timeout=0.1, check_same_thread=False)
-            try:
-                self._prepare()
-            except BaseException:
-                self.connection.close()
-                raise
-        except sqlite3.Error as error:
-            reason = "another process is making this snapshot" if "locked" in str(error) else str(error)
-            raise ConfigError(f"snapshot draft {path}: {reason}", key="out", given=str(path)) from None
-        self._uncommitted = 0
-
-    def add_article(self, article: Article) -> None:
-        """Raises `BadRecord` if a field cannot be stored."""
-        self._insert("articles", schema.ARTICLE_COLUMNS, write_article(article))
-
-    def add_image(self, found: FoundImage, content: bytes) -> None:
-        """Raises `BadRecord` if a field cannot be stored, or the picture is no PNG or JPEG, or too large."""
-        row = write_figure(found)
-        self._insert("pictures", ("uid", "content"), (row[0], check_picture(content, schema.MAX_PICTURE)))
-        self._insert("figures", schema.FIGURE_COLUMNS, row)
-
-    def has_image(self, uid: str) -> bool:
-        return bool(self.connection.execute("SELECT 1 FROM figures WHERE uid = ?", (uid,)).fetchone())
-
-    def is_done(self, query: str) -> bool:
-        """Whether the answers to a query are all in the draft."""
-        return bool(self.connection.execute("SELECT 1 FROM done WHERE query = ?", (query,)).fetchone())
-
-    def mark_done(self, query: str) -> None:
-        """Keep what was added so far, also if the process is killed, and that the query is answered."""
-        self.connection.execute("INSERT OR IGNORE INTO done VALUES (?)", (query,))
-        self.commit()
-
-    def count(self) -> tuple[int, int]:
-        """(articles, figures)"""
-        (articles,) = self.connection.execute("SELECT count(*) FROM articles").fetchone()
-        (figures,) = self.connection.execute("SELECT count(*) FROM figures").fetchone()
-        return articles, figures
-
-    def commit(self) -> None:
-        self.connection.execute("COMMIT")
-        self.connection.execute("BEGIN EXCLUSIVE")
-        self._uncommitted = 0
-
-    def close(self) -> None:
-        """Keep the draft for another time; closing twice does nothing."""
-        if not self.closed:
-            self.closed = True
-            self.connection.execute("COMMIT")
-            self.connection.close()
-
-    def _prepare(self) -> None:
-        self.connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        self.connection.execute("PRAGMA cache_size=-32768")
-        self.connection.execute("BEGIN EXCLUSIVE")
-        (known,) = self.connection.execute("PRAGMA application_id").fetchone()
-        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-        (objects,) = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if objects and (known, version) != (_DRAFT_ID, schema.FORMAT_VERSION):
-            text = f"{self.path} is not a draft of a snapshot of format {schema.FORMAT_VERSION}; remove or rename it"
-            raise ConfigError(text, key="out", given=str(self.path))
-        if not objects:
-            self.connection.execute(f"PRAGMA application_id={_DRAFT_ID}")
-            self.connection.execute(f"PRAGMA user_version={schema.FORMAT_VERSION}")
-            for sql in _TABLES:
-                self.connection.execute(sql)
-
-    def _insert(self, table: str, columns: Iterable[str], row: tuple[Any, ...]) -> None:
-        marks = ", ".join("?" * len(row))
-        self.connection.execute(f"INSERT OR REPLACE INTO {table}({', '.join(columns)}) VALUES ({marks})", row)
-        self._uncommitted += 1
-        if self._uncommitted >= _UNCOMMITTED:
-            self.commit()

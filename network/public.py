@@ -1,0 +1,117 @@
+"""Requests to public services of the internet, whose answers name further addresses there: PubMed, Open-i, GitHub.
+
+Only https, the usual port and the one host that the caller names are reached, at public addresses. Certificates say
+that it is this host. `Connection` sends the requests through a `PublicTransport`, and bounds their size and time.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+import httpx
+
+from .errors import RequestError
+from .hosts import UrlError, show_url, split_url
+
+PORT = 443
+MAX_TRIED = 4  # addresses of a name that are connected to, one after the other
+CONNECT_TIMEOUT = 8.0  # seconds for each
+
+
+def check_public_url(url: str, host: str) -> str:
+    """The URL, if it leads to this host over https; a stranger may have written it.
+
+    Raises:
+        RequestError: it leads elsewhere, or cannot be read.
+
+    >>> check_public_url("https://Example.org:443/a?b=c", "example.org")
+    'https://example.org/a?b=c'
+    >>> check_public_url("https://127.1/", "example.org")
+    Traceback (most recent call last):
+    viewbox.network.errors.RequestError: 'https://127.1/' is not fetched: its host is not an allowed one; allowed: \
+https://example.org
+    """
+    try:
+        parts = split_url(url)
+        problem = None if parts.scheme == "https" else f"its scheme is {parts.scheme[:20]}"
+        if parts.port not in (None, PORT):
+            problem = f"its port is {parts.port}"
+        if parts.host != host:
+            problem = "its host is not an allowed one"
+    except UrlError as error:
+        problem = str(error)
+    if problem is not None:
+        raise RequestError(f"{show_url(url)} is not fetched: {problem}; allowed: https://{host}")
+    return f"https://{host}{parts.path or '/'}{parts.query}"
+
+
+class PublicTransport(httpx.AsyncHTTPTransport):
+    """Sends to one host over https. Its name is looked up once, and only addresses that were judged are connected to.
+
+    Proxies and certificates that the environment names are not used, and no connection is kept. Tests override
+    `resolve` and `locate`; no setting reaches them.
+    """
+
+    def __init__(self, host: str, verify: ssl.SSLContext | bool = True) -> None:
+        self.host = host
+        super().__init__(verify=verify, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send to the first of the name's addresses that answers; raises `RequestError` for another host."""
+        name = request.url.host
+        check_public_url(f"{request.url.scheme}://{request.url.netloc.decode('ascii')}/", self.host)
+        failure: httpx.TransportError = httpx.ConnectError(f"{name} has no address")
+        for address in await self._find_addresses(name):
+            try:
+                return await super().handle_async_request(self._direct(request, address))
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def resolve(self, name: str) -> Sequence[str]:
+        """The addresses of a name, as this machine knows them; raises `OSError` if it has none."""
+        found = await asyncio.get_running_loop().getaddrinfo(name, PORT, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in found]
+
+    def locate(self, address: str) -> tuple[str, int]:
+        """Where an address and its port are."""
+        return address, PORT
+
+    async def _find_addresses(self, name: str) -> Sequence[str]:
+        """The first addresses of a name; raises `RequestError` if any of them is not public."""
+        try:
+            found = list(dict.fromkeys(await self.resolve(name)))
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise httpx.ConnectError(f"{name} has no address ({reason})") from None
+        for address in found:
+            if not is_public(address):
+                raise RequestError(f"{name} leads to {address[:60]!r}; allowed: names with public addresses only")
+        return found[:MAX_TRIED]
+
+    def _direct(self, request: httpx.Request, address: str) -> httpx.Request:
+        """The request as it goes to an address; TLS and the header `Host` have the name."""
+        host, port = self.locate(address)
+        timeout = {**request.extensions.get("timeout", {}), "connect": CONNECT_TIMEOUT}
+        return httpx.Request(
+            request.method,
+            request.url.copy_with(host=host, port=port),
+            headers={**request.headers, "User-Agent": "viewbox"},
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": request.url.host, "timeout": timeout},
+        )
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one of the internet, and of one machine there.
+
+    >>> [is_public(one) for one in ("130.14.29.110", "10.1.2.3", "::1", "224.0.0.1", "fe80::1%eth0", "localhost")]
+    [True, False, False, False, False, False]
+    """
+    try:
+        read = ip_address(address)
+    except ValueError:
+        return False
+    return read.is_global and not read.is_multicast

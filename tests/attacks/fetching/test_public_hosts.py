@@ -1,0 +1,330 @@
+"""What is fetched from a public host, and which URLs, names and servers are refused: real servers, with TLS."""
+
+import asyncio
+import gzip
+import time
+
+import httpx
+import pytest
+
+from tests.support.servers import cut_body, drip_body, flood_body, hang_up, send_bytes, serve
+from tests.support.tls_server import Authority, StandIn, serve_tls
+from viewbox.errors import ConfigError
+from viewbox.network.connection import Connection
+from viewbox.network.data_policy import guard_sending
+from viewbox.network.errors import RequestError
+from viewbox.network.public import PublicTransport, check_public_url, is_public
+
+HOST, OTHER = "openi.nlm.nih.gov", "www.ncbi.nlm.nih.gov"
+URL = f"https://{HOST}/imgs/a.png"
+PUBLIC = "130.14.29.1"
+
+# ---------------------------------------------------------------------- URLs
+NOT_ALLOWED = "its host is not an allowed one"
+NO_HOST = "this is not a host"
+REFUSED = {
+    # this machine and its network, in some of their spellings
+    "https://127.0.0.1/": NOT_ALLOWED,
+    "https://0x7f.1/": NOT_ALLOWED,
+    "https://2130706433/": NOT_ALLOWED,
+    "https://169.254.169.254/latest/meta-data": NOT_ALLOWED,
+    "https://[::ffff:127.0.0.1]/": NOT_ALLOWED,
+    "https://[fe80::1%25eth0]/": "has a zone",
+    "https://[::1": NO_HOST,
+    "https://[1:2:3:4:5:6:7:8:9]/": "not an IPv6 address",
+    "https://localhost/": NOT_ALLOWED,
+    # the host looks like the allowed one
+    f"https://{HOST}.evil.example/": NOT_ALLOWED,
+    f"https://x.{HOST}/": NOT_ALLOWED,
+    "https://nlm.nih.gov/": NOT_ALLOWED,
+    f"https://{HOST}./": NOT_ALLOWED,
+    "https://openi..nlm.nih.gov/": "a label that is empty",
+    f"https://.{HOST}/": NO_HOST,
+    "https://openi.nlm.nih.gοv/": "printable ASCII",  # Greek
+    "https://openi.nlm.nih.gov\u200b/": "printable ASCII",
+    "https://openi.nlm.nih.xn--gv-jbc/": NOT_ALLOWED,
+    "https://%6fpeni.nlm.nih.gov/": NO_HOST,
+    f"https://{HOST}%00.evil.example/": NO_HOST,
+    f"https://{'a' * 64}.{HOST}/": "too long",
+    # user names, other ports, other schemes
+    f"https://{HOST}@evil.example/": "a user name",
+    f"https://user:hunter2@{HOST}/": "a user name",
+    f"https://evil.example#@{HOST}/": "a fragment",
+    f"https://evil.example?@{HOST}/": NOT_ALLOWED,
+    f"https://evil.example\\@{HOST}/": "a backslash",
+    f"https://{HOST}:80/": "its port is 80",
+    f"https://{HOST}:65536/": "port 65536",
+    f"https://{HOST}:443:443/": NO_HOST,
+    f"http://{HOST}/": "its scheme is http",
+    f"file://{HOST}/etc/passwd": "its scheme is file",
+    "data:image/png;base64,AAAA": "it is not scheme://host",
+    f"//{HOST}/": "it is not scheme://host",
+    "": "it is not scheme://host",
+    # characters
+    f"https://{HOST}/a\r\nHost: evil.example\r\n\r\n": "printable ASCII",
+    f"https://{HOST}/a b": "printable ASCII",
+    f"https://{HOST}/\ud800": "printable ASCII",
+    f"https://{HOST}/{'a' * 10_000}": "characters, more than",
+    None: "a NoneType",
+}
+
+
+def test_a_hostile_url_is_refused_with_a_reason():
+    for url, reason in REFUSED.items():
+        with pytest.raises(RequestError) as caught:
+            check_public_url(url, HOST)
+        message = str(caught.value)
+        assert reason in message
+        assert f"allowed: https://{HOST}" in message
+        assert message.isprintable()
+        assert "hunter2" not in message
+        assert len(message) < 500
+
+
+@pytest.mark.parametrize("secret", ["api_key=hunter2", "q=1&api_key=hunter2#hunter2", "@hunter2"])
+def test_no_error_repeats_the_query_which_may_hold_a_key(secret):
+    with pytest.raises(RequestError) as caught:
+        check_public_url(f"https://evil.example/a?{secret}", HOST)
+    assert "api_key" not in str(caught.value)
+
+
+# ---------------------------------------------------------------------- requests
+def fetch(transport, url=URL, **settings):
+    settings = {"attempts": 1, "attempt_timeout": 5, "whole": True, "is_known": True, **settings}
+
+    async def send():
+        connection = Connection(f"https://{HOST}", transport=transport, **settings)
+        return await connection.request("GET", url, bytes)
+
+    return asyncio.run(send())
+
+
+def fetch_from(folder, *answers, **settings):
+    """Fetch from a server that sends these, one after the other; `answers` are functions of the handler."""
+    with serve_tls(folder, lambda body, number: answers[min(number, len(answers) - 1)], HOST) as server:
+        try:
+            return fetch(StandIn(HOST, {HOST: server}), **settings)
+        finally:
+            fetch_from.server = server
+
+
+def refuse(folder, *answers, **settings):
+    """The error, which says nothing secret and is one line."""
+    with pytest.raises(RequestError) as caught:
+        fetch_from(folder, *answers, **settings)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 700
+    return caught.value
+
+
+def send_chunks(handler):
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    handler.wfile.write(b"1\r\na\r\n1\r\nb\r\n0\r\n\r\n")
+
+
+def test_the_server_is_asked_for_what_the_url_says_under_its_name(tmp_path):
+    url = f"https://{HOST}/imgs/a%20b.png?q=%C3%BC&x=1+2"
+    assert fetch_from(tmp_path, send_chunks, url=url) == b"ab"
+    server = fetch_from.server
+    assert [one["path"] for one in server.requests] == ["/imgs/a%20b.png?q=%C3%BC&x=1+2"]
+    headers = {name.lower(): value for name, value in server.requests[0]["headers"].items()}
+    assert set(headers) == {"host", "user-agent", "accept", "accept-encoding", "connection"}
+    assert (headers["host"], headers["accept-encoding"]) == (HOST, "identity")
+    assert server.names == [HOST]
+
+
+INSIDE = ["0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "169.254.169.254", "172.16.0.1", "192.0.2.1", "192.168.0.1"]
+INSIDE += ["198.18.0.1", "224.0.0.251", "239.255.255.250", "240.0.0.1", "255.255.255.255", "::", "::1", "2001:db8::1"]
+INSIDE += ["::ffff:127.0.0.1", "::ffff:10.0.0.1", "fc00::1", "fd00:ec2::254", "fe80::1", "fe80::1%eth0", "ff02::1"]
+INSIDE += ["ff0e::1", "127.1", "2130706433", "127.0.0.1\n", "", "localhost", "/run/docker.sock"]
+
+
+def test_addresses_inside_are_not_public_and_others_are():
+    assert [one for one in INSIDE if is_public(one)] == []
+    for one in (PUBLIC, "8.8.8.8", "100.63.255.255", "172.32.0.0", "2607:f220:41e:4290::110", "2a00:1450:4001::1"):
+        assert is_public(one)
+
+
+@pytest.mark.parametrize("addresses", [["10.0.0.1"], [PUBLIC, "::1"], [PUBLIC, PUBLIC, "127.0.0.1", PUBLIC]])
+def test_a_name_that_leads_inside_is_refused_and_nothing_is_sent(tmp_path, addresses):
+    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST) as server:
+        transport = StandIn(HOST, {HOST: server}, {HOST: addresses})
+        with pytest.raises(RequestError, match=r"leads to .*; allowed: names with public addresses only"):
+            fetch(transport, attempts=3)
+    assert server.requests == []
+
+
+def test_a_name_without_an_address_is_named():
+    with pytest.raises(RequestError, match=r"no connection: openi.nlm.nih.gov has no address \(OSError\)"):
+        fetch(StandIn(HOST, {}, {OTHER: []}))
+    with pytest.raises(RequestError, match="has no address"):
+        fetch(StandIn(HOST, {}, {HOST: []}))
+
+
+def test_a_name_is_looked_up_once_and_the_judged_address_is_connected_to(tmp_path, monkeypatch):
+    class Changing(StandIn):
+        """A name that is public when it is asked first and leads inside ever after."""
+
+        asked = 0
+
+        async def resolve(self, name):
+            self.asked += 1
+            return [PUBLIC] if self.asked == 1 else ["127.0.0.1"]
+
+    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST) as server:
+        transport = Changing(HOST, {HOST: server})
+        assert fetch(transport) == b"a"
+        assert transport.asked == 1
+        with pytest.raises(RequestError, match=r"leads to '127\.0\.0\.1'"):
+            fetch(transport)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("first", ["130.14.29.9", "2607:f220:41e:4290::110"])
+def test_the_next_address_of_a_name_is_tried_if_the_first_does_not_answer(tmp_path, first):
+    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST) as server, serve(dict) as closed:
+        transport = StandIn(HOST, {HOST: server}, {HOST: [first, PUBLIC]})
+        transport.ports[first] = closed.server_port
+        closed.shutdown()
+        closed.server_close()
+        assert fetch(transport) == b"a"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [f"https://{OTHER}/", f"http://{HOST}/", "//127.0.0.1/", f"https://{HOST}:8443/", "https://[", "file:///a"],
+)
+def test_a_redirect_elsewhere_is_not_followed(tmp_path, location):
+    moved = send_bytes(302, b"", Location=location)
+    assert "HTTP 302" in str(refuse(tmp_path, moved))
+    assert len(fetch_from.server.requests) == 1
+    refuse(tmp_path, moved, redirects=True)
+    assert len(fetch_from.server.requests) == 1
+
+
+def test_redirects_on_the_host_end_and_carry_no_cookie(tmp_path):
+    moved = send_bytes(302, b"", Location="/b", Set_Cookie="a=b")
+    assert fetch_from(tmp_path, moved, send_bytes(200, b"a"), redirects=True) == b"a"
+    assert "Cookie" not in fetch_from.server.requests[1]["headers"]
+    assert "TooManyRedirects" in str(refuse(tmp_path, moved, redirects=True))
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x\x1b[2J"])
+def test_compressed_content_is_refused_and_never_unpacked(tmp_path, coding):
+    bomb = gzip.compress(bytes(50 * 2**20))
+    assert "is compressed" in str(refuse(tmp_path, send_bytes(200, bomb, Content_Encoding=coding)))
+
+
+def test_too_much_is_refused_and_not_read_to_its_end(tmp_path):
+    assert "larger than 65536 bytes" in str(refuse(tmp_path, flood_body, max_body=2**16))
+    assert fetch_from.server.flooded < 20 * 2**20  # what the sockets hold; 50 MB were to come
+    assert fetch_from(tmp_path, send_bytes(200, b"abc"), max_body=3) == b"abc"
+    assert "larger than 2 bytes" in str(refuse(tmp_path, send_bytes(200, b"abc"), max_body=2))
+
+
+def drip_headers(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    for number in range(2000):
+        handler.wfile.write(f"X-{number}: a\r\n".encode())
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def send_hints_forever(handler):
+    while True:
+        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("answer", [drip_body, drip_headers, send_hints_forever])
+def test_a_slow_server_costs_the_time_limit_only(tmp_path, answer):
+    started = time.monotonic()
+    assert "no whole reply within 0.5 s" in str(refuse(tmp_path, answer, attempt_timeout=0.5))
+    assert time.monotonic() - started < 5
+
+
+def send_raw(text):
+    def send(handler):
+        handler.wfile.write(text)
+        handler.close_connection = True
+
+    return send
+
+
+BROKEN = {
+    "hangs up": hang_up,
+    "half a body": cut_body,
+    "no HTTP": send_raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+    "1 MB of headers": send_raw(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"a" * 2**20 + b"\r\n\r\n"),
+    "two lengths": send_raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+    "control characters": send_raw(b"HTTP/1.1 200 OK\r\nX: \x1b]52;c;a\x07\x00\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_after_a_broken_response_there_is_another_attempt(tmp_path, name):
+    assert "disconnected" in str(refuse(tmp_path, BROKEN[name]))
+    assert fetch_from(tmp_path, BROKEN[name], send_bytes(200, b"a"), attempts=2, first_pause=0.01) == b"a"
+
+
+# ---------------------------------------------------------------------- who answers
+@pytest.mark.parametrize(("name", "authority"), [(OTHER, None), (HOST, Authority())])
+def test_a_server_that_cannot_prove_its_name_is_refused(tmp_path, name, authority):
+    with (
+        serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), name, authority=authority) as server,
+        pytest.raises(RequestError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        fetch(StandIn(HOST, {HOST: server}))
+    assert server.requests == []
+
+
+def test_the_environment_adds_no_authority_and_no_proxy(tmp_path, monkeypatch):
+    other = Authority()
+    file = tmp_path / "authority.pem"
+    file.write_bytes(other.to_pem())
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with serve(lambda body, number: {}) as proxy:
+        for variable in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(variable, proxy.url)
+        assert fetch_from(tmp_path, send_bytes(200, b"a")) == b"a"
+    assert proxy.connections == []
+    with serve_tls(tmp_path, lambda body, number: send_bytes(200, b"a"), HOST, authority=other) as server:
+        usual = StandIn(HOST, {HOST: server})
+        PublicTransport.__init__(usual, HOST)  # with the usual authorities
+        with pytest.raises(RequestError, match="CERTIFICATE_VERIFY_FAILED"):
+            fetch(usual)
+    assert server.requests == []
+
+
+def test_a_server_without_tls_is_refused():
+    with serve(lambda body, number: {}) as server, pytest.raises(RequestError, match="no connection"):
+        fetch(StandIn(HOST, {HOST: server}))
+    assert server.requests == []
+
+
+def test_no_password_of_the_users_netrc_is_sent(tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text(f"machine {HOST} login me password hunter2\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    fetch_from(tmp_path, send_bytes(200, b"a"))
+    assert "Authorization" not in fetch_from.server.requests[0]["headers"]
+
+
+def test_the_data_of_a_restricted_environment_goes_nowhere(tmp_path):
+    def refuse_all(to):
+        raise ConfigError(f"not to {to}")
+
+    with guard_sending(refuse_all), pytest.raises(ConfigError, match=f"not to https://{HOST}"):
+        fetch_from(tmp_path, send_bytes(200, b"a"))
+    assert fetch_from.server.requests == []
+
+
+def test_a_transport_reaches_its_own_host_only():
+    async def send(url):
+        async with httpx.AsyncClient(transport=PublicTransport(HOST)) as client:
+            await client.get(url)
+
+    for url in (f"https://{OTHER}/", f"http://{HOST}/", f"https://{HOST}:8443/", "https://127.0.0.1/"):
+        with pytest.raises(RequestError, match="is not fetched"):
+            asyncio.run(send(url))
