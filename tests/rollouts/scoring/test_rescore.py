@@ -5,10 +5,10 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
-from dataclasses import replace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from tests.support.saved_episodes import SETTINGS, SPEC, made, plays, scored, written
 from viewbox.envs.digits import Digits
