@@ -20,7 +20,7 @@ else:
     Pixels = Any  # a line of JSON never holds them
 
 
-class ImageRef(Record, frozen=True, weakref=True):
+class ImageRef(Record, frozen=True):
     """A picture named by the hash of its decoded pixels, which are in memory, in a store's folder, or at `uri`.
 
     Args:

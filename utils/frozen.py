@@ -107,7 +107,7 @@ def _is_immutable(annotation: Any) -> bool:
     return all(one in _FROZEN or type(one) in _FROZEN for one in (get_args(annotation) if is_choice else [annotation]))
 
 
-class Record(msgspec.Struct, frozen=True, eq=False):
+class Record(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """Base class of the records: frozen to the bottom, and the form in which they are stored.
 
     A record is checked when it is read from JSON, not when it is made. Subclasses may name fields that are no part of
@@ -170,5 +170,7 @@ class Record(msgspec.Struct, frozen=True, eq=False):
         """The record that `to_json` wrote; raises `StoreError` with the first field that is wrong."""
         try:
             return msgspec.json.decode(line, type=cls)
-        except ValueError as error:
+        except msgspec.ValidationError as error:
             raise StoreError(f"{cls.__name__}: {error}") from error
+        except ValueError as error:
+            raise StoreError(f"{cls.__name__}: not JSON: {error}") from error

@@ -26,7 +26,6 @@ COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `in
 _BLOCK = 2**20  # bytes that are searched for the ends of lines at a time
 _INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
 _CONTAINERS = frozenset({FrozenDict, tuple})
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 _EPISODE = msgspec.json.Decoder(Episode)
 
 
@@ -159,7 +158,12 @@ def decode_episode(line: bytes) -> Episode:
     """
     _check_brackets(line)
     try:
-        episode = _EPISODE.decode(line)
+        try:
+            episode = _EPISODE.decode(line)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:  # no JSON, or half a surrogate pair, which only Python reads
+            episode = msgspec.convert(parse_line(line), Episode)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
     force_setattr(episode, "tokens", None)  # whatever the line calls so
@@ -197,11 +201,10 @@ def _check_depth(episode: Episode) -> None:
     for turn in episode.turns:
         layer += [call.arguments for call in turn.tool_calls]
         layer += [value for result in turn.tool_results for value in (result.facts, result.arguments)]
-    for _ in range(MAX_DEPTH + 1):
-        parts = [
-            value.values() if type(value) is FrozenDict else value for value in layer if type(value) in _CONTAINERS
-        ]
-        layer = [value for part in parts if not _SCALARS.issuperset(map(type, part)) for value in part]
+    layer = [value for value in layer if type(value) in _CONTAINERS]
+    for _ in range(MAX_DEPTH):
+        parts = [value.values() if type(value) is FrozenDict else value for value in layer]
+        layer = [value for part in parts for value in part if type(value) in _CONTAINERS]
         if not layer:
             return
     raise ValueError(f"nested more than {MAX_DEPTH} deep")
