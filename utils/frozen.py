@@ -139,7 +139,7 @@ class Record(msgspec.Struct, frozen=True, eq=False, weakref=True):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return self._get_values() == other._get_values()  # type: ignore[attr-defined]
+        return self._get_values() == other._get_values()
 
     def __hash__(self) -> int:
         return hash(tuple(self._get_values()))

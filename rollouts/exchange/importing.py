@@ -15,16 +15,14 @@ from msgspec.structs import force_setattr, replace
 from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
 from ...records import Episode, Message, Scores, Task
-from ...utils.files import open_regular
-from ...utils.whole import create_whole
+from ...utils.files import create_whole, open_regular
 from ..store.layout import MAX_FILE, iter_image_dicts, iter_images
 from ..store.lines import MAX_LINE, parse_line, read_lines
 from ..store.writer import EpisodeWriter, UnstorableError
-from .conversation import build_turns, list_messages
+from .conversation import build_turns, list_messages, open_reference, read_message
 from .inspect_log import RECORD, list_samples, to_openai
 from .parquet import list_rows as list_table
 from .selection import Report
-from .wire import open_reference, read_message
 
 BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
