@@ -47,8 +47,8 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
-    """Write rows of a kind (`FEATURES`) into one file; raises `ConfigError` without pyarrow."""
+def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> int:
+    """Write rows of a kind (`FEATURES`) into one file; returns how many. Raises `ConfigError` without pyarrow."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -56,10 +56,12 @@ def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
         raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
     schema = pyarrow.schema([(name, _find_type(feature)) for name, feature in FEATURES[kind].items()])
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": FEATURES[kind]}})})
-    rows = iter(rows)
+    rows, count = iter(rows), 0
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         while batch := list(islice(rows, BATCH)):
             writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+            count += len(batch)
+    return count
 
 
 def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
@@ -72,8 +74,12 @@ def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
     is_quiet = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        write_parquet(rows, kind, source)
-        datasets.Dataset.from_parquet(str(source), cache_dir=str(cache)).save_to_disk(out)
+        if write_parquet(rows, kind, source):
+            dataset = datasets.Dataset.from_parquet(str(source), cache_dir=str(cache))
+        else:  # `from_parquet` refuses a file without rows
+            features = datasets.Features.from_dict(FEATURES[kind])
+            dataset = datasets.Dataset.from_dict({name: [] for name in FEATURES[kind]}, features)
+        dataset.save_to_disk(out)
     finally:
         if not is_quiet:
             datasets.enable_progress_bars()
