@@ -1,14 +1,16 @@
 """The records that all rooms share: frozen, deeply immutable, with an exact JSON round trip.
 
-They are plain dataclasses; what is read from disk is checked by pydantic (`from_json`). Lists become tuples and dicts
-become `FrozenDict` when a record is made, so that episodes and threads can share it without copying.
+They are msgspec structs: a record is also the form of its JSON, and msgspec checks what is read from disk. Lists become
+tuples and dicts become `FrozenDict` when a record is made, so that episodes and threads can share it without copying.
+To change one, make another: `msgspec.structs.replace(task, id="b")`.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from msgspec.structs import force_setattr
 
 from .images.ref import ImageRef
 from .images.shown import ShownView
@@ -19,8 +21,7 @@ Nudge = Literal["", "malformed", "finalize", "notes"]
 FAULTS: frozenset[EndReason] = frozenset({"timeout", "error", "cancelled"})  # not the policy's own doing
 
 
-@dataclass(frozen=True)
-class Task(Record):
+class Task(Record, frozen=True):
     """One task: the images, the question, and the right answer.
 
     Args:
@@ -34,18 +35,17 @@ class Task(Record):
 
     id: str
     images: tuple[ImageRef, ...] = ()
-    prompt: Mapping[str, Any] = field(default_factory=FrozenDict)
-    reference: Mapping[str, Any] = field(default_factory=FrozenDict)
-    metadata: Mapping[str, Any] = field(default_factory=FrozenDict)
+    prompt: Mapping[str, Any] = FrozenDict()
+    reference: Mapping[str, Any] = FrozenDict()
+    metadata: Mapping[str, Any] = FrozenDict()
 
 
-@dataclass(frozen=True)
-class ToolCall(Record):
+class ToolCall(Record, frozen=True):
     """A tool call as the model made it; `arguments` is a mapping, or JSON text that is not parsed yet."""
 
     id: str
     name: str
-    arguments: Mapping[str, Any] | str = field(default_factory=FrozenDict)
+    arguments: Mapping[str, Any] | str = FrozenDict()
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,7 @@ class Reply:
         return Message("assistant", (self.text,), tool_calls=self.tool_calls)
 
 
-@dataclass(frozen=True)
-class ToolResult(Record):
+class ToolResult(Record, frozen=True):
     """The output of a tool call: text and facts for the model, and perhaps a picture; or an error.
 
     Args:
@@ -96,17 +95,19 @@ class ToolResult(Record):
     error: str | None = None
     image: ImageRef | None = None
     mime_type: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=FrozenDict)
+    facts: Mapping[str, Any] = FrozenDict()
     formatted_results: str | None = None
     call_id: str | None = None
     arguments: Mapping[str, Any] | None = None
-    views: tuple[ShownView, ...] = field(default=(), metadata={"sparse": True})
-    raised: str = field(default="", metadata={"sparse": True})
+    views: tuple[ShownView, ...] = ()
+    raised: str = ""
+
+    _sparse: ClassVar = frozenset({"views", "raised"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.image is not None and self.mime_type is None:
-            object.__setattr__(self, "mime_type", "image/png")
+            force_setattr(self, "mime_type", "image/png")
         if self.image is None and self.mime_type is not None:
             raise ValueError("a ToolResult has an image and its MIME type, or neither")
 
@@ -143,8 +144,7 @@ def _format_fact(value: Any) -> str:
     return str(value)
 
 
-@dataclass(frozen=True)
-class Message(Record):
+class Message(Record, frozen=True):
     """One message of a conversation with a model: text and images in order.
 
     Args:
@@ -171,8 +171,7 @@ class Message(Record):
         return tuple(part for part in self.content if isinstance(part, ImageRef))
 
 
-@dataclass(frozen=True)
-class Turn(Record):
+class Turn(Record, frozen=True):
     """One turn of an episode as it is stored: a user message, a reply of the model, or the results of its calls.
 
     Args:
@@ -185,12 +184,13 @@ class Turn(Record):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()
     images: tuple[ImageRef, ...] = ()
-    nudge: Nudge = field(default="", metadata={"sparse": True})
-    views: tuple[ShownView, ...] = field(default=(), metadata={"sparse": True})
+    nudge: Nudge = ""
+    views: tuple[ShownView, ...] = ()
+
+    _sparse: ClassVar = frozenset({"nudge", "views"})
 
 
-@dataclass(frozen=True)
-class RunConfig(Record):
+class RunConfig(Record, frozen=True):
     """The model, the sampling and the software versions that produced an episode.
 
     `temperature` is None if none was sent, so that it was the server's own.
@@ -201,11 +201,10 @@ class RunConfig(Record):
     seed: int | None = 0
     max_tokens: int | None = None
     max_turns: int | None = None
-    versions: Mapping[str, str] = field(default_factory=FrozenDict)
+    versions: Mapping[str, str] = FrozenDict()
 
 
-@dataclass(frozen=True)
-class Scores(Record):
+class Scores(Record, frozen=True):
     """The score of an episode.
 
     Args:
@@ -215,8 +214,8 @@ class Scores(Record):
     """
 
     total: float | None
-    components: Mapping[str, float | None] = field(default_factory=FrozenDict)
-    faults: Mapping[str, str] = field(default_factory=FrozenDict)
+    components: Mapping[str, float | None] = FrozenDict()
+    faults: Mapping[str, str] = FrozenDict()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -225,11 +224,7 @@ class Scores(Record):
                 raise ValueError(f"score {name!r} is {value}: scores are finite")
 
 
-_ROW_FIELDS = {"prompt_ids": "id", "completion_ids": "id", "mask": "mask", "logprobs": "logprob"}
-
-
-@dataclass(frozen=True)
-class EpisodeTokens:
+class EpisodeTokens(Record, frozen=True):
     """The tokens of an episode, stored in a file beside the line of JSON.
 
     Args:
@@ -255,44 +250,14 @@ class EpisodeTokens:
                 f"({len(self.logprobs)}) must have one length"
             )
 
-    @classmethod
-    def from_rows(
-        cls, rows: Any, prompt_length: int, images: tuple[ImageRef, ...] = (), prompt_images: int = 0
-    ) -> "EpisodeTokens":
-        """The tokens of an array with the fields id, mask and logprob, (P + C,).
 
-        The tuples are made when they are first asked for: many episodes are read, and few of their tokens.
-        """
-        tokens = cls.__new__(cls)
-        tokens.__dict__.update(_rows=rows, _prompt_length=prompt_length, images=images, prompt_images=prompt_images)
-        return tokens
-
-    def __getattr__(self, name: str) -> tuple[Any, ...]:
-        field_name = _ROW_FIELDS.get(name)
-        if field_name is None or "_rows" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        rows, prompt = self.__dict__["_rows"], self.__dict__["_prompt_length"]
-        part = rows[:prompt] if name == "prompt_ids" else rows[prompt:]
-        values = self.__dict__[name] = tuple(part[field_name].tolist())
-        return values
+if TYPE_CHECKING:
+    Tokens = EpisodeTokens
+else:
+    Tokens = Any  # a line of JSON never holds them
 
 
-class _LateTurns:
-    """The field `turns`. Those of an episode that was read from a file are made when they are first asked for."""
-
-    def __get__(self, episode: "Episode | None", owner: type | None = None) -> tuple[Turn, ...]:
-        if episode is None:
-            return ()  # the default
-        turns: tuple[Turn, ...] = episode.__dict__["_make_turns"]()
-        episode.__dict__["turns"] = turns  # found before this method from now on
-        return turns
-
-
-_LATE_TURNS: Any = _LateTurns()
-
-
-@dataclass(frozen=True)
-class Episode(Record):
+class Episode(Record, frozen=True):
     """One finished episode: what is stored, scored and trained on.
 
     Args:
@@ -315,20 +280,22 @@ class Episode(Record):
     """
 
     task: Task
-    turns: tuple[Turn, ...] = _LATE_TURNS
+    turns: tuple[Turn, ...] = ()
     answer: Mapping[str, Any] | None = None
     end_reason: EndReason = "answered"
     terminated: bool = False
     truncated: bool = False
     flags: frozenset[str] = frozenset()
     scores: Scores | None = None
-    run_config: RunConfig = field(default_factory=RunConfig)
+    run_config: RunConfig = RunConfig()
     confidence: float | None = None
     total_tokens: int = 0
     environment: str = ""
     system_prompt: str = ""
-    info: Mapping[str, Any] = field(default_factory=FrozenDict)
-    tokens: EpisodeTokens | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
+    info: Mapping[str, Any] = FrozenDict()
+    tokens: Tokens | None = None
+
+    _beside: ClassVar = frozenset({"tokens"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -360,17 +327,17 @@ class Episode(Record):
             return f"the reward {name!r} failed: {reason}"
         return "it was not scored" if self.scores is None else "no reward applies"
 
-    @cached_property
+    @property
     def num_turns(self) -> int:
         """How many replies the policy made."""
         return sum(turn.role == "assistant" for turn in self.turns)
 
-    @cached_property
+    @property
     def tool_call_count(self) -> int:
         """How many tool calls the policy made, those included that were refused."""
         return sum(len(turn.tool_calls) for turn in self.turns)
 
-    @cached_property
+    @property
     def run_call_count(self) -> int:
         """How many of them a tool ran."""
         return sum(result.was_run for turn in self.turns for result in turn.tool_results)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from PIL import Image
@@ -242,5 +243,5 @@ def compare_greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> di
 def _compute_last_logprob(model: Any, tokens: ChatTokens, episode: EpisodeTokens, said: Sequence[int]) -> float:
     """The log-prob of the last token of an episode with this completion."""
     n = len(said)
-    changed = replace(episode, completion_ids=tuple(said), mask=(1,) * n, logprobs=(0.0,) * n)
+    changed = msgspec.structs.replace(episode, completion_ids=tuple(said), mask=(1,) * n, logprobs=(0.0,) * n)
     return compute_plain_logprobs(model, tokens, [changed], 0.0)[-1].item()

@@ -7,11 +7,11 @@ component and its reason.
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..utils.files import read_regular

@@ -7,10 +7,10 @@ exception: it becomes an observation or a named end.
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from ..errors import BadRow, ConfigError, ToolError, describe_unknown

@@ -8,8 +8,9 @@ holds it.
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..errors import ToolFault
 from ..images.ref import ImageRef

@@ -9,8 +9,9 @@ chat templates make of it. Control tokens in any text are broken, because a serv
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from ..images.ref import ImageRef
 from ..records import Message, ToolCall

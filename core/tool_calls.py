@@ -10,8 +10,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from .. import tools
 from ..errors import ArgumentError, ToolFault, describe_unknown

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+import msgspec
+
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import Policy, get_final_value
 from ..core.tasks import to_sequence
@@ -111,7 +113,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
             kind = "have a right answer that cannot be played"
             replies = [*env.oracle(task), text]
             episode = silent.play(task, _follow(replies[-1:] if len(replies) > env.max_turns else replies))
-            exact = reward.score_episode(replace(episode, answer=_get_exact(env, task)))
+            exact = reward.score_episode(msgspec.structs.replace(episode, answer=_get_exact(env, task)))
             played.append(_Played(episode, exact, state.view.size if state.view else (1, 1)))
         except Exception as error:  # an author's code may raise anything, and one task says nothing of the others
             problems[kind] += 1

@@ -3,12 +3,12 @@
 import base64
 import hashlib
 import io
-from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
+from msgspec.structs import force_setattr
 from PIL import Image
 
 from ..errors import ImageError
@@ -17,11 +17,10 @@ from ..utils.frozen import Record
 if TYPE_CHECKING:
     Pixels = np.ndarray | Image.Image
 else:
-    Pixels = Any  # pydantic, which reads records from JSON, knows neither type
+    Pixels = Any  # a line of JSON never holds them
 
 
-@dataclass(frozen=True)
-class ImageRef(Record):
+class ImageRef(Record, frozen=True):
     """A picture named by the hash of its decoded pixels, which are in memory, in a store's folder, or at `uri`.
 
     Args:
@@ -42,8 +41,10 @@ class ImageRef(Record):
     height: int
     mode: str = "RGB"
     uri: str | None = None
-    pixels: Pixels | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
-    folder: str | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
+    pixels: Pixels | None = None
+    folder: str | None = None
+
+    _beside: ClassVar = frozenset({"pixels", "folder"})
 
     def __post_init__(self) -> None:
         """Nothing to freeze: none of its fields holds a container."""
@@ -84,7 +85,7 @@ class ImageRef(Record):
         pixels = self.pixels
         if isinstance(pixels, np.ndarray):
             pixels = Image.fromarray(pixels)
-            object.__setattr__(self, "pixels", pixels)
+            force_setattr(self, "pixels", pixels)
         if pixels is not None:
             return pixels
         if self.uri is None:
@@ -94,7 +95,7 @@ class ImageRef(Record):
         picture = open_picture(self.uri, self.folder)
         if self.folder is not None:
             self._check_pixels(picture)
-        object.__setattr__(self, "pixels", picture)
+        force_setattr(self, "pixels", picture)
         return picture
 
     def _check_pixels(self, picture: Image.Image) -> None:

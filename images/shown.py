@@ -1,7 +1,6 @@
 """`ShownView`: what a picture shows of the images of a task, recorded when it is made. No model ever reads it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..utils.frozen import Record
 from .view import WHOLE, View
@@ -9,8 +8,7 @@ from .view import WHOLE, View
 DIGITS = 9  # decimals of a recorded fraction: exact to a thousandth of a pixel in any zoom of any image
 
 
-@dataclass(frozen=True)
-class ShownView(Record):
+class ShownView(Record, frozen=True):
     """The part of one image that a picture shows, or that a part of the picture shows.
 
     Whatever the chain of tools, a picture shows an upright box of its image, perhaps turned and mirrored. So two of its

@@ -16,9 +16,10 @@ results. `rollouts.arguments` are the factory and the reward. For all that this 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence

@@ -13,13 +13,14 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from ..core.base import BaseMultiTurnEnv

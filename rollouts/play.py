@@ -9,8 +9,10 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import Policy, play_to_end

@@ -128,7 +128,7 @@ def test_nan_is_refused_in_json():
 def test_a_wrong_field_is_named_with_its_place():
     data = whole_episode().to_dict()
     data["turns"][1]["role"] = "narrator"
-    with pytest.raises(StoreError, match=r"Episode\.turns\.1\.role: .*narrator"):
+    with pytest.raises(StoreError, match=r"Episode: .*narrator.*\$\.turns\[1\]\.role"):
         Episode.from_dict(data)
 
 

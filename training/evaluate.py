@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
+from msgspec.structs import replace
 from transformers import PreTrainedModel
 
 from ..core.base import BaseMultiTurnEnv

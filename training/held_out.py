@@ -8,11 +8,11 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from accelerate import PartialState
+from msgspec.structs import replace
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..configs.schema import Config

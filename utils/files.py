@@ -1,4 +1,4 @@
-"""Files that are whole or absent, files that others made, and locks between processes.
+"""Files and folders that are whole or absent, files that others made, and locks between processes.
 
 A process can be killed at any moment. A file written here is complete under a temporary name first and then renamed,
 which the operating system does in one step: readers see the old content or the new, never half of it.
@@ -9,12 +9,15 @@ A file in somebody's run may be a pipe that never ends, a link to another file o
 
 import errno
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from ..errors import ConfigError
 
 try:
     import fcntl
@@ -39,19 +42,44 @@ def write_atomically(path: Path, data: str | bytes, *, sync: bool = False) -> No
 @contextmanager
 def replace_atomically(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path` that takes its place when the block ends without an error."""
-    draft = path.with_name(f"{uuid.uuid4().hex}.tmp")
-    try:
-        with draft.open("wb") as file:
-            yield file
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    with _rename_draft(path) as draft, draft.open("wb") as file:
+        yield file
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     if sync:
         sync_to_disk(path.parent)
+
+
+@contextmanager
+def create_whole(path: Path) -> Iterator[Path]:
+    """A place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an error.
+
+    Raises:
+        ConfigError: `path` exists, or cannot be written.
+    """
+    if os.path.lexists(path):
+        raise ConfigError(f"{path}: exists; give another --out, or remove it", key="out", given=str(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _rename_draft(path) as draft:
+            yield draft
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror or error})", key="out") from error
+
+
+@contextmanager
+def _rename_draft(path: Path) -> Iterator[Path]:
+    """A hidden name beside `path`, which is renamed to `path` at the end; after a `kill -9` it may be left."""
+    draft = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        yield draft
+        os.replace(draft, path)
+    finally:
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
 
 
 def sync_to_disk(path: Path) -> None:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ..utils.frozen import Record
 from ..utils.sanitize import replace_surrogates
 
@@ -28,7 +30,7 @@ def to_plain(value: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, Record):
-        return {name: to_plain(part, depth + 1) for name, part in vars(value).items()}
+        return {name: to_plain(part, depth + 1) for name, part in msgspec.structs.asdict(value).items()}
     if isinstance(value, Mapping):
         return {to_text(key): to_plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -16,8 +16,7 @@ from ..records import Episode
 from ..rollouts.scoring import filters
 from ..rollouts.scoring.compare import compare_runs
 from ..rollouts.store.layout import LINES, find_episodes_folder
-from ..rollouts.store.lines import read_lines
-from ..rollouts.store.parts import LinePart, open_lines
+from ..rollouts.store.lines import LinePart, open_lines, read_lines
 from ..rollouts.store.reader import load
 from ..rollouts.store.run_folder import list_held_out
 from ..utils.conditions import parse_condition

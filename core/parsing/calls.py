@@ -5,8 +5,9 @@ A call that cannot be run as written keeps its raw text and the reason, so that 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ...records import ToolCall
 from ...utils.frozen import Record, thaw
@@ -22,8 +23,7 @@ _ARGUMENTS = ("arguments", "parameters")
 _IGNORED_KEYS = frozenset({"id", "call_id", "type", "continue", "thought", "thoughts", "reasoning", "reason"})
 
 
-@dataclass(frozen=True)
-class ParsedCall(Record):
+class ParsedCall(Record, frozen=True):
     """A tool call and, if it cannot be run as written, the reason; `call.arguments` is then the raw text."""
 
     call: ToolCall

@@ -33,8 +33,7 @@ _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _PLACEHOLDERS = ("…", "...")
 
 
-@dataclass(frozen=True)
-class ToolCalls(Record):
+class ToolCalls(Record, frozen=True):
     """The calls of a reply in order, including broken calls, and the valid answer beside them, if any.
 
     `answer` does not hold `continue`; `flags` are the flags of the answer. Every entry of `calls` must get an
@@ -51,8 +50,7 @@ class ToolCalls(Record):
         return tuple(parsed.error for parsed in self.calls if parsed.error is not None)
 
 
-@dataclass(frozen=True)
-class Answer(Record):
+class Answer(Record, frozen=True):
     """One JSON object. `value` does not hold `continue`; that is `wants_more`.
 
     `flags` holds "salvaged" if the reply was cut off, a broken object follows the answer, or fields were put under
@@ -64,8 +62,7 @@ class Answer(Record):
     flags: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Malformed(Record):
+class Malformed(Record, frozen=True):
     """A reply with neither calls nor an answer; `reason` is a sentence for the model.
 
     `kind` is one of empty, too_long, truncated, no_json, not_an_object, bad_continue, schema_echoed, invalid.

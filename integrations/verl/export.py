@@ -17,8 +17,8 @@ from ...core.tasks import to_sequence
 from ...envs.from_config import check_turns
 from ...errors import ConfigError
 from ...records import Task
+from ...utils.files import create_whole
 from ...utils.secrets import mask_settings
-from ...utils.whole import create_whole
 from .readme import VerlExport, write_readme, write_script
 from .trainer_config import (
     NAME,

@@ -13,9 +13,9 @@ from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
 from ...images.ref import ImageRef
 from ...records import Episode
+from ...utils.files import create_whole
 from ...utils.frozen import thaw
 from ...utils.terminal import make_line
-from ...utils.whole import create_whole
 from ..runs.pack import find_restriction
 from ..store.reader import EpisodeReader, load
 from .conversation import list_messages, split_images

@@ -6,25 +6,23 @@ Nothing in the file is trusted: no address is fetched, no file outside its folde
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import force_setattr, replace
+
 from ...core.messages import to_openai_messages
 from ...errors import ConfigError, ImageError, StoreError, describe_unknown
-from ...images.ref import ImageRef
 from ...records import Episode, Message, Scores, Task
-from ...utils.files import open_regular
-from ...utils.whole import create_whole
-from ..store.layout import MAX_FILE, iter_image_dicts
-from ..store.lines import MAX_LINE, check_episode, parse_line, read_lines
+from ...utils.files import create_whole, open_regular
+from ..store.layout import MAX_FILE, iter_image_dicts, iter_images
+from ..store.lines import MAX_LINE, parse_line, read_lines
 from ..store.writer import EpisodeWriter, UnstorableError
-from .conversation import build_turns, list_messages
+from .conversation import build_turns, list_messages, open_reference, read_message
 from .inspect_log import RECORD, list_samples, to_openai
 from .parquet import list_rows as list_table
 from .selection import Report
-from .wire import open_reference, read_message
 
 BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
@@ -131,7 +129,7 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
     recorded = episode.scores
     if recorded is not None and scores is not None and recorded.total == scores.total:
         return episode
-    return _replace(episode, scores=scores)
+    return replace(episode, scores=scores)
 
 
 def _find_branch(nodes: Sequence[Any]) -> list[Any]:
@@ -201,7 +199,7 @@ def _build_completion(row: Any, number: int, file: Path, report: Report) -> Epis
     report.not_held["weights of the rewards: the total is their sum"] += len(rewards) > 1
     report.not_held["the right answer of the task"] += 1
     scores = Scores(float(sum(known)) if known else None, components)
-    return _replace(_build_episode(messages, prompt[:200] or f"row {number + 1}", scores=scores), info=info)
+    return replace(_build_episode(messages, prompt[:200] or f"row {number + 1}", scores=scores), info=info)
 
 
 def _list_samples(file: Path) -> Iterator[Row]:
@@ -224,7 +222,7 @@ def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episo
     target = sample.get("target")
     found = Scores(total, {name: value for name, value in held.items() if name != "reward"}) if held else None
     episode = _build_episode(messages, str(sample.get("id")), scores=found, reference={"target": target})
-    return _replace(episode, info={"sample": max(0, int(sample.get("epoch") or 1) - 1), "metadata": metadata})
+    return replace(episode, info={"sample": max(0, int(sample.get("epoch") or 1) - 1), "metadata": metadata})
 
 
 # ---------------------------------------------------------------------- episodes
@@ -272,14 +270,13 @@ def _restore(record: Any, messages: Sequence[Message], report: Report, compare: 
         found = shown[image["hash"]]
         size = {"width": found.width, "height": found.height, "mode": found.mode}
         image |= {"hash": found.hash, **size, "uri": None}
-    check_episode(data)
     episode = Episode.from_dict(data)
-    for ref in _list_refs(episode):
-        object.__setattr__(ref, "pixels", shown[ref.hash].pixels)  # nobody else has the episode yet
+    for ref in iter_images(episode):
+        force_setattr(ref, "pixels", shown[ref.hash].pixels)  # nobody else has the episode yet
     if compare and to_openai_messages(list_messages(episode)) != to_openai_messages(messages):
         system, turns = build_turns(messages)
         report.not_held["the record of edited messages: how calls and results were read"] += 1
-        return _replace(episode, system_prompt=system, turns=turns)
+        return replace(episode, system_prompt=system, turns=turns)
     return episode
 
 
@@ -296,19 +293,6 @@ def _drop_missing(data: Any, shown: set[str]) -> int:
                 dropped += 1
                 result |= {"image": None, "mime_type": None, "views": []}
     return dropped
-
-
-def _list_refs(episode: Episode) -> Iterator[ImageRef]:
-    yield from episode.task.images
-    for turn in episode.turns:
-        yield from turn.images
-        yield from (result.image for result in turn.tool_results if result.image is not None)
-
-
-def _replace(episode: Episode, **changes: Any) -> Episode:
-    changed = replace(episode, **changes)
-    check_episode(json.loads(changed.to_json()))
-    return changed
 
 
 Build = Callable[[Any, int, Path, Report], Episode]

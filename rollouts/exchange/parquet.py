@@ -1,6 +1,7 @@
 """Rows as a Parquet file that `datasets` opens with its own features, images as images."""
 
 import json
+import shutil
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -46,8 +47,8 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
-    """Write rows of a kind (`FEATURES`) into one file; raises `ConfigError` without pyarrow."""
+def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> int:
+    """Write rows of a kind (`FEATURES`) into one file; returns how many. Raises `ConfigError` without pyarrow."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -55,10 +56,12 @@ def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
         raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
     schema = pyarrow.schema([(name, _find_type(feature)) for name, feature in FEATURES[kind].items()])
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": FEATURES[kind]}})})
-    rows = iter(rows)
+    rows, count = iter(rows), 0
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         while batch := list(islice(rows, BATCH)):
             writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+            count += len(batch)
+    return count
 
 
 def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
@@ -67,35 +70,21 @@ def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
         import datasets
     except ImportError as error:
         raise ConfigError("--to hf needs datasets: pip install datasets") from error
-    out.mkdir()
-    source = out / "rows.parquet"
-    write_parquet(rows, kind, source)
-    features = datasets.Features.from_dict(FEATURES[kind])
-    writer = datasets.arrow_writer.ArrowWriter(features=features, path=str(out / "rows.arrow"))
-    with writer:
-        for table in _list_tables(source):
-            writer.write_table(table)
-        writer.finalize()
+    source, cache = out.with_name(f"{out.name}.parquet.tmp"), out.with_name(f"{out.name}.cache.tmp")
     is_quiet = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        datasets.Dataset.from_file(str(out / "rows.arrow")).save_to_disk(out / "data")
+        if write_parquet(rows, kind, source):
+            dataset = datasets.Dataset.from_parquet(str(source), cache_dir=str(cache))
+        else:  # `from_parquet` refuses a file without rows
+            features = datasets.Features.from_dict(FEATURES[kind])
+            dataset = datasets.Dataset.from_dict({name: [] for name in FEATURES[kind]}, features)
+        dataset.save_to_disk(out)
     finally:
         if not is_quiet:
             datasets.enable_progress_bars()
-    source.unlink()
-    (out / "rows.arrow").unlink()
-    for path in (out / "data").iterdir():
-        path.rename(out / path.name)
-    (out / "data").rmdir()
-
-
-def _list_tables(path: Path) -> Iterator[Any]:
-    import pyarrow
-    from pyarrow import parquet
-
-    for batch in parquet.ParquetFile(path).iter_batches(BATCH):
-        yield pyarrow.Table.from_batches([batch])
+        source.unlink(missing_ok=True)
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 def _find_type(feature: dict[str, Any]) -> Any:

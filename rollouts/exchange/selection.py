@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...records import Episode
-from ...utils.files import read_regular, write_atomically
-from ...utils.whole import create_whole
+from ...utils.files import create_whole, read_regular, write_atomically
 from ..scoring.filters import parse_filter
 from ..store.reader import EpisodeReader, load
 from ..store.run_folder import read_config

@@ -10,8 +10,7 @@ from typing import Any
 from ...errors import ConfigError, ViewboxError
 from ...utils.files import open_regular
 from ..store.layout import LINES, check_format
-from ..store.lines import parse_line, read_lines
-from ..store.parts import open_lines
+from ..store.lines import open_lines, parse_line, read_lines
 from ..store.reader import load
 from ..store.run_folder import MAX_METRICS, read_config, read_json
 

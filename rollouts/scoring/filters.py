@@ -9,7 +9,6 @@ what the operators compare.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from ...errors import ConfigError, describe_unknown
@@ -28,10 +27,6 @@ SHORT = {  # name -> (what it stands for alone, what it stands for before a dot)
     "sample": ("info.sample", "info.sample"),
 }
 _INNER: dict[str, type[Record]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
-
-
-def _list_fields(record: type[Record]) -> list[str]:
-    return [item.name for item in fields(record) if not item.metadata.get("beside")]  # type: ignore[arg-type]
 
 
 def parse_filter(text: str, source: str = "--where") -> Callable[[Episode], bool]:
@@ -72,23 +67,23 @@ def expand_field(field: str) -> str:
 def check_field(field: str) -> None:
     """Raise `ConfigError` if no episode can have the field."""
     first, _, rest = expand_field(field).partition(".")
-    names = [*_list_fields(Episode), *_PROPERTIES, *SHORT]
+    names = [*Episode.list_fields(), *_PROPERTIES, *SHORT]
     if first not in names:
         raise ConfigError(describe_unknown("field", first, names))
     second = rest.partition(".")[0]
-    if second and first in _INNER and second not in _list_fields(_INNER[first]):
-        raise ConfigError(describe_unknown(f"field of {first}", second, _list_fields(_INNER[first])))
+    if second and first in _INNER and second not in _INNER[first].list_fields():
+        raise ConfigError(describe_unknown(f"field of {first}", second, _INNER[first].list_fields()))
 
 
 def describe_fields() -> dict[str, Any]:
     """The names that a field may begin with, for a program that reads the same filters."""
-    inner = {name: _list_fields(record) for name, record in _INNER.items()}
-    return {"names": [*_list_fields(Episode), *_PROPERTIES, *SHORT], "inner": inner, "short": SHORT}
+    inner = {name: record.list_fields() for name, record in _INNER.items()}
+    return {"names": [*Episode.list_fields(), *_PROPERTIES, *SHORT], "inner": inner, "short": SHORT}
 
 
 def write_fields(episode: Episode) -> str:
     """Every field of an episode as JSON, its values written as `format_value` writes them."""
-    values = {name: getattr(episode, name) for name in (*_list_fields(Episode), *_PROPERTIES)}
+    values = {name: getattr(episode, name) for name in (*Episode.list_fields(), *_PROPERTIES)}
     return format_value({name: value() if callable(value) else value for name, value in values.items()})
 
 
@@ -123,7 +118,7 @@ def get_field(episode: Episode, field: str) -> Any:
             value = value.get(part)
         elif isinstance(value, tuple):
             value = value[int(part)] if part.isdecimal() and int(part) < len(value) else None
-        elif isinstance(value, Record) and (part in _PROPERTIES or part in _list_fields(type(value))):
+        elif isinstance(value, Record) and (part in _PROPERTIES or part in value.list_fields()):
             value = getattr(value, part)
             value = value() if callable(value) else value
         else:

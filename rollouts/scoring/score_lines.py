@@ -24,7 +24,7 @@ from ...rewards.remote import count_threads, find_remote_address, iter_rewards
 from ...utils.conditions import format_value, sort_key
 from ..store.columns import encode_scores
 from ..store.layout import LINES
-from ..store.parts import LinePart, split_lines
+from ..store.lines import LinePart, split_lines
 from ..store.reader import MAX_UNREADABLE, load
 from . import filters
 from .bootstrap import Interval, TaskSamples

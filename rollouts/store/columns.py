@@ -21,12 +21,22 @@ import msgspec
 from ...errors import ConfigError, StoreError, describe_unknown
 from ...records import Scores
 from ...utils.files import check_inside, check_writable, open_regular, replace_atomically
+from ...utils.frozen import FrozenDict, Record
 from ...utils.secrets import mask_settings
-from .lines import check_scores, encode_line, parse_line, read_lines
+from .lines import MAX_LINE, check_scores, encode_line, read_lines
 
 FOLDER = "scores"
 MAX_FILE = 2**40  # bytes of a column, which is read a line at a time
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+class ColumnLine(Record, frozen=True):
+    """The scores of an episode: the number and the CRC-32 of its line, its total and components."""
+
+    line: int
+    crc: int
+    total: float | None
+    components: Mapping[str, float | None] = FrozenDict()
 
 
 def compute_checksum(line: bytes) -> int:
@@ -113,48 +123,44 @@ class ScoreColumnReader:
         self._lines = self._read()
         self._next = next(self._lines, None)
 
-    def get_scores(self, line: int, crc: int) -> dict[str, Any] | None:
+    def get_scores(self, line: int, crc: int) -> Scores | None:
         """The scores of the episode in line `line`, or None. Lines must be requested in ascending order."""
-        while self._next is not None and self._next["line"] < line:
+        while self._next is not None and self._next.line < line:
             self._next = next(self._lines, None)
-        return None if self._next is None or self._next["line"] != line else self.check(self._next, crc)
+        return None if self._next is None or self._next.line != line else self.check(self._next, crc)
 
-    def read_scores(self) -> dict[int, dict[str, Any]]:
+    def read_scores(self) -> dict[int, ColumnLine]:
         """The lines of the column that are left, by the line of their episode; `check` gives their scores."""
         first = [] if self._next is None else [self._next]
-        return {data["line"]: data for data in (*first, *self._lines)}
+        return {found.line: found for found in (*first, *self._lines)}
 
-    def check(self, data: Mapping[str, Any], crc: int) -> dict[str, Any]:
+    def check(self, found: ColumnLine, crc: int) -> Scores:
         """The scores in a line of the column; raises `StoreError` if the episode is another one by now."""
-        if data["crc"] != crc:
+        if found.crc != crc:
             raise StoreError(
-                f"{self.path}: the episode in line {data['line']} changed after it was scored; score the run again"
+                f"{self.path}: the episode in line {found.line} changed after it was scored; score the run again"
             )
-        return {"total": data["total"], "components": data["components"]}
+        return Scores(found.total, found.components)
 
     def close(self) -> None:
         """Close the file."""
         self._lines.close()
         self._file.close()
 
-    def _read(self) -> Generator[dict[str, Any], None, None]:
+    def _read(self) -> Generator[ColumnLine, None, None]:
         with self._file as file:
             for number, line in enumerate(read_lines(file), 1):
                 try:
                     if line is None:
-                        raise ValueError("too long")
-                    data = parse_line(line)
-                    if number > 1:
-                        yield _check_scores(data)
-                except (ValueError, LookupError, TypeError) as error:
+                        raise ValueError(f"longer than {MAX_LINE:,} bytes")
+                    if number == 1:
+                        msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+                        continue
+                    found = _LINE.decode(line)
+                    check_scores(Scores(found.total, found.components))
+                    yield found
+                except (ValueError, RecursionError) as error:
                     raise StoreError(f"{self.path}, line {number}: not a line of scores ({error})") from error
 
 
-def _check_scores(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a line; raises `ValueError`, `KeyError` or `TypeError` if one is not what it should be."""
-    for key in ("line", "crc"):
-        if type(data[key]) is not int:
-            raise TypeError(f"{key} = {data[key]!r:.80}; allowed: a whole number")
-    check_scores(data)
-    Scores.from_dict({"total": data["total"], "components": data["components"]})
-    return {key: data[key] for key in ("line", "crc", "total", "components")}
+_LINE = msgspec.json.Decoder(ColumnLine)

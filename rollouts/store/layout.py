@@ -13,10 +13,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ...errors import StoreError
+from ...images.ref import ImageRef
+from ...records import Episode
 from ...utils.files import check_inside, check_writable, open_regular, read_regular, write_atomically
 
 LINES, IMAGES, TOKENS, FORMAT_FILE = "episodes.jsonl", "images", "tokens", "format.json"
@@ -94,6 +97,21 @@ def build_image_path(digest: str, mode: str) -> str:
     if not _HASH.fullmatch(digest):
         raise ValueError(f"{digest[:80]!r} is not the hash of an image")
     return f"{IMAGES}/{digest[:2]}/{digest}{'.png' if mode in PNG_MODES else '.tif'}"
+
+
+@lru_cache(maxsize=20_000)  # many lines name the same images, and their references share the text
+def locate_image(folder: str, digest: str, mode: str) -> str:
+    """The absolute path of an image in a folder of episodes; raises `ValueError` as `build_image_path` does."""
+    return f"{folder}/{build_image_path(digest, mode)}"
+
+
+def iter_images(episode: Episode) -> Iterator[ImageRef]:
+    """Every image of an episode, those of its tokens included; the same image may come several times."""
+    yield from episode.task.images
+    for turn in episode.turns:
+        yield from turn.images
+        yield from (result.image for result in turn.tool_results if result.image is not None)
+    yield from episode.tokens.images if episode.tokens else ()
 
 
 def iter_image_dicts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,17 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NoReturn
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, NoReturn
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from ...errors import StoreError
+from ...records import Episode, Scores
+from ...utils.files import open_regular
+from ...utils.frozen import FrozenDict
+from .layout import LINES, MAX_FILE
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
 MAX_BRACKETS = 1_000_000  # in a line: in memory, each list or object takes a hundred times its two bytes
@@ -13,8 +23,48 @@ MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers whe
 MAX_SCORE = 1e9
 MAX_COUNT = 2**53  # of replies, samples and tasks
 COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
+_BLOCK = 2**20  # bytes that are searched for the ends of lines at a time
 _INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
-_BESIDE = ("tokens",)  # fields of an episode that are not part of its line
+_CONTAINERS = frozenset({FrozenDict, tuple})
+_EPISODE = msgspec.json.Decoder(Episode)
+
+
+class LinePart(NamedTuple):
+    """A part of the lines: where it begins, how many lines it has (None: all that follow), the number of the first."""
+
+    start: int = 0
+    lines: int | None = None
+    first: int = 1
+
+
+def open_lines(folder: Path) -> BinaryIO:
+    """The lines of a folder of episodes; raises `StoreError` if they cannot be read."""
+    try:
+        return open_regular(folder / LINES, limit=MAX_FILE, inside=folder)
+    except OSError as error:
+        raise StoreError(f"{folder / LINES}: cannot be read ({error.strerror})") from error
+
+
+def split_lines(folder: Path, size: int) -> list[LinePart]:
+    """Split the lines of a folder into parts of about `size` bytes, for several processes; the last takes what follows.
+
+    One part if a line is longer than is read.
+    """
+    parts, start, first, line, place, last_end = [], 0, 1, 0, 0, 0
+    with open_lines(folder) as file:
+        while block := file.read(_BLOCK):
+            end = block.rfind(b"\n") + 1
+            if not end:
+                if place + len(block) - last_end > MAX_LINE:
+                    return [LinePart()]
+            else:
+                line += block.count(b"\n")
+                last_end = place + end
+                if last_end - start >= size:
+                    parts.append(LinePart(start, line + 1 - first, first))
+                    start, first = last_end, line + 1
+            place += len(block)
+    return [*parts, LinePart(start, None, first)]
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
@@ -37,6 +87,22 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
         yield None
         if skipped > MAX_SKIPPED:
             return
+
+
+def is_passed_over(line: bytes | None) -> bool:
+    """Whether a line is blank, or the partial last line of a killed process."""
+    if line is None:
+        return False
+    return (not line.endswith(b"\n") and not is_json(line)) or line.isspace()
+
+
+def is_json(line: bytes) -> bool:
+    """Whether a line is complete JSON."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def encode_line(text: str) -> bytes:
@@ -66,9 +132,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: NaN is not a JSON number
     """
-    brackets = line.count(b"[") + line.count(b"{")
-    if brackets > MAX_BRACKETS:
-        raise ValueError(f"{brackets:,} lists and objects; allowed: {MAX_BRACKETS:,}")
+    _check_brackets(line)
     try:
         data = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -78,57 +142,69 @@ def parse_line(line: bytes) -> dict[str, Any]:
     return data
 
 
-def check_episode(data: dict[str, Any]) -> None:
-    """Raise `ValueError` if the fields of an episode that may hold anything hold what no episode holds.
-
-    Its other fields are checked by their types when the record is made.
-    """
-    for name in _BESIDE:
-        data.pop(name, None)
-    task, info = data["task"], data.get("info") or {}
-    parts = [task.get("prompt"), task.get("reference"), task.get("metadata"), data.get("answer"), info]
-    for turn in data.get("turns", ()):
-        if turn.get("tool_calls"):
-            parts += [call.get("arguments") for call in turn["tool_calls"]]
-        if turn.get("tool_results"):
-            parts += [result.get(name) for result in turn["tool_results"] for name in ("facts", "arguments")]
-    check_depth(parts)
-    for name in COUNTS:
-        value = info.get(name, 0)
-        if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
-            raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
-    if data.get("scores") is not None:
-        check_scores(data["scores"])
-
-
-def check_scores(scores: dict[str, Any]) -> None:
-    """Raise `ValueError` for more names, or larger numbers, than any reward gives: sums of them must be finite."""
-    components, faults = scores.get("components") or {}, scores.get("faults") or {}
-    for key, values, kind in (("components", components, "numbers"), ("faults", faults, "reasons")):
-        if not isinstance(values, dict):
-            raise ValueError(f"scores.{key} = {values!r:.80}; allowed: {kind} by name")
-        if len(values) > MAX_COMPONENTS:
-            raise ValueError(f"scores.{key} has {len(values)} names; allowed: {MAX_COMPONENTS}")
-    for name, value in (("total", scores.get("total")), *components.items()):
-        if isinstance(value, int | float) and not -MAX_SCORE <= value <= MAX_SCORE:
-            raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")
-
-
-def check_depth(values: list[Any]) -> None:
-    """Raise `ValueError` if any value is nested more than `MAX_DEPTH` deep."""
-    layer, depth = values, -1
-    while layer:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested more than {MAX_DEPTH} deep")
-        containers = [item for item in layer if type(item) is dict or type(item) is list]
-        layer = []
-        for outer in containers:
-            layer += outer.values() if type(outer) is dict else outer
-
-
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def decode_episode(line: bytes) -> Episode:
+    """The episode in a line, as the line says; raises `ValueError` that says what is wrong with it.
+
+    >>> decode_episode(b'{"task": {"id": "a"}, "end_reason": "won"}')
+    Traceback (most recent call last):
+    msgspec.ValidationError: Invalid enum value 'won' - at `$.end_reason`
+    """
+    _check_brackets(line)
+    try:
+        try:
+            episode = _EPISODE.decode(line)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:  # no JSON, or half a surrogate pair, which only Python reads
+            episode = msgspec.convert(parse_line(line), Episode)
+    except RecursionError:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
+    force_setattr(episode, "tokens", None)  # whatever the line calls so
+    _check_depth(episode)
+    for name in COUNTS:
+        value = episode.info.get(name, 0)
+        if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+            raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
+    if episode.scores is not None:
+        check_scores(episode.scores)
+    return episode
+
+
+def check_scores(scores: Scores) -> None:
+    """Raise `ValueError` for more names, or larger numbers, than any reward gives: sums of them must be finite."""
+    for key, values in (("components", scores.components), ("faults", scores.faults)):
+        if len(values) > MAX_COMPONENTS:
+            raise ValueError(f"scores.{key} has {len(values)} names; allowed: {MAX_COMPONENTS}")
+    for name, value in (("total", scores.total), *scores.components.items()):
+        if value is not None and not -MAX_SCORE <= value <= MAX_SCORE:
+            raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")
+
+
+def _check_brackets(line: bytes) -> None:
+    if len(line) > MAX_BRACKETS:
+        brackets = line.count(b"[") + line.count(b"{")
+        if brackets > MAX_BRACKETS:
+            raise ValueError(f"{brackets:,} lists and objects; allowed: {MAX_BRACKETS:,}")
+
+
+def _check_depth(episode: Episode) -> None:
+    """Raise `ValueError` if a field that may hold anything is nested more than `MAX_DEPTH` deep."""
+    task = episode.task
+    layer: list[Any] = [task.prompt, task.reference, task.metadata, episode.answer, episode.info]
+    for turn in episode.turns:
+        layer += [call.arguments for call in turn.tool_calls]
+        layer += [value for result in turn.tool_results for value in (result.facts, result.arguments)]
+    layer = [value for value in layer if type(value) in _CONTAINERS]
+    for _ in range(MAX_DEPTH):
+        parts = [value.values() if type(value) is FrozenDict else value for value in layer]
+        layer = [value for part in parts for value in part if type(value) in _CONTAINERS]
+        if not layer:
+            return
+    raise ValueError(f"nested more than {MAX_DEPTH} deep")

@@ -4,25 +4,24 @@ Only the lines are read. Images stay references to their files, and token files 
 may be somebody else's: only regular files in it are read, what is forged costs its own line, and no link leads out.
 """
 
-import os
+import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from msgspec import Raw
+from msgspec.structs import force_setattr, replace
 
 from ...errors import ConfigError, StoreError
+from ...images.ref import ImageRef
 from ...records import Episode, EpisodeTokens, Scores
 from ...utils.frozen import thaw
 from . import columns
-from .decode import EpisodeDecoder, UnusualError, read_place
-from .layout import LINES, build_image_path, check_format, find_episodes_folder, iter_image_dicts
-from .lines import MAX_LINE, check_episode, parse_line, read_lines
-from .parts import LinePart, is_passed_over, open_lines
-from .tokens import TokenFiles, get_length
+from .layout import LINES, check_format, find_episodes_folder, iter_images, locate_image
+from .lines import MAX_LINE, LinePart, decode_episode, is_passed_over, open_lines, read_lines
+from .tokens import TokenFiles, decode_rows, read_place
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,14 +50,12 @@ class EpisodeReader(Sequence[Episode]):
         self.line = self.crc = self.skipped = 0
         self.unreadable: dict[int, str] = {}
         check_format(self.folder)
-        self._prefix = os.path.join(self.folder, "")
-        self._decoder = EpisodeDecoder(str(self.folder))
         self._with_tokens, self._skip, self._scores = tokens, errors == "skip", scores
         self._files = TokenFiles(self.folder)
         if scores is not None:
             columns.ScoreColumnReader(self.folder, scores).close()  # raises if there is none
         self._walk: Iterator[Episode] | None = None
-        self._column: tuple[columns.ScoreColumnReader, dict[int, dict[str, Any]]] | None = None
+        self._column: tuple[columns.ScoreColumnReader, dict[int, columns.ColumnLine]] | None = None
         self._places: tuple[array[int], array[int]] | None = None
 
     def __iter__(self) -> Iterator[Episode]:
@@ -167,7 +164,7 @@ class EpisodeReader(Sequence[Episode]):
         except StoreError as error:
             raise StoreError(f"{self.folder / LINES}, line {number}: {error}") from error
 
-    def _find_scores(self, number: int, crc: int) -> dict[str, Any] | None:
+    def _find_scores(self, number: int, crc: int) -> Scores | None:
         """The scores of any line; the whole column is read once."""
         if self._scores is None:
             return None
@@ -177,58 +174,38 @@ class EpisodeReader(Sequence[Episode]):
         column, found = self._column
         return column.check(found[number], crc) if number in found else None
 
-    def _parse_episode(self, line: bytes | None, scores: dict[str, Any] | None) -> Episode:
+    def _parse_episode(self, line: bytes | None, scores: Scores | None) -> Episode:
         if line is None:
             raise StoreError(f"longer than {MAX_LINE:,} bytes")
         try:
-            episode, stored = self._decoder.decode(line)
-            if self._scores is not None:
-                new = None if scores is None else Scores.from_dict(scores)
-                object.__setattr__(episode, "scores", new)  # nobody else has the episode yet
-        except UnusualError:
-            episode, stored = self._parse_carefully(line, scores)
-        if self._with_tokens:
-            object.__setattr__(episode, "tokens", self._read_tokens(stored))
-        return episode
+            episode = decode_episode(line)
+            self._locate_images(iter_images(episode))
+        except ValueError as error:
+            raise StoreError(f"not an episode: {error}") from error
+        return replace(
+            episode,
+            scores=episode.scores if self._scores is None else scores,
+            system_prompt=sys.intern(episode.system_prompt),  # most lines hold the same
+            tokens=self._read_tokens(line) if self._with_tokens else None,
+        )
 
-    def _parse_carefully(self, line: bytes, scores: dict[str, Any] | None) -> tuple[Episode, Any]:
-        """The episode of any line, and its `stored_tokens`; raises `StoreError` that says what is wrong."""
-        try:
-            data = parse_line(line)
-            for ref in iter_image_dicts(data):
-                self._locate_image(ref)
-            stored = data.pop("stored_tokens", None)
-            check_episode(data)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise StoreError(f"not an episode: {type(error).__name__}: {error}") from error
-        if self._scores is not None:
-            data["scores"] = scores
-        try:
-            return Episode.from_dict(data), stored
-        except (ValueError, OverflowError, RecursionError) as error:  # includes the records' own checks
-            raise StoreError(str(error)) from error
+    def _locate_images(self, images: Iterable[ImageRef]) -> None:
+        """Point references at their files in the folder, whatever else the line says about them."""
+        folder = str(self.folder)
+        for ref in images:  # nobody else has them yet
+            force_setattr(ref, "uri", locate_image(folder, ref.hash, ref.mode))
+            force_setattr(ref, "folder", folder)
+            force_setattr(ref, "pixels", None)
 
-    def _locate_image(self, ref: dict[str, Any]) -> None:
-        """Point a reference at its file in the folder, whatever else the line says about it."""
-        name = build_image_path(ref["hash"], ref["mode"])
-        ref["uri"], ref["folder"] = self._prefix + name, str(self.folder)
-        ref.pop("pixels", None)
-
-    def _read_tokens(self, stored: Any) -> EpisodeTokens | None:
+    def _read_tokens(self, line: bytes) -> EpisodeTokens | None:
         try:
-            place = read_place(stored)
+            place = read_place(line)
             if place is None:
                 return None
-            rows = self._files.read_rows(place)
-            return EpisodeTokens.from_rows(
-                rows,
-                get_length(place.prompt_length, len(rows)),
-                self._decoder.make_refs(place.images),
-                get_length(place.prompt_images, len(place.images)),
-            )
-        except (OSError, ValueError, EOFError, MemoryError, OverflowError, RecursionError) as error:
-            given = bytes(stored) if isinstance(stored, Raw) else stored
-            raise StoreError(f"its tokens cannot be read ({given!r:.60}…): {error}") from error
+            self._locate_images(place.images)
+            return decode_rows(self._files.read_rows(place), place)
+        except (OSError, ValueError, EOFError, MemoryError) as error:
+            raise StoreError(f"its tokens cannot be read: {error}") from error
 
 
 def load(

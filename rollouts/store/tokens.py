@@ -6,18 +6,53 @@ import uuid
 import zlib
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, BinaryIO
 
+import msgspec
 import numpy as np
 
+from ...images.ref import ImageRef
 from ...records import EpisodeTokens
 from ...utils.files import check_writable, open_regular
+from ...utils.frozen import Record
 from .layout import MAX_FILE, TOKENS
-from .line_types import TokensLine
 
 TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])  # a row
 MAX_TOKENS = 2**28  # bytes of the rows of an episode: 20 million tokens
 MAX_OPEN = 16  # shards that are open at once
+_Length = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS // TOKEN.itemsize)]
+
+
+class TokenPlace(Record, frozen=True):
+    """Where the tokens of an episode are, as its line says under `stored_tokens`: a shard, and the rows in it."""
+
+    file: str
+    offset: Annotated[int, msgspec.Meta(ge=0, le=MAX_FILE)]
+    rows: _Length
+    crc: int
+    prompt_length: _Length
+    prompt_images: _Length
+    images: tuple[ImageRef, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, most in (("prompt_length", self.rows), ("prompt_images", len(self.images))):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} = {getattr(self, name)}; allowed: at most {most}")
+
+
+class _Line(msgspec.Struct):
+    """What is read of a line to find its tokens."""
+
+    stored_tokens: TokenPlace | None = None
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+def read_place(line: bytes) -> TokenPlace | None:
+    """Where the tokens of an episode are; None if it was stored without. Raises `ValueError` if it cannot be read."""
+    return _LINE.decode(line).stored_tokens
 
 
 def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
@@ -28,6 +63,13 @@ def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
     rows["mask"][prompt:] = tokens.mask
     rows["logprob"][prompt:] = tokens.logprobs
     return rows
+
+
+def decode_rows(rows: np.ndarray, place: TokenPlace) -> EpisodeTokens:
+    """The tokens of rows, (P + C,)."""
+    prompt, completion = rows[: place.prompt_length], rows[place.prompt_length :]
+    ids, mask, logprobs = (tuple(completion[name].tolist()) for name in ("id", "mask", "logprob"))
+    return EpisodeTokens(tuple(prompt["id"].tolist()), ids, mask, logprobs, place.images, place.prompt_images)
 
 
 class TokenShard:
@@ -78,13 +120,11 @@ class TokenFiles:
         self._folder = folder
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
 
-    def read_rows(self, place: TokensLine) -> np.ndarray:
+    def read_rows(self, place: TokenPlace) -> np.ndarray:
         """The rows that a line names, (P + C,); raises `OSError`, `ValueError` or `EOFError` if they are not there."""
-        name = os.path.basename(place.file)
-        count = get_length(place.rows, MAX_TOKENS // TOKEN.itemsize)
-        if count == 0:  # such an episode needs no file
+        if place.rows == 0:  # such an episode needs no file
             return np.empty(0, TOKEN)
-        offset, size = get_length(place.offset, MAX_FILE), count * TOKEN.itemsize
+        name, offset, size = os.path.basename(place.file), place.offset, place.rows * TOKEN.itemsize
         file = self._open_shard(name)
         if offset + size > os.fstat(file.fileno()).st_size:  # nothing is allocated for rows that are not there
             raise ValueError(f"{name} ends before byte {offset + size:,}")
@@ -106,10 +146,3 @@ class TokenFiles:
                 self._open.popitem(last=False)[1].close()
             file = self._open[name] = open_regular(self._folder / TOKENS / name, limit=MAX_FILE, inside=self._folder)
         return file
-
-
-def get_length(value: Any, most: int) -> int:
-    """`value` if it is a whole number from 0 to `most`; raises `ValueError` otherwise."""
-    if not isinstance(value, int) or not 0 <= value <= most:
-        raise ValueError(f"{value!r:.80}; allowed: a whole number from 0 to {most}")
-    return value

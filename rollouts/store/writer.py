@@ -11,21 +11,19 @@ import logging
 import os
 import threading
 import zlib
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from msgspec.structs import replace
 from PIL import Image
 
 from ...errors import ImageError, StoreError
 from ...images.ref import ImageRef
-from ...records import Episode, RunConfig, Task
+from ...records import Episode, EpisodeTokens, RunConfig, Task
 from ...utils import secrets
 from ...utils.files import check_writable, open_regular, try_lock, write_atomically
 from ...utils.terminal import make_line
-from .decode import EpisodeDecoder, UnusualError
 from .layout import (
     IMAGES,
     LINES,
@@ -34,11 +32,11 @@ from .layout import (
     TOKENS,
     build_image_path,
     iter_image_dicts,
+    iter_images,
     start_format,
 )
-from .lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line, read_lines
-from .parts import is_json
-from .tokens import TOKEN, TokenShard, encode_rows
+from .lines import MAX_COUNT, MAX_LINE, decode_episode, encode_line, is_json, read_lines
+from .tokens import TOKEN, TokenPlace, TokenShard, encode_rows
 
 log = logging.getLogger("viewbox.rollouts")
 
@@ -98,8 +96,7 @@ class EpisodeWriter:
         """
         try:
             images = self._encode_images(episode)
-            rows = b"" if episode.tokens is None else encode_rows(episode.tokens).tobytes()
-            place = self._place_tokens(rows)
+            rows, place = (b"", None) if episode.tokens is None else self._place_tokens(episode.tokens)
             line = encode_episode(episode, place)
         except Exception as error:  # whatever an author's objects raise when they are read
             reason = (
@@ -110,8 +107,8 @@ class EpisodeWriter:
             for path, content in images.items():
                 self._make_image_folder(path.parent)
                 write_atomically(path, content, sync=self.fsync)
-            if rows:
-                self._shard.write(rows, place["offset"], sync=self.fsync)
+            if rows and place is not None:
+                self._shard.write(rows, place.offset, sync=self.fsync)
             self._append_line(line)
         except (OSError, ValueError) as error:
             reason = f"the episode of task {describe_object(episode.task.id)!r} was not stored: {error}"
@@ -203,10 +200,13 @@ class EpisodeWriter:
             folder.mkdir(exist_ok=True)
             self._stored.add(str(folder))
 
-    def _place_tokens(self, rows: bytes) -> dict[str, Any]:
-        """What the line says about where its tokens are."""
+    def _place_tokens(self, tokens: EpisodeTokens) -> tuple[bytes, TokenPlace]:
+        """The rows of tokens, and what the line says about where they are."""
+        rows = encode_rows(tokens).tobytes()
         name, offset = self._shard.reserve(len(rows))
-        return {"file": name, "offset": offset, "rows": len(rows) // TOKEN.itemsize, "crc": zlib.crc32(rows)}
+        size, crc, prompt = len(rows) // TOKEN.itemsize, zlib.crc32(rows), len(tokens.prompt_ids)
+        images = tuple(replace(ref, uri=None) for ref in tokens.images)
+        return rows, TokenPlace(name, offset, size, crc, prompt, tokens.prompt_images, images)
 
     def _append_line(self, line: bytes) -> None:
         with self._lock:
@@ -221,50 +221,23 @@ class EpisodeWriter:
             self.count += 1
 
 
-_DECODER = EpisodeDecoder("")  # reads what is about to be written
 MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored
 
 
-def iter_images(episode: Episode) -> Iterator[ImageRef]:
-    """Every image of an episode, those of its tokens included; the same image may come several times."""
-    yield from episode.task.images
-    for turn in episode.turns:
-        yield from turn.images
-        yield from (result.image for result in turn.tool_results if result.image is not None)
-    yield from episode.tokens.images if episode.tokens else ()
-
-
-def encode_episode(episode: Episode, place: dict[str, Any]) -> bytes:
-    """The line of an episode; raises if it cannot be written, or could not be read again.
-
-    Args:
-        episode: what is written.
-        place: where its tokens are: the fields of `stored_tokens` that name the file and the rows in it.
-    """
+def encode_episode(episode: Episode, place: TokenPlace | None) -> bytes:
+    """The line of an episode, whose tokens are in `place`; raises if it cannot be written, or not be read again."""
     data = episode.to_dict()
     for reference in iter_image_dicts(data):
         reference["uri"] = None
-    tokens = episode.tokens
-    if tokens is not None:
-        data["stored_tokens"] = {
-            **place,
-            "prompt_length": len(tokens.prompt_ids),
-            "prompt_images": tokens.prompt_images,
-            "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
-        }
+    if place is not None:
+        data["stored_tokens"] = place.to_dict()
     data = secrets.mask_values(data)
     line = encode_line(
         json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
     )
     if len(line) > MAX_LINE:
         raise ValueError(f"its line has {len(line):,} bytes; allowed: {MAX_LINE:,}")
-    try:
-        _DECODER.decode(line)
-    except UnusualError:
-        written = parse_line(line)
-        written.pop("stored_tokens", None)
-        check_episode(written)
-        Episode.from_dict(written)
+    decode_episode(line)
     return line
 
 

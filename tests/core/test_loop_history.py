@@ -1,9 +1,8 @@
 """Which pictures a model is shown again: all of them, or the last few; and what stays the same whatever is played."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes, write_answer, write_call
 from viewbox.images.ref import ImageRef

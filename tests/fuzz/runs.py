@@ -5,12 +5,12 @@ import math
 import random
 import re
 import tempfile
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from tests.fuzz.mutate import ODD_TEXTS, mutate_bytes, mutate_text, mutate_value
 from viewbox.envs.digits import Digits

@@ -1,10 +1,10 @@
 """Saved runs to score: real episodes of digits, small ones without pictures, and an environment with metrics."""
 
 import sys
-from dataclasses import replace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, Turn

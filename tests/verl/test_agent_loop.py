@@ -2,13 +2,13 @@
 
 import asyncio
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import hydra
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker, DictConfigWrap
 from verl.protocol import DataProto

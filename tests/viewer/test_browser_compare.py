@@ -1,8 +1,7 @@
 """The page that compares two sets, in a real browser: figures, every pair, groups by a field, links to episodes."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.support.browser import wait_until
 from tests.support.saved_episodes import written

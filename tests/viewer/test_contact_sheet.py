@@ -1,10 +1,10 @@
 """One episode as a picture: its question, a panel for each picture and failed call, boxes, answer and errors."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from viewbox.cli.saved_episode import find_best_episode, load_episode

@@ -1,11 +1,11 @@
 """The page of one episode: its turns as parts, its scores with reasons, its tokens; and what a forged episode costs."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from tests.support.saved_episodes import SPEC, play, written
 from viewbox.envs.digits import Digits, viewer

@@ -8,13 +8,13 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from msgspec.structs import replace
 
 from ...core.base import BaseMultiTurnEnv
 from ...engines.generator import Generator

@@ -8,9 +8,10 @@ everything else.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from ...core.base import BaseMultiTurnEnv
 from ...core.loop import parse_reply

@@ -15,7 +15,7 @@ from ...images.files import open_image
 from ...images.ref import ImageRef
 from ...images.view import View
 from ...records import Message
-from ...rollouts.exchange.wire import read_message
+from ...rollouts.exchange.conversation import read_message
 from ...rollouts.store.lines import parse_line, read_lines
 from ...utils.files import open_regular
 from ...utils.frozen import FrozenDict

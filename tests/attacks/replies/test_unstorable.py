@@ -3,12 +3,12 @@
 import asyncio
 import errno
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from msgspec.structs import force_setattr, replace
 from PIL import Image
 
 from viewbox.core.base import BaseMultiTurnEnv
@@ -136,7 +136,7 @@ def test_append_says_that_it_is_the_episode(tmp_path, episode):
 
 def test_an_object_that_raises_what_a_full_disk_raises_is_still_the_episode(tmp_path):
     episode = make()
-    object.__setattr__(episode, "info", Angry(PLACES))
+    force_setattr(episode, "info", Angry(PLACES))
     with EpisodeWriter(tmp_path) as writer:
         assert writer.append_or_error(episode).end_reason == "error"
 

@@ -1,10 +1,10 @@
 """What a policy would try in `literature_vqa`: citing without knowing, knowing without citing, giving up, and so on."""
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
+from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 

@@ -6,11 +6,12 @@ k3 estimate on them, the mean of p/q − 1 − log(p/q), exact in expectation an
 (http://joschu.net/blog/kl-approx.html). `pytest --junitxml` reports both.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import pytest
 import torch
+from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 
 from viewbox.configs.sections import ModelSection

@@ -1,9 +1,9 @@
 """What is exported comes back: the same messages, scores and records, for each form that can hold them."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.saved_episodes import made, run, written  # noqa: F401
 from viewbox.core.messages import to_openai_messages

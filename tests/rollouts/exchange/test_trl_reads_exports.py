@@ -1,11 +1,11 @@
 """TRL's own trainers take a step on what `viewbox export` writes, and what they log is imported."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 import viewbox
 from tests.support.saved_episodes import run, written  # noqa: F401

@@ -3,10 +3,10 @@
 import json
 import sys
 import threading
-from dataclasses import replace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.cli import app as cli

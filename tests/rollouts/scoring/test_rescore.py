@@ -5,10 +5,10 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
-from dataclasses import replace
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from tests.support.saved_episodes import SETTINGS, SPEC, made, plays, scored, written
 from viewbox.envs.digits import Digits
@@ -230,8 +230,8 @@ def test_unreadable_lines_are_skipped_counted_and_named(store, viewbox):
     status, out, _ = viewbox("score", store, "--reward", "viewbox.rewards:ExactMatchReward")
     assert status == 1
     assert f"warning: 2 lines of {store}/episodes.jsonl cannot be read and were skipped" in out
-    assert "  line 41: not an episode: AttributeError" in out
-    assert "  line 42: not an episode: JSONDecodeError" in out
+    assert "  line 41: not an episode: Expected `object`, got `int` - at `$.task`" in out
+    assert "  line 42: not an episode: Expecting property name" in out
 
 
 def test_a_folder_without_episodes_is_an_error(tmp_path, viewbox):

@@ -3,9 +3,9 @@
 import gc
 import os
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.saved_episodes import made, written
 from viewbox.errors import ConfigError, ViewboxError
@@ -13,7 +13,7 @@ from viewbox.records import Scores
 from viewbox.rewards import CombinedReward, ExactMatchReward
 from viewbox.rollouts.scoring import score_lines
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store import parts
+from viewbox.rollouts.store import lines
 from viewbox.rollouts.store.layout import LINES
 
 REWARD = CombinedReward({"label": (ExactMatchReward(), 0.5), "again": (ExactMatchReward(tolerance=1.0), 0.5)})
@@ -42,7 +42,7 @@ def run(tmp_path):
 
 def score(run, monkeypatch, processes, **options):
     monkeypatch.setattr(score_lines, "MIN_PART", 10_000)
-    monkeypatch.setattr(parts, "_BLOCK", 3000)
+    monkeypatch.setattr(lines, "_BLOCK", 3000)
     monkeypatch.setattr(score_lines, "count_processes", lambda job: processes)
     report = score_run(run, name=f"in{processes}", **options).to_dict()
     return {key: value for key, value in report.items() if key not in ("name", "column")}

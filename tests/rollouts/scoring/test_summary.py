@@ -2,10 +2,10 @@
 
 import json
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task

@@ -2,9 +2,9 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from viewbox.core.variants import remove_tools
 from viewbox.envs.digits import Digits, viewer

@@ -9,11 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef

@@ -4,11 +4,11 @@ import os
 import signal
 import time
 import zipfile
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Task, Turn

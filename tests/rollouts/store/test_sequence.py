@@ -9,9 +9,9 @@ from tests.support.saved_episodes import made, written
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Scores, ToolCall, ToolResult, Turn
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store import parts as line_parts
+from viewbox.rollouts.store import lines as stored_lines
 from viewbox.rollouts.store.layout import LINES
-from viewbox.rollouts.store.parts import LinePart, split_lines
+from viewbox.rollouts.store.lines import LinePart, split_lines
 from viewbox.rollouts.store.reader import load
 
 
@@ -104,7 +104,7 @@ def test_a_run_that_grows_is_walked_to_its_end(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 500, 5000, 10**9])
 def test_parts_of_the_lines_together_are_all_of_them(damaged, monkeypatch, size):
-    monkeypatch.setattr(line_parts, "_BLOCK", 777)
+    monkeypatch.setattr(stored_lines, "_BLOCK", 777)
     parts = split_lines(damaged, size)
     assert (len(parts) == 1) == (size == 10**9)
     episodes = load(damaged, errors="skip")
@@ -117,8 +117,8 @@ def test_parts_of_the_lines_together_are_all_of_them(damaged, monkeypatch, size)
 
 
 def test_lines_that_are_too_long_are_not_split(store, monkeypatch):
-    monkeypatch.setattr(line_parts, "_BLOCK", 100)
-    monkeypatch.setattr(line_parts, "MAX_LINE", 150)
+    monkeypatch.setattr(stored_lines, "_BLOCK", 100)
+    monkeypatch.setattr(stored_lines, "MAX_LINE", 150)
     assert split_lines(store, 1000) == [LinePart()]
 
 

@@ -1,8 +1,7 @@
 """Episodes as tensors: every token and every picture at its place."""
 
-from dataclasses import replace
-
 import torch
+from msgspec.structs import replace
 
 from viewbox.engines.hf.trainable import describe_mismatch
 from viewbox.records import EpisodeTokens

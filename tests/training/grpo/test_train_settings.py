@@ -1,10 +1,10 @@
 """GRPO's settings with a real tiny model and the real TRL: importance correction, masked episodes, resampled groups."""
 
-from dataclasses import replace
 from itertools import cycle
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, show_pixels, train_and_read_steps
 from viewbox.envs.digits import viewer

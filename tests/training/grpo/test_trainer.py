@@ -2,11 +2,11 @@
 
 import inspect
 import json
-from dataclasses import replace
 from importlib import metadata
 
 import pytest
 import torch
+from msgspec.structs import replace
 from peft import LoraConfig
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer

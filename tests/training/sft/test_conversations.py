@@ -1,9 +1,9 @@
 """Conversations without tokens become, token by token, what an episode with the same messages has recorded."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from viewbox.core.messages import to_openai_messages

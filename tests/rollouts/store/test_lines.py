@@ -1,0 +1,63 @@
+"""A line that was damaged in any way is an episode that can be written again, or a `ValueError` in words."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.mutate import mutate_value
+from tests.support.forged_runs import make_line
+from viewbox.records import Episode
+from viewbox.rollouts.store.lines import decode_episode
+from viewbox.utils.frozen import FrozenDict
+
+RECORDED = Path(__file__).parent / "recorded" / "format2" / "episodes" / "episodes.jsonl"
+LINES = RECORDED.read_bytes().splitlines()
+
+
+def list_containers(value):
+    """Every list, dict and set in a value, records included."""
+    if hasattr(value, "__struct_fields__"):
+        value = {name: getattr(value, name) for name in value.__struct_fields__}
+    elif isinstance(value, list | dict | set | tuple | frozenset):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    for item in inner:
+        yield from list_containers(item)
+
+
+def test_what_is_read_is_frozen_to_the_bottom():
+    episode = decode_episode(LINES[1])
+    assert {type(value) for value in list_containers(episode)} == {tuple, frozenset, FrozenDict}
+    assert Episode.from_json(episode.to_json()) == episode
+
+
+def test_damaged_lines_are_episodes_or_refused_in_words():
+    chance, read = random.Random(7), 0
+    for number in range(1000):
+        try:
+            line = json.dumps(mutate_value(chance, json.loads(LINES[number % len(LINES)]))).encode()
+        except RecursionError:  # deeper than Python writes
+            continue
+        try:
+            episode = decode_episode(line)
+        except ValueError:
+            continue
+        assert Episode.from_dict(episode.to_dict()) == episode
+        read += 1
+    assert read > 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"info": {"n": 10**30, "k": 2**64}}, {"n": 10**30, "k": 2**64}),
+        ({"info": {"a": 1.0, "b": [[[1, {"b": 2}]]]}}, {"a": 1.0, "b": (((1, {"b": 2}),),)}),
+        ({"info": {"half": "\ud800"}}, {"half": "\ud800"}),
+        ({"tokens": "x", "more": [1], "stored_tokens": 7}, {}),
+    ],
+)
+def test_odd_values_are_read_as_they_stand(changes, wanted):
+    episode = decode_episode(json.dumps(make_line(0, **changes)).encode())
+    assert (episode.info, episode.tokens) == (wanted, None)
