@@ -53,8 +53,7 @@ def check(
     Example: `viewbox check bright-discs`
     """
     from ..configs.yaml_reader import parse_key_values
-    from ..publish.checks import Limits
-    from ..publish.staging import check_any
+    from ..publish.checks import Limits, check_any
 
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row
@@ -65,9 +64,9 @@ def check(
 
 def print_row(row: "Row") -> None:
     """Print a row, and below it how to mend it."""
-    from ..publish.checks import ORDER
+    from ..publish.checks import CHECKS
 
-    width = max(map(len, ORDER))
+    width = max(map(len, CHECKS))
     mark = "ok  " if row.passed else "FAIL" if row.tried else "-   "
     finding = make_printable(row.finding) if row.tried and not row.passed else make_line(row.finding, 2 * WIDTH)
     lines = _indent(f"{mark}  {row.name:{width}}  ", finding)

@@ -21,9 +21,9 @@ from ..utils.files import read_regular
 from .author_files import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
 from .checks.fresh import open_wheel
 from .checks.installation import build_wheel
-from .checks.process import Limits
 from .checks.project import Project, copy_project, is_project
 from .checks.rows import Failed
+from .checks.trial import Limits
 
 
 @dataclass(frozen=True)
