@@ -178,7 +178,7 @@ def _copy_snapshot(name: str, snapshot: str, copies: _Copies) -> str:
             given=snapshot,
         )
     place = f"{SNAPSHOTS}/{name}.sqlite"
-    (copies.package / SNAPSHOTS).mkdir(exist_ok=True)
+    (copies.package / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, copies.package / place)
     copies.places[path] = place
     copies.lines.append(f"{place} ({snapshot}) travels: 1 file, {size / 1000:,.0f} kB")
