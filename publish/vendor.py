@@ -48,7 +48,7 @@ def list_library_files() -> list[Path]:
     files = {path for room in ROOMS for path in _list_room_files(ROOT / room)}
     waiting = [path for path in files if path.suffix == ".py"]
     while waiting:
-        new = {path for name in _list_imports(waiting.pop()) for path in _find_module_files(name)} - files
+        new = {path for name in list_imports(waiting.pop()) for path in _find_module_files(name)} - files
         files |= new
         waiting += new
     files |= {path for name in ("__init__.py", "py.typed", "LICENSE") if (path := ROOT / name).is_file()}
@@ -118,7 +118,7 @@ def require_viewbox(version: str) -> str:
 
 def list_third_party(files: Iterable[Path]) -> set[str]:
     """The top-level modules that Python files import, without viewbox and the standard library."""
-    modules = {name.split(".")[0] for path in files for name in _list_imports(path)}
+    modules = {name.split(".")[0] for path in files for name in list_imports(path)}
     return modules - set(sys.stdlib_module_names) - {"viewbox"}
 
 
@@ -153,13 +153,21 @@ def _find_module_files(name: str) -> Iterator[Path]:
             yield from (file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file())
 
 
-def _list_imports(path: Path) -> Iterator[str]:
-    """Every module that a file imports by its full name, also inside functions, but not for type checking only."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
+    """Every module that a file imports by its full name, also inside functions, but not for type checking only.
+
+    Args:
+        path: the file.
+        caught: whether those count whose failure is caught.
+    """
+    waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             waiting += node.orelse
+            continue
+        if isinstance(node, ast.Try) and not caught and any("ImportError" in ast.unparse(one) for one in node.handlers):
+            waiting += [*node.handlers, *node.orelse, *node.finalbody]
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):

@@ -66,8 +66,8 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
     if task_data.is_local(env):
         settings = {**settings, "data": task_data.write_tasks(env, root / module)}
     carried = models.write_models(env, root / module)
-    if carried.names or carried.snapshots:
-        settings = {**settings, "specialists": dict(carried.specs)}
+    if carried.taken:
+        settings = {**settings, "specialists": carried.specs}
     check_portable(settings, "env")
     _write_project(root, source, plan)
     summary = _get_summary(env)

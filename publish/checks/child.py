@@ -19,20 +19,9 @@ from typing import Any
 
 CHECKS = "viewbox_checks"
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-CHANGES = {  # event: which of its arguments name a path that is changed
-    "os.mkdir": (0,),
-    "os.rmdir": (0,),
-    "os.remove": (0,),
-    "os.rename": (0, 1),
-    "os.link": (1,),
-    "os.symlink": (1,),
-    "os.truncate": (0,),
-    "os.chmod": (0,),
-    "os.chown": (0,),
-    "os.utime": (0,),
-    "shutil.rmtree": (0,),
-    "shutil.move": (0, 1),
-}
+CHANGES = dict.fromkeys(  # event: which of its arguments name a path that is changed
+    ("mkdir", "rmdir", "remove", "truncate", "chmod", "chown", "utime"), (0,)
+) | {"rename": (0, 1), "link": (1,), "symlink": (1,)}
 SENDS = ("socket.connect", "socket.sendto")
 CALLS = (*SENDS, "socket.getaddrinfo", "socket.gethostbyname")
 DEVICES = ("/dev", "/proc/self")
@@ -106,8 +95,8 @@ class Guard:
         if event == "open":
             if isinstance(args[2], int) and args[2] & WRITES:
                 self._check_path(args[0])
-        elif event in CHANGES:
-            for place in CHANGES[event]:
+        elif event.startswith("os.") and event[3:] in CHANGES:
+            for place in CHANGES[event[3:]]:
                 self._check_path(args[place])
         elif event in CALLS and self.refuses_calls:
             address = args[1] if event in SENDS else args[0]

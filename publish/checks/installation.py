@@ -1,17 +1,15 @@
 """Rows about a package before any of its code runs: what its files say, its wheel, and what it declares."""
 
-import ast
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-from packaging.version import InvalidVersion, Version
 
 from ...errors import ConfigError
-from ...utils.files import read_regular
-from ..author_files import MAX_FILE, check_file
+from ..author_files import check_file
+from ..release import is_version
+from ..vendor import list_imports
 from . import fresh
 from .project import ENTRY_POINTS, Project
 from .rows import Failed, check, shorten
@@ -32,11 +30,8 @@ def check_metadata(trial: Trial) -> str:
         problems.append(f"name = {trial.project.name!r}; allowed: letters, digits, '-', '_' and '.'")
     if "version" in table.get("dynamic", ()):
         problems.append("version is dynamic; allowed: a version that is written down")
-    else:
-        try:
-            Version(str(table.get("version", "")))
-        except InvalidVersion:
-            problems.append(f"version = {table.get('version')!r}; allowed: such as 0.1.0")
+    elif not is_version(str(table.get("version", ""))):
+        problems.append(f"version = {table.get('version')!r}; allowed: such as 0.1.0")
     if not str(table.get("description", "")).strip():
         problems.append("there is no description")
     readme = table.get("readme", "")
@@ -150,7 +145,7 @@ def check_dependencies(trial: Trial) -> str:
     undeclared: dict[str, str] = {}
     for path in trial.project.list_files():
         if path.suffix == ".py" and path.parts[1:3] != ("_vendor", "viewbox"):
-            for module in _list_imports(trial.project.folder / path):
+            for module in _list_modules(trial.project.folder / path):
                 if module not in known:
                     undeclared.setdefault(module, f"{path} imports {module!r}, which no declared package brings")
     if undeclared:
@@ -160,21 +155,9 @@ def check_dependencies(trial: Trial) -> str:
     )
 
 
-def _list_imports(path: Path) -> Iterator[str]:
-    """The top-level modules that a file imports, but not for type checking or where the failure is caught."""
+def _list_modules(path: Path) -> set[str]:
+    """The top-level modules that a file imports, but not where the failure is caught."""
     try:
-        waiting: list[ast.AST] = [ast.parse(read_regular(path, limit=MAX_FILE))]
+        return {name.partition(".")[0] for name in list_imports(path, caught=False)}
     except (SyntaxError, ValueError, RecursionError, OSError):
-        return  # the rows `import` and `files` say so
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting += node.orelse
-        elif isinstance(node, ast.Try) and any("ImportError" in ast.unparse(one) for one in node.handlers):
-            waiting += [*node.handlers, *node.orelse, *node.finalbody]
-        else:
-            waiting += ast.iter_child_nodes(node)
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module.partition(".")[0]
+        return set()  # the rows `import` and `files` say so

@@ -17,7 +17,7 @@ from viewbox.core.messages import to_openai_messages
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
-from viewbox.publish.output import MANIFEST, replace_folder
+from viewbox.publish.hubs.directory import MANIFEST, replace_folder
 
 SETTINGS = {"split": "test", "num_tasks": 3}
 DOTS = '''

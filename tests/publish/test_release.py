@@ -15,8 +15,7 @@ from viewbox import __version__
 from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
-from viewbox.publish.release import Release, compare_files, describe_release, list_files
-from viewbox.publish.versions import choose_version
+from viewbox.publish.release import Release, choose_version, compare_files, describe_release, list_files
 
 
 def write_scan(path, **tags):

@@ -12,7 +12,7 @@ from tests.support.hub_server import HubServer, Status, cut, say, serve_hub
 from tests.support.publishing import leave_out_check
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
-from viewbox.publish.output import MANIFEST
+from viewbox.publish.hubs.directory import MANIFEST
 from viewbox.utils.secrets import find_key_form
 
 REPO = ("dataset", "me/bright-dots")
