@@ -11,6 +11,7 @@ import pytest
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
+from tests.support.publishing import check_only
 from viewbox import __version__
 from viewbox.core.portable import check_portable, hide_paths, names_local_path
 from viewbox.errors import ConfigError
@@ -163,7 +164,8 @@ def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_package_that_depends_on_viewbox_carries_no_copy_and_plays(tmp_path):
+def test_a_package_that_depends_on_viewbox_carries_no_copy_and_plays(tmp_path, monkeypatch):
+    check_only(monkeypatch, "verifiers")
     package = publish("digits", tmp_path / "out", settings={"split": "test", "num_tasks": 3}, viewbox="dependency")
     assert not list(tmp_path.glob("out/*/_vendor/viewbox"))
     needed = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]["dependencies"]
