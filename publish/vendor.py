@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from importlib.metadata import packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,9 +28,6 @@ SUFFIXES = (".py", ".j2")  # code and templates
 DATA_SUFFIXES = (".jsonl", ".txt")  # only files that the code beside them names
 ADAPTERS = Path("integrations")  # each needs a library of its own; only the one for verifiers is copied
 TRAINER = Path("envs/from_config.py")  # reads the config of a run, which a package has none of
-FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
-FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
-FOR_MODELS = frozenset({"torch", "transformers", "safetensors", "huggingface-hub"})  # imported when a model is loaded
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra
@@ -43,7 +41,8 @@ DISTRIBUTIONS = {
 }
 
 
-def list_library_files() -> list[Path]:
+@cache
+def list_library_files() -> tuple[Path, ...]:
     """The files of viewbox to copy, relative to its root, sorted."""
     files = {path for room in ROOMS for path in _list_room_files(ROOT / room)}
     waiting = [path for path in files if path.suffix == ".py"]
@@ -52,7 +51,13 @@ def list_library_files() -> list[Path]:
         files |= new
         waiting += new
     files |= {path for name in ("__init__.py", "py.typed", "LICENSE") if (path := ROOT / name).is_file()}
-    return sorted(path.relative_to(ROOT) for path in files)
+    return tuple(sorted(path.relative_to(ROOT) for path in files))
+
+
+@cache
+def list_library_modules(files: tuple[Path, ...]) -> set[str]:
+    """The top-level modules that files of viewbox import, without the standard library."""
+    return list_third_party(ROOT / path for path in files if path.suffix == ".py")
 
 
 def list_dependencies(
@@ -82,8 +87,8 @@ def list_dependencies(
     """
     stated = _get_requirements()
     if viewbox == "copy":
-        used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
-        needed = {stated[name] for name in map(get_distribution, used) if name in stated}
+        used = map(get_distribution, list_library_modules(list_library_files()))
+        needed = {stated[name] for name in used if name in stated}
     else:
         needed = {require_viewbox(__version__)}
     needed |= {*[DATASETS] * hub, *[MCP] * mcp, *MODELS[: len(MODELS) * models]}
@@ -163,7 +168,7 @@ def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
     waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in vars(node.test).values():  # alone, or of `typing`
             waiting += node.orelse
             continue
         if isinstance(node, ast.Try) and not caught and any("ImportError" in ast.unparse(one) for one in node.handlers):

@@ -23,6 +23,7 @@ from .rows import Failed, shorten
 SCRIPT = "#!{python}\nimport sys\nfrom {module} import {name}\nsys.exit({call}())\n"
 SCRIPT_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)  # a file of one folder
 CALL = re.compile(r"\s*([^\W\d]\w*(?:\.[^\W\d]\w*)*)\s*:\s*([^\W\d]\w*(?:\.[^\W\d]\w*)*)\s*(?:\[[\w\s,.-]*\])?\s*")
+AT_START = re.compile(r"[^/]*\.(pth|egg-link)|(sitecustomize|usercustomize)(\.py|/.*)", re.IGNORECASE)  # run by Python
 MAX_WHEEL = 2**30  # bytes that a wheel unpacks to
 
 
@@ -51,13 +52,15 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a wheel that an author's build made.
 
     Raises:
-        Failed: it is no regular file, or unpacks to too much.
+        Failed: it is no regular file, unpacks to too much, or holds a file that Python would run at its start.
     """
     try:
         with open_regular(path, limit=MAX_WHEEL, inside=path.parent) as opened, zipfile.ZipFile(opened) as file:
             size = sum(one.file_size for one in file.infolist())
             if size > MAX_WHEEL:
                 raise Failed(f"the wheel holds {size / 2**30:.1f} GiB; allowed: {MAX_WHEEL / 2**30:g} GiB")
+            if at_start := [name for name in file.namelist() if AT_START.fullmatch(name)]:
+                raise Failed(f"the wheel holds {at_start[0]!r:.200}, which Python runs whenever it starts")
             yield file
     except (OSError, zipfile.BadZipFile) as error:
         raise Failed(f"the wheel {path.name!r:.200} cannot be read ({error!s:.200})") from error

@@ -134,7 +134,13 @@ def check_dependencies(trial: Trial) -> str:
     table = trial.project.table
     found = fresh.find_requirements(table.get("dependencies", ()))
     trial.python = fresh.make_environment(trial.folder / "fresh", trial.wheel, found)
-    compile_all = [trial.python, "-m", "compileall", "-q", trial.folder / "fresh"]  # once, not in each process
+    compile_all: list[str | Path] = [
+        trial.python,
+        "-m",
+        "compileall",
+        "-q",
+        trial.folder / "fresh",
+    ]  # once, not in each process
     run_limited(compile_all, folder=trial.folder, home=trial.make_home("compile"), limits=trial.limits)
     optional = [line for lines in table.get("optional-dependencies", {}).values() for line in lines]
     declared = [*found, *fresh.find_installed(optional)]

@@ -96,7 +96,8 @@ def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
         if best is None:  # the reward reads the whole episode
             best = env.play(task, script_policy([*env.oracle(task), env.write_answer(task)])).scores.total or 0.0
         silent = env.score(Episode(task, end_reason="max_turns", truncated=True)).total
-        scored = {str(wrong): reward.score(wrong, task.reference)[0] for wrong in (_change(right), {})}
+        answers: list[Mapping[str, Any]] = [_change(right), {}]
+        scored = {str(wrong): reward.score(wrong, task.reference)[0] for wrong in answers}
         for wrong, total in (*scored.items(), ("no answer", silent)):
             count += 1
             if total is not None and total >= best:

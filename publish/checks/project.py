@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...utils.files import read_regular
+from ..author_files import MAX_FILE
 
 ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
 MARK = b"Written by `viewbox publish`"
@@ -48,7 +50,7 @@ class Project:
     def is_published(self) -> bool:
         """Whether `viewbox publish` wrote it, for verifiers."""
         try:
-            return bool(self.module) and MARK in (self.folder / self.module / "__init__.py").read_bytes()
+            return bool(self.module) and MARK in read_regular(self.folder / self.module / "__init__.py", limit=MAX_FILE)
         except OSError:  # there is none
             return False
 

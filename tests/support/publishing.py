@@ -1,7 +1,9 @@
 """`publish` with less of its check, for tests of what else it does."""
 
 from functools import partial
+from pathlib import Path
 
+from viewbox.publish import vendor
 from viewbox.publish.checks import check_package
 
 
@@ -22,3 +24,13 @@ def check_only(patch, *rows):
         rows: their names.
     """
     patch.setattr("viewbox.publish.package.check_package", partial(check_package, rows=rows))
+
+
+def copy_little(patch):
+    """`publish` copies a few files of viewbox instead of hundreds.
+
+    Args:
+        patch: a `pytest.MonkeyPatch`, which undoes it.
+    """
+    few = ("LICENSE", "__init__.py", "errors.py", "py.typed", "records.py", "version.py")
+    patch.setattr(vendor, "list_library_files", lambda: tuple(map(Path, few)))

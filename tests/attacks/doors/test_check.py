@@ -76,6 +76,12 @@ def test_no_file_of_a_wheel_leads_out_of_its_folder(tmp_path, name):
     assert not Path("/x.py").exists()
 
 
+@pytest.mark.parametrize("name", ["a.pth", "sitecustomize.py"])
+def test_no_file_of_a_wheel_runs_by_itself(tmp_path, name):
+    with pytest.raises(Failed, match="whenever it starts"):
+        fresh.make_environment(tmp_path / "fresh", write_wheel(tmp_path / "demo.whl", **{name: "1"}), [])
+
+
 def test_a_wheel_is_unpacked_up_to_a_size(tmp_path, monkeypatch):
     monkeypatch.setattr(fresh, "MAX_WHEEL", 2**20)
     with zipfile.ZipFile(tmp_path / "demo.whl", "w", zipfile.ZIP_DEFLATED) as file:
