@@ -19,6 +19,7 @@ from pydantic import BaseModel
 import viewbox as library
 from viewbox.errors import ConfigError
 from viewbox.publish.checks import CHECKS, Limits, check_package
+from viewbox.publish.checks.opening import make_environment
 from viewbox.publish.checks.playing import MIN_GOLD
 from viewbox.publish.checks.project import read_project
 from viewbox.publish.checks.rows import Failed
@@ -312,12 +313,26 @@ def test_a_project_file_that_is_none_is_said(demo, text):
 
 def test_a_name_is_checked_as_the_package_that_publish_would_write(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, out, _ = viewbox("check", "digits", "--set", "num_tasks=3", "--row", "verifiers")
+    status, out, _ = viewbox("check", "digits", "--set", "num_tasks=3", "--row", "files")
     assert status == 0, out
-    assert "viewbox_digits/_vendor/viewbox/__init__.py" in out
+    assert "viewbox-digits 0.1.0, the environment is viewbox_digits:DigitsTaskset" in out
     status, out, _ = viewbox("check", "digit")
     assert status == 1
     assert "unknown environment 'digit'" in out
+
+
+def test_a_published_package_without_tasks_is_found():
+    class Empty:
+        environment, settings = "demo.env:Demo", {}
+
+        def __init__(self, config):
+            self.id = config.id
+
+        def __iter__(self):
+            return iter(())
+
+    with pytest.raises(Failed, match="there are no tasks"):
+        make_environment(Empty, {"name": "demo"})
 
 
 def test_every_row_needs_rows_before_it_and_says_how_to_mend_it():
