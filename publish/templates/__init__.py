@@ -1,4 +1,4 @@
-"""Fills templates of files: `templates/new` are those of `viewbox new`, `templates/package` those of a package.
+"""Fills templates of files: `new` are those of `viewbox new`, `package` those of a published package.
 
 In them, `@name@` stands for the field `name`.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("templates")
+FOLDER = Path(__file__).parent
 CARD = "<!-- written by viewbox publish -->"  # before the generated part of a README; the rest is the author's
 
 
