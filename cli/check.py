@@ -41,9 +41,9 @@ def check(
     """Check a package before you publish it: a table with a row for each thing, and how to mend those that fail.
 
     The package is copied elsewhere, built as a wheel and installed into a fresh environment that holds what it declares
-    and nothing else. There it is imported and played, each row in a process of its own with limits on time and memory:
-    its right answers must score 1, wrong ones less, and the same seed must give the same episode in every process. The
-    commands of its README are run, except those that install, send, or need a model.
+    and nothing else. There it is imported and played, in processes with limits on time and memory: its right answers
+    must score 1, wrong ones less, and the same seed must give the same episode in every process. The commands of its
+    README are run, except those that install, send, or need a model.
 
     **This runs the code of the package**, with your rights. Code that hangs, exits or takes too much costs its row, but
     nothing contains a program that means harm: read a stranger's code first.
@@ -53,8 +53,7 @@ def check(
     Example: `viewbox check bright-discs`
     """
     from ..configs.yaml_reader import parse_key_values
-    from ..publish.checks import Limits
-    from ..publish.staging import check_any
+    from ..publish.checks import Limits, check_any
 
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row
@@ -65,9 +64,9 @@ def check(
 
 def print_row(row: "Row") -> None:
     """Print a row, and below it how to mend it."""
-    from ..publish.checks import ORDER
+    from ..publish.checks import CHECKS
 
-    width = max(map(len, ORDER))
+    width = max(map(len, CHECKS))
     mark = "ok  " if row.passed else "FAIL" if row.tried else "-   "
     finding = make_printable(row.finding) if row.tried and not row.passed else make_line(row.finding, 2 * WIDTH)
     lines = _indent(f"{mark}  {row.name:{width}}  ", finding)

@@ -5,7 +5,6 @@ the backend and however data files are declared, what `pip install` would bring 
 """
 
 import sys
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email import message_from_bytes
@@ -21,9 +20,9 @@ from ..utils.files import read_regular
 from .author_files import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
 from .checks.fresh import open_wheel
 from .checks.installation import build_wheel
-from .checks.process import Limits
-from .checks.project import Project, copy_project, is_project
+from .checks.project import Project, copy_project, is_project, read_toml
 from .checks.rows import Failed
+from .checks.trial import Limits
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,7 @@ class AuthorWheel:
 def find_project(module: Path) -> Project | None:
     """The project of a module or package: the one beside it or, of `src`, above; None if it has none."""
     folder = module.parent.parent if module.parent.name == "src" else module.parent
-    if not is_project(folder):
-        return None
-    try:
-        read = tomllib.loads(read_regular(folder / "pyproject.toml", limit=MAX_FILE).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{folder / 'pyproject.toml'}: cannot be read ({error!s:.200})") from error
+    read = read_toml(folder) if is_project(folder) else {}
     is_built = {"project", "build-system"} & read.keys() or "setuptools" in read.get("tool", {})
     return Project(folder, read.get("project", {}), read.get("build-system", {})) if is_built else None
 

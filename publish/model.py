@@ -23,8 +23,7 @@ from .deliver import Confirm, deliver
 from .hubs import open_hub
 from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
 from .package import PublishedPackage
-from .release import Release, describe_release, list_files
-from .versions import choose_version
+from .release import Release, choose_version, describe_release, list_files
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes

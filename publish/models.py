@@ -37,37 +37,52 @@ CARDS = ("README.md", "LICENSE*", "NOTICE*")
 PATHS = ("_name_or_path", "name_or_path", "tokenizer_file", "vocab_file", "merges_file")  # keys of a config: left out
 
 
-@dataclass(frozen=True)
+@dataclass
 class CarriedModels:
     """The models and snapshots that travel.
 
     Args:
+        package: the folder of the module that they are written into.
         specs: the setting `specialists` of the package.
-        names: the specialists whose model travels.
-        snapshots: the specialists whose snapshot travels.
         lines: each with its files and size, for people.
         taken: the files, relative to the package.
         left_out: files of the folders that do not travel.
+        places: of the models and snapshots in the package, by where they were.
     """
 
-    specs: Mapping[str, Any]
-    names: tuple[str, ...] = ()
-    snapshots: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    taken: tuple[Path, ...] = ()
-    left_out: tuple[Path, ...] = ()
-
-
-@dataclass
-class _Copies:
-    """The folders and files that were copied so far, by where they were."""
-
     package: Path
-    places: dict[Path, str] = field(default_factory=dict)
+    specs: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     taken: list[Path] = field(default_factory=list)
     left_out: list[Path] = field(default_factory=list)
-    size: int = 0
+    places: dict[Path, str] = field(default_factory=dict)
+    _size: int = 0
+
+    def add(self, path: Path, files: Mapping[Path, Path], where: str, given: str) -> None:
+        """Copy the files of a model or snapshot.
+
+        Args:
+            path: where it is.
+            files: each with its place in the package.
+            where: the setting that names it, for messages.
+            given: what that says.
+        """
+        size = sum(one.stat().st_size for one in files)
+        self._size += size
+        if self._size > MAX_BYTES:
+            raise ConfigError(
+                f"{where} = {given!r}: its files take {size / 2**20:.0f} MiB, which makes {self._size / 2**20:.0f} MiB "
+                f"of models and snapshots; allowed in a package: {MAX_BYTES / 2**20:.0f} MiB. Push the model to a hub "
+                "(`hf upload OWNER/NAME FOLDER`), and name it: model: OWNER/NAME",
+                key=where,
+                given=given,
+            )
+        for one, place in files.items():
+            (self.package / place).parent.mkdir(parents=True, exist_ok=True)
+            copy_model_file(one, self.package / place)
+        count = "1 file" if len(files) == 1 else f"{len(files)} files"
+        self.lines.append(f"{self.places[path]} ({given}) travels: {count}, {size / 1000:,.0f} kB")
+        self.taken += files.values()
 
 
 def list_specialists(env: BaseMultiTurnEnv) -> Iterator[tuple[str, Specialist]]:
@@ -101,89 +116,51 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
     Raises:
         ConfigError: a model cannot be copied, is too large, or a specialist needs another file of this machine.
     """
-    mixed = isinstance(getattr(env, "parts", None), Mapping)
-    specs, names, snapshots, copies = {}, [], [], _Copies(package)
+    carried = CarriedModels(package)
     for name, spec in list_specialists(env):
         values: dict[str, Any] = {"kind": spec.kind, **spec.model_dump(mode="json", exclude_unset=True)}
-        if isinstance(spec, ModelSpecialist) and (folder := Path(find_model(spec.model))).is_dir():
-            if mixed:
-                problem = "its model is on this machine, and the environment is a part of a mixture"
-                raise ConfigError(
-                    f"specialists.{name}.model = {spec.model!r}: {problem}; allowed: publish each by itself"
-                )
-            values["model"] = _copy_model(name, spec.model, folder.resolve(), copies)
-            names.append(name)
+        if isinstance(spec, ModelSpecialist) and Path(find_model(spec.model)).is_dir():
+            key, path, place = "model", Path(find_model(spec.model)).resolve(), f"{FOLDER}/{name}"
         elif isinstance(spec, LiteratureSpecialist) and spec.snapshot is not None:
-            if mixed:
+            key, path = "snapshot", Path(resolve_snapshot_path(spec.snapshot)).resolve()
+            place = f"{SNAPSHOTS}/{name}.sqlite"
+        else:
+            key, path, place = "", Path(), ""
+        if key:
+            where, given = f"specialists.{name}.{key}", str(values[key])
+            if isinstance(getattr(env, "parts", None), Mapping):
                 problem = "it is on this machine, and the environment is a part of a mixture"
-                raise ConfigError(
-                    f"specialists.{name}.snapshot = {spec.snapshot!r}: {problem}; allowed: publish each by itself"
-                )
-            values["snapshot"] = _copy_snapshot(name, spec.snapshot, copies)
-            snapshots.append(name)
+                raise ConfigError(f"{where} = {given!r}: {problem}; allowed: publish each by itself")
+            if path not in carried.places:
+                carried.places[path] = place
+                files = _list_model_files(path, where, given) if key == "model" else _check_snapshot(path, where, given)
+                taken = {one: Path(place, one.name) if key == "model" else Path(place) for one in files}
+                carried.add(path, taken, where, given)
+                others = path.iterdir() if key == "model" else ()
+                carried.left_out += [Path(place, one.name) for one in sorted(others) if one not in taken]
+            values[key] = carried.places[path]
         _check_no_file(name, values)
-        specs[name] = values
-    return CarriedModels(
-        specs, tuple(names), tuple(snapshots), tuple(copies.lines), tuple(copies.taken), tuple(copies.left_out)
-    )
+        carried.specs[name] = values
+    return carried
 
 
-def _copy_model(name: str, model: str, folder: Path, copies: _Copies) -> str:
-    """Copy a model's folder if it is not yet there: its place relative to the package."""
-    key = f"specialists.{name}.model"
-    if folder in copies.places:
-        return copies.places[folder]
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    taken = [path for path in files if _matches(path, (*WEIGHTS, *VOCABULARY, *CONFIGS, *CARDS))]
+def _list_model_files(folder: Path, where: str, given: str) -> list[Path]:
+    """List the files of a model that travel."""
+    patterns = (*WEIGHTS, *VOCABULARY, *CONFIGS, *CARDS)
+    taken = [path for path in sorted(folder.iterdir()) if path.is_file() and _matches(path, patterns)]
     if not any(_matches(path, WEIGHTS[:1]) for path in taken):
         allowed = "a model saved by save_pretrained"
-        raise ConfigError(f"{key} = {model!r}: holds no .safetensors; allowed: {allowed}", key=key, given=model)
-    size = sum(path.stat().st_size for path in taken)
-    copies.size += size
-    if copies.size > MAX_BYTES:
-        raise ConfigError(
-            f"{key} = {model!r}: its files take {size / 2**20:.0f} MiB, which makes {copies.size / 2**20:.0f} MiB of "
-            f"models; allowed in a package: {MAX_BYTES / 2**20:.0f} MiB. Push the model to a hub "
-            "(`hf upload OWNER/NAME FOLDER`), and name it: model: OWNER/NAME",
-            key=key,
-            given=model,
-        )
-    place = f"{FOLDER}/{name}"
-    (copies.package / place).mkdir(parents=True)
-    for path in taken:
-        copy_model_file(path, copies.package / place / path.name)
-    copies.places[folder] = place
-    copies.lines.append(f"{place} ({model}) travels: {len(taken)} files, {size / 1000:,.0f} kB")
-    copies.taken += [Path(place, path.name) for path in taken]
-    copies.left_out += [Path(place, path.name) for path in sorted(folder.iterdir()) if path not in taken]
-    return place
+        raise ConfigError(f"{where} = {given!r}: holds no .safetensors; allowed: {allowed}", key=where, given=given)
+    return taken
 
 
-def _copy_snapshot(name: str, snapshot: str, copies: _Copies) -> str:
-    """Copy a snapshot of the literature, one file: its place relative to the package."""
-    key, path = f"specialists.{name}.snapshot", Path(resolve_snapshot_path(snapshot)).resolve()
-    if path in copies.places:
-        return copies.places[path]
+def _check_snapshot(path: Path, where: str, given: str) -> list[Path]:
+    """Open a snapshot of the literature, which is one file."""
     try:
         SnapshotSource(path).prepare()
     except ConfigError as error:
-        raise ConfigError(f"{key} = {snapshot!r}: {error}", key=key, given=snapshot) from error
-    size = path.stat().st_size
-    copies.size += size
-    if copies.size > MAX_BYTES:
-        raise ConfigError(
-            f"{key} = {snapshot!r}: takes {size / 2**20:.0f} MiB; allowed in a package with its models: "
-            f"{MAX_BYTES / 2**20:.0f} MiB",
-            key=key,
-            given=snapshot,
-        )
-    place = f"{SNAPSHOTS}/{name}.sqlite"
-    (copies.package / SNAPSHOTS).mkdir(exist_ok=True)
-    shutil.copyfile(path, copies.package / place)
-    copies.places[path] = place
-    copies.lines.append(f"{place} ({snapshot}) travels: 1 file, {size / 1000:,.0f} kB")
-    copies.taken.append(Path(place))
-    return place
+        raise ConfigError(f"{where} = {given!r}: {error}", key=where, given=given) from error
+    return [path]
 
 
 def copy_model_file(path: Path, to: Path) -> None:

@@ -22,8 +22,7 @@ from .checks import Row, check_package
 from .checks.project import ENTRY_POINTS, is_project, read_project
 from .deliver import Confirm, deliver
 from .hubs import Hub, open_hub
-from .release import COPY, Release, SentFile, describe_release, list_files
-from .versions import choose_version
+from .release import COPY, Release, SentFile, choose_version, describe_release, list_files
 from .writing import PackagePlan, write_package
 
 LICENSE = "Apache-2.0"  # of viewbox, and of its environments whose pictures it draws itself

@@ -1,12 +1,13 @@
-"""What leaves this machine: every file with its hash and what it is, so that it can be listed and found again."""
+"""What leaves this machine: its version, and every file with its hash, so that it can be listed and found again."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pydicom
+from packaging.version import InvalidVersion, Version
 from pydicom.errors import InvalidDicomError
 
 from ..errors import ConfigError
@@ -18,6 +19,8 @@ TEXT = (".py", ".pyi", ".j2", ".toml", ".md")
 TEXT_NAMES = ("py.typed", "LICENSE", "NOTICE")
 WEIGHTS = ".safetensors"
 COPY = "_vendor/viewbox/"  # files of viewbox itself, no data of the author
+BUMPS = ("patch", "minor", "major")
+FIRST = "0.1.0"
 IDENTIFYING = (
     "PatientName", "PatientID", "PatientBirthDate", "PatientAddress", "OtherPatientIDs", "AccessionNumber",
     "InstitutionName", "ReferringPhysicianName", "StudyDate",
@@ -163,3 +166,58 @@ def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str
     lines += [f"{make_line(name, 200)} was never sent" for name in found if name not in sent]
     lines += [f"{make_line(name, 200)} has other content" for name in sent if found.get(name, sent[name]) != sent[name]]
     return lines
+
+
+def choose_version(version: str | None, bump: str | None, held: Sequence[str], where: str) -> str:
+    """The version of the next release.
+
+    Args:
+        version: the version that was asked for.
+        bump: "patch", "minor" or "major": the part of the latest held version that is raised.
+        held: the versions that exist there; what is no version is passed over.
+        where: the place, for messages.
+
+    Raises:
+        ConfigError: the version exists there, or both or an unknown part are given.
+
+    >>> choose_version(None, "minor", ["0.1.0", "0.2.1"], "hub"), choose_version(None, None, [], "hub")
+    ('0.3.0', '0.1.0')
+    """
+    if bump is not None and bump not in BUMPS:
+        raise ConfigError(f"--bump {bump!r}; allowed: {', '.join(BUMPS)}", key="bump", given=bump, allowed=BUMPS)
+    if bump is not None and version is not None:
+        raise ConfigError(f"--bump {bump} and --version {version}; allowed: one of them", key="bump", given=bump)
+    known = sorted(Version(text) for text in held if is_version(text))
+    if bump is not None:
+        return bump_version(known[-1], bump) if known else FIRST
+    chosen = version or FIRST
+    if Version(chosen) in known:
+        following = bump_version(known[-1], "patch")
+        raise ConfigError(
+            f"--version {chosen}: {where} has it already; allowed: --version {following}, or --bump patch|minor|major",
+            key="version",
+            given=chosen,
+            allowed=(following,),
+        )
+    return chosen
+
+
+def bump_version(version: Version, part: str) -> str:
+    """The release after a version, with one part raised.
+
+    >>> [bump_version(Version("1.2.3rc1"), part) for part in BUMPS]
+    ['1.2.4', '1.3.0', '2.0.0']
+    """
+    major, minor, patch = version.major, version.minor, version.micro
+    if part == "major":
+        return f"{major + 1}.0.0"
+    return f"{major}.{minor + 1}.0" if part == "minor" else f"{major}.{minor}.{patch + 1}"
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version (PEP 440)."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True

@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from importlib.metadata import packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,9 +28,6 @@ SUFFIXES = (".py", ".j2")  # code and templates
 DATA_SUFFIXES = (".jsonl", ".txt")  # only files that the code beside them names
 ADAPTERS = Path("integrations")  # each needs a library of its own; only the one for verifiers is copied
 TRAINER = Path("envs/from_config.py")  # reads the config of a run, which a package has none of
-FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
-FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
-FOR_MODELS = frozenset({"torch", "transformers", "safetensors", "huggingface-hub"})  # imported when a model is loaded
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra
@@ -43,16 +41,23 @@ DISTRIBUTIONS = {
 }
 
 
-def list_library_files() -> list[Path]:
+@cache
+def list_library_files() -> tuple[Path, ...]:
     """The files of viewbox to copy, relative to its root, sorted."""
     files = {path for room in ROOMS for path in _list_room_files(ROOT / room)}
     waiting = [path for path in files if path.suffix == ".py"]
     while waiting:
-        new = {path for name in _list_imports(waiting.pop()) for path in _find_module_files(name)} - files
+        new = {path for name in list_imports(waiting.pop()) for path in _find_module_files(name)} - files
         files |= new
         waiting += new
     files |= {path for name in ("__init__.py", "py.typed", "LICENSE") if (path := ROOT / name).is_file()}
-    return sorted(path.relative_to(ROOT) for path in files)
+    return tuple(sorted(path.relative_to(ROOT) for path in files))
+
+
+@cache
+def list_library_modules(files: tuple[Path, ...]) -> set[str]:
+    """The top-level modules that files of viewbox import, without the standard library."""
+    return list_third_party(ROOT / path for path in files if path.suffix == ".py")
 
 
 def list_dependencies(
@@ -82,8 +87,8 @@ def list_dependencies(
     """
     stated = _get_requirements()
     if viewbox == "copy":
-        used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
-        needed = {stated[name] for name in map(get_distribution, used) if name in stated}
+        used = map(get_distribution, list_library_modules(list_library_files()))
+        needed = {stated[name] for name in used if name in stated}
     else:
         needed = {require_viewbox(__version__)}
     needed |= {*[DATASETS] * hub, *[MCP] * mcp, *MODELS[: len(MODELS) * models]}
@@ -118,7 +123,7 @@ def require_viewbox(version: str) -> str:
 
 def list_third_party(files: Iterable[Path]) -> set[str]:
     """The top-level modules that Python files import, without viewbox and the standard library."""
-    modules = {name.split(".")[0] for path in files for name in _list_imports(path)}
+    modules = {name.split(".")[0] for path in files for name in list_imports(path)}
     return modules - set(sys.stdlib_module_names) - {"viewbox"}
 
 
@@ -153,13 +158,21 @@ def _find_module_files(name: str) -> Iterator[Path]:
             yield from (file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file())
 
 
-def _list_imports(path: Path) -> Iterator[str]:
-    """Every module that a file imports by its full name, also inside functions, but not for type checking only."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
+    """Every module that a file imports by its full name, also inside functions, but not for type checking only.
+
+    Args:
+        path: the file.
+        caught: whether those count whose failure is caught.
+    """
+    waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in vars(node.test).values():  # alone, or of `typing`
             waiting += node.orelse
+            continue
+        if isinstance(node, ast.Try) and not caught and any("ImportError" in ast.unparse(one) for one in node.handlers):
+            waiting += [*node.handlers, *node.orelse, *node.finalbody]
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):

@@ -14,9 +14,10 @@ from ..core.base import BaseMultiTurnEnv
 from ..core.portable import check_portable
 from ..rewards.base import get_reward_name
 from ..version import __version__
-from . import models, task_data, templates, vendor
+from . import models, task_data, vendor
 from .author_code import EnvironmentSource
 from .models import CarriedModels
+from .templates import fill
 
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")
 HUB_TAGS = ("rl-environment", "verifiers")  # by which the Hugging Face hub finds environments
@@ -65,8 +66,8 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
     if task_data.is_local(env):
         settings = {**settings, "data": task_data.write_tasks(env, root / module)}
     carried = models.write_models(env, root / module)
-    if carried.names or carried.snapshots:
-        settings = {**settings, "specialists": dict(carried.specs)}
+    if carried.taken:
+        settings = {**settings, "specialists": carried.specs}
     check_portable(settings, "env")
     _write_project(root, source, plan)
     summary = _get_summary(env)
@@ -75,23 +76,26 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         "module": module,
         "viewbox": __version__,
         "taskset": _build_class_name(plan.id),
-        "environment": source.get_published_name(module),
-        "settings": settings,
         "license": f"{plan.license}, chosen" if plan.license else "not stated",
         "summary": summary,
     }
-    provided = (templates.COPIED if plan.viewbox == "copy" else templates.REQUIRED).format(**fields)
-    shown = {**fields, **_describe_environment(env), "settings": _fence(json.dumps(settings)), "provided": provided}
-    card, readme = templates.README.format(**shown), source.wheel.readme if source.wheel else ""
+    shown = {**fields, **_describe_environment(env), "settings": _fence(json.dumps(settings))}
+    provided = "copied" if plan.viewbox == "copy" else "required"
+    card = fill("package/README.md", {**shown, "provided": fill(f"package/{provided}.md", fields).rstrip()})
+    readme = source.wheel.readme if source.wheel else ""
     if source.wheel and not source.wheel.is_markdown and readme:
         _write_text(root / "README.rst", readme + "\n")
         card, readme = card + "\nThe author's description is in README.rst.\n", ""
     header, readme = _build_header(plan, readme) if plan.front_matter else ("", readme)
     _write_text(root / "README.md", header + (f"{readme}\n\n---\n\n" if readme else "") + card)
-    description = summary.splitlines()[0].replace("\\", "").replace('"', "'")  # in a docstring
-    init = templates.INIT.format(**fields, description=description, provides="\n".join(provides))
-    _write_text(root / module / "__init__.py", init)
-    _write_text(copies / "__init__.py", templates.VENDOR)
+    code = {
+        "description": summary.splitlines()[0].replace("\\", "").replace('"', "'"),  # in a docstring
+        "provides": "\n".join(provides),
+        "environment": repr(source.get_published_name(module)),
+        "settings": repr(settings),
+    }
+    _write_text(root / module / "__init__.py", fill("package/__init__.py", {**fields, **code}))
+    _write_text(copies / "__init__.py", fill("package/vendor.py", {}))
     return carried
 
 
@@ -116,7 +120,7 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
     files = sorted(name.as_posix() for name in source.wheel.licenses) if source.wheel else []
     license = f"license = {json.dumps(plan.license)}\n" if plan.license else ""
     license += f"license-files = {json.dumps(files)}\n" if files else ""
-    _write_text(root / "pyproject.toml", templates.PYPROJECT.format(**toml, license=license))
+    _write_text(root / "pyproject.toml", fill("package/pyproject.toml", {**toml, "license": license}))
 
 
 def _build_class_name(id: str) -> str:

@@ -7,32 +7,19 @@ not contained: docs/security.md.
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from ...errors import ConfigError, describe_unknown
-from . import determinism, hub, installation, metadata, opening, playing, readme, schemas, written
-from .process import Limits, end_running
-from .project import copy_project, read_project
+from . import installation, opening, playing, written  # noqa: F401  (their rows, in the order of the table)
+from .project import copy_project, is_project, read_project
 from .rows import CHECKS, Check, Failed, NotTried, Row
-from .trial import Trial
+from .trial import Limits, Trial
 
-__all__ = ["Limits", "Row", "check_package"]
+__all__ = ["CHECKS", "Limits", "Row", "check_any", "check_package"]
 
-THEMES = (
-    metadata,
-    installation,
-    opening,
-    schemas,
-    playing,
-    determinism,
-    hub,
-    written,
-    readme,
-)  # the order of the table
-ORDER = {one.name: one for theme in THEMES for one in CHECKS.values() if one.run.__module__ == theme.__name__}
-PROCESSES = 4  # at most at once
+MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
 
 
 def check_package(
@@ -50,7 +37,7 @@ def check_package(
         path: a folder with a pyproject.toml, in which `[project.entry-points."viewbox.environments"]` has one entry.
         limits: of each process that runs the author's code.
         rows: the names of the rows to try, with those that they need; default: all.
-        on_row: called with each row, in the order of the table, as soon as it and those before it are known.
+        on_row: called with each row, as soon as it is known.
 
     Returns:
         The rows, in the order of the table. All is well if each has `passed`.
@@ -59,56 +46,75 @@ def check_package(
         ConfigError: there is no readable pyproject.toml, or no row has a name of `rows`.
     """
     project = read_project(Path(path))
-    wanted = set(ORDER) if rows is None else _add_needed(rows)
+    wanted = set(CHECKS) if rows is None else _add_needed(rows)
+    table: dict[str, Row] = {}
     with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve()
         trial = Trial(copy_project(project, folder / "project"), folder, limits or Limits())
-        chosen = {
-            name: check
-            for name, check in ORDER.items()
+        chosen = [
+            check
+            for name, check in CHECKS.items()
             if name in wanted and (check.applies is None or check.applies(trial))
-        }
-        inside = [check for check in chosen.values() if check.inside]
-        done: dict[str, Future[Row]] = {}
-        with ThreadPoolExecutor(min(PROCESSES, os.cpu_count() or 1)) as pool:
-            for name, check in chosen.items():
-                done[name] = pool.submit(_run_check, check, trial, inside, dict(done))
-            table: list[Row] = []
-            try:
-                for future in done.values():
-                    table.append(future.result())
-                    if on_row is not None:
-                        on_row(table[-1])
-            except BaseException:  # such as Ctrl-C: nothing that was started goes on
-                pool.shutdown(wait=False, cancel_futures=True)
-                while not all(future.done() for future in done.values()):
-                    end_running()  # again and again: a row may be about to start its next process
-                    wait(done.values(), timeout=0.1)
-                raise
-        return table
+        ]
+        trial.inside = [check for check in chosen if check.inside]
+        for check in chosen:
+            table[check.name] = row = _run_check(check, trial, table)
+            if on_row is not None:
+                on_row(row)
+    return list(table.values())
+
+
+def check_any(
+    target: str,
+    settings: Mapping[str, Any],
+    *,
+    limits: Limits | None = None,
+    rows: Collection[str] | None = None,
+    on_row: Callable[[Row], None] | None = None,
+) -> list[Row]:
+    """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
+
+    Args:
+        target: the folder; or a name, `package.module:Class`, `file.py:Class` or a config.
+        settings: of a named environment.
+        limits, rows, on_row: as of `check_package`.
+    """
+    if is_project(target) or Path(target).is_dir():
+        return check_package(target, limits=limits, rows=rows, on_row=on_row)
+    limits = limits or Limits()
+    with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
+        home = os.path.expanduser("~")
+        try:
+            out = written.write_published(target, settings, Path(temporary).resolve(), limits=limits, home=home)
+        except Failed as error:
+            row = Row("package", False, error.finding, MEND)
+            if on_row is not None:
+                on_row(row)
+            return [row]
+        return check_package(out, limits=limits, rows=rows, on_row=on_row)
 
 
 def _add_needed(rows: Collection[str]) -> set[str]:
     for name in rows:
-        if name not in ORDER:
-            raise ConfigError(describe_unknown("row", name, ORDER), key="row", given=name, allowed=ORDER)
+        if name not in CHECKS:
+            raise ConfigError(describe_unknown("row", name, CHECKS), key="row", given=name, allowed=CHECKS)
     wanted = set(rows)
-    for name in reversed(ORDER):
-        wanted |= set(ORDER[name].needs) if name in wanted else set()
+    for name in reversed(CHECKS):
+        wanted |= set(CHECKS[name].needs) if name in wanted else set()
     return wanted
 
 
-def _run_check(check: Check, trial: Trial, inside: Sequence[Check], done: dict[str, "Future[Row]"]) -> Row:
-    """The row of a check. It waits for the rows that it needs, which began before it."""
-    missing = [name for name in check.needs if not done[name].result().passed]
+def _run_check(check: Check, trial: Trial, table: Mapping[str, Row]) -> Row:
+    """Give the row of a check, of which those that it needs are in the table."""
+    missing = [name for name in check.needs if not table[name].passed]
     if missing:
         return Row(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)
     try:
-        finding = trial.run_batch(inside, check.name).get() if check.inside else check.run(trial)
+        finding = trial.look_inside(check.name).get() if check.inside else check.run(trial)
     except Failed as error:
         return Row(check.name, False, error.finding, check.mend if error.mend is None else error.mend)
     except NotTried as error:
         return Row(check.name, False, f"not tried: {error}", tried=False)
     except Exception as error:  # files of an author's may hold anything
         return Row(check.name, False, f"{type(error).__name__}: {error!s:.500}", check.mend)
-    return Row(check.name, True, str(finding))
+    return Row(check.name, True, str(finding["finding"] if isinstance(finding, dict) else finding))

@@ -1,109 +1,126 @@
 """The process of the author's code, in the fresh environment: `python child.py CONTEXT`, a JSON file of `trial.py`.
 
-It imports the package once, which may take seconds, and then runs each function that the context names in a forked
-process of its own: code that hangs or exits costs its own row. This folder is loaded as the package `viewbox_checks`,
-because the fresh environment of a published package has only the package's own copy of viewbox, without this folder.
-So functions that run here import from `viewbox` by its name.
+It imports the package, and then runs the functions that the context names, one after the other, each in a time of its
+own. Their modules are loaded in the package `viewbox_checks`, because the fresh environment of a published package has
+only the package's own copy of viewbox, without this folder.
 """
 
 import json
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 CHECKS = "viewbox_checks"
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = dict.fromkeys(  # event: which of its arguments name a path that is changed
+    ("mkdir", "rmdir", "remove", "truncate", "chmod", "chown", "utime"), (0,)
+) | {"rename": (0, 1), "link": (1,), "symlink": (1,)}
+SENDS = ("socket.connect", "socket.sendto")
+CALLS = (*SENDS, "socket.getaddrinfo", "socket.gethostbyname")
+DEVICES = ("/dev", "/proc/self")
+MAX_REFUSED = 1000  # actions that are reported
 
 
 def main(context: Mapping[str, Any]) -> None:
-    """Do what a context says, and write the result."""
-    _write_result(Path(context["result"]), lambda: _run(context))
+    """Do what a context says, and report each function that ends."""
+    package = ModuleType(CHECKS)
+    package.__path__ = [str(Path(__file__).parent)]
+    sys.modules[CHECKS] = package
+    opening, project = import_module(f"{CHECKS}.opening"), context["project"]
+    modules = {job["module"]: import_module(f"{CHECKS}.{job['module']}") for job in context["jobs"]}
+    report = Report(Path(context["report"]), context["seconds"])
+    guard = Guard(report, context["root"])
+    env: Any = None
+
+    def run(job: Mapping[str, Any]) -> Any:
+        nonlocal env
+        if env is None:
+            env = opening.make_environment(opening.load_environment(project), project)
+        return getattr(modules[job["module"]], job["function"])(env, project)
+
+    report.call("import", lambda: opening.import_package(project))
+    guard.refuses_calls = context["offline"]
+    for job in context["jobs"]:
+        if report.failed.intersection(job["needs"]):
+            report.failed.add(job["name"])
+        else:
+            report.call(job["name"], partial(run, job))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads and exit handlers the author's code leaves
 
 
-def _run(context: Mapping[str, Any]) -> Any:
-    _add_checks()
-    guard = _load("guard").Guard(Path(context["events"]), Path(context["root"]))
-    project, opening, jobs = context["project"], _load("opening"), context["jobs"]
-    if not context["opens"]:
-        return getattr(_load(jobs[0]["module"]), jobs[0]["function"])(project)
-    loaded = opening.load_environment(project)
-    guard.refuses_calls = context["offline"]
-    env = opening.make_environment(loaded, project)
-    if len(jobs) == 1:
-        return getattr(_load(jobs[0]["module"]), jobs[0]["function"])(env, project)
-    ended: dict[str, Any] = {}
-    for job in jobs:
-        if not any(ended.get(need, {}).get("failed") for need in job["needs"]):
-            ended[job["name"]] = _run_forked(job, guard, env, project, context["seconds"])
-        else:
-            ended[job["name"]] = {"failed": True}
-    return ended
+class Report:
+    """Writes how each function ended to a file, a JSON line each, and what was refused in it before."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self.failed: set[str] = set()
+        self._file, self._seconds = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), seconds
+
+    def write(self, value: object) -> None:
+        """Write a line."""
+        os.write(self._file, (json.dumps(value) + "\n").encode())
+
+    def call(self, name: str, function: Callable[[], Any]) -> None:
+        """Call a function in its time, after which the process ends."""
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        try:
+            self.write({"name": name, "value": function()})
+        except BaseException as error:  # the author's code may raise anything, also SystemExit
+            self.failed.add(name)
+            self.write({"name": name, **_describe(error)})
 
 
-def _run_forked(
-    job: Mapping[str, Any], guard: Any, env: Any, project: Mapping[str, Any], seconds: float
-) -> dict[str, Any]:
-    """Run a function in a process of its own; returns how that ended. Its result, output and actions are in files."""
-    started, result = time.monotonic(), Path(job["result"])
-    process = os.fork()
-    if process == 0:
-        output = os.open(job["output"], os.O_WRONLY | os.O_CREAT, 0o600)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        guard.move(Path(job["events"]))
-        _write_result(result, lambda: getattr(_load(job["module"]), job["function"])(env, project))
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-    status = _wait(process, seconds)
-    failed = not result.is_file() or result.read_bytes()[:8] != b'{"value"'
-    return {"status": status, "seconds": time.monotonic() - started, "failed": failed}
+class Guard:
+    """Reports and refuses writes outside a folder, and calls at import, with `PermissionError`.
 
+    It is an audit hook of Python: code that is not Python, or that starts a program, passes it. It finds mistakes; it
+    does not contain an attacker (docs/security.md).
+    """
 
-def _wait(process: int, seconds: float) -> int | None:
-    """The exit status of a process; None if it took longer than `seconds` and was ended."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return None
+    def __init__(self, report: Report, root: str) -> None:
+        self.refuses_calls = True  # until the package is imported
+        self._report, self._count = report, 0
+        self._roots = (os.path.realpath(root), *DEVICES)
+        sys.addaudithook(self._see)
 
+    def _see(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            if isinstance(args[2], int) and args[2] & WRITES:
+                self._check_path(args[0])
+        elif event.startswith("os.") and event[3:] in CHANGES:
+            for place in CHANGES[event[3:]]:
+                self._check_path(args[place])
+        elif event in CALLS and self.refuses_calls:
+            address = args[1] if event in SENDS else args[0]
+            if not isinstance(address, str | bytes) or event not in SENDS:
+                self._refuse("network", f"{event} {address!r:.100}")
 
-def _add_checks() -> None:
-    package = ModuleType(CHECKS)
-    package.__path__ = [str(Path(__file__).parent)]
-    sys.modules[CHECKS] = package
+    def _check_path(self, path: object) -> None:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return
+        real = os.path.realpath(os.fsdecode(path))
+        if not any(real == root or real.startswith(root + os.sep) for root in self._roots):
+            self._refuse("write", real)
 
-
-def _load(name: str) -> Any:
-    return import_module(f"{CHECKS}.{name}")
-
-
-def _write_result(path: Path, call: Callable[[], Any]) -> None:
-    try:
-        text = json.dumps({"value": call()})
-    except BaseException as error:  # the author's code may raise anything, also SystemExit
-        text = json.dumps(_describe(error))
-    path.write_text(text, encoding="utf-8")
+    def _refuse(self, kind: str, detail: str) -> None:
+        self._count += 1
+        if self._count <= MAX_REFUSED:
+            self._report.write([kind, detail])
+        raise PermissionError(f"viewbox check refuses: {kind} {detail}")
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
-    """A failure as JSON: of a check, in its words; of the author's code, with the line that failed."""
-    if type(error).__name__ in ("Failed", "NotTried") and type(error).__module__.startswith(CHECKS):
-        return {"kind": type(error).__name__, "finding": str(error), "mend": getattr(error, "mend", None)}
+    """Describe a failure: of a check, in its words; of the author's code, with the line that failed."""
+    if type(error).__name__ == "Failed" and type(error).__module__.startswith(CHECKS):
+        return {"finding": str(error), "mend": getattr(error, "mend", None)}
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -111,7 +128,7 @@ def _describe(error: BaseException) -> dict[str, Any]:
     ]
     line = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     what = "ends the process: " if isinstance(error, SystemExit) else ""
-    return {"kind": "Failed", "finding": f"{what}{type(error).__name__}: {error!s:.800}{line}", "mend": None}
+    return {"finding": f"{what}{type(error).__name__}: {error!s:.800}{line}", "mend": None}
 
 
 if __name__ == "__main__":

@@ -1,25 +1,89 @@
-"""Rows about installing and importing a package: its wheel, what it declares, and what its import does."""
+"""Rows about a package before any of its code runs: what its files say, its wheel, and what it declares."""
 
-import ast
+import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from ...utils.files import read_regular
-from ..author_files import MAX_FILE
-from . import fresh
-from .process import Limits, run_limited
-from .project import Project
-from .rows import Failed, NotTried, check, shorten
-from .trial import Inside, Trial
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
+from ...errors import ConfigError
+from ..author_files import check_file
+from ..release import is_version
+from ..vendor import list_imports
+from . import fresh
+from .project import ENTRY_POINTS, Project
+from .rows import Failed, check, shorten
+from .trial import Limits, Trial, run_limited
+
+NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 BUILD = Path(__file__).with_name("build.py")
-# Variables that programs of the field read keys from; a check sets them to a word that must not be printed.
-KEYS = (
-    "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "PRIME_API_KEY", "GITHUB_TOKEN",
-    "AWS_SECRET_ACCESS_KEY", "NCBI_API_KEY",
-)  # fmt: skip
-CANARY = "viewbox-check-canary-3f9d1c77"
+
+
+@check(
+    "metadata",
+    mend="write them into the section [project] of pyproject.toml; `viewbox new NAME` shows one that is complete",
+)
+def check_metadata(trial: Trial) -> str:
+    """Name, version, description, README and environment are stated."""
+    table, problems = trial.project.table, []
+    if not re.fullmatch(NAME, trial.project.name):
+        problems.append(f"name = {trial.project.name!r}; allowed: letters, digits, '-', '_' and '.'")
+    if "version" in table.get("dynamic", ()):
+        problems.append("version is dynamic; allowed: a version that is written down")
+    elif not is_version(str(table.get("version", ""))):
+        problems.append(f"version = {table.get('version')!r}; allowed: such as 0.1.0")
+    if not str(table.get("description", "")).strip():
+        problems.append("there is no description")
+    readme = table.get("readme", "")
+    if not isinstance(readme, str) or not (trial.project.folder / readme).is_file():
+        problems.append(f"readme = {readme!r}: is not a file of the folder")
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", trial.project.environment):
+        problems.append(f'[project.entry-points."{ENTRY_POINTS}"] does not hold one entry NAME = "module:Class"')
+    elif not trial.project.list_files():
+        problems.append(f"{trial.project.environment}: the folder has no module {trial.project.module}")
+    if problems:
+        raise Failed(shorten(problems, 6))
+    return f"{trial.project.name} {table['version']}, the environment is {trial.project.environment}"
+
+
+@check(
+    "license and tags",
+    mend='in [project]: license = "Apache-2.0" (or another SPDX name: your choice), and keywords = ["...", ...]',
+)
+def check_license(trial: Trial) -> str:
+    """A license by its SPDX name, and tags by which a hub finds the package."""
+    table = trial.project.table
+    given = table.get("license")
+    if given is None and trial.project.is_published:  # `viewbox publish` sends it to no hub
+        return "no license is stated: --license does; " + ", ".join(table.get("keywords", ()))
+    if not isinstance(given, str) or not given.strip():
+        raise Failed(f"license = {given!r}; allowed: an SPDX name")
+    try:
+        license = canonicalize_license_expression(given)
+    except InvalidLicenseExpression as error:
+        raise Failed(f"license = {given!r}: {error}") from error
+    tags = table.get("tags") or table.get("keywords")
+    if not isinstance(tags, list) or not tags or not all(isinstance(tag, str) and tag.strip() for tag in tags):
+        raise Failed(f"keywords = {tags!r}; allowed: a list of words")
+    return f"{license}; {', '.join(tags)}"
+
+
+@check(
+    "files",
+    needs=("metadata",),
+    mend="remove it from the package; read keys from environment variables, and replace a key that was written down",
+)
+def check_files(trial: Trial) -> str:
+    """No file of the module, hidden ones too, is a link, too large, named like a secret, or holds a key."""
+    files, problems = trial.project.list_files(hidden=True), []
+    for path in files:
+        try:
+            check_file(trial.project.folder / path)
+        except ConfigError as error:
+            problems.append(str(error).replace(f"{trial.project.folder}/", ""))
+    if problems:
+        raise Failed(shorten(problems))
+    return f"{len(files)} files; no links, no keys"
 
 
 @check(
@@ -30,10 +94,8 @@ CANARY = "viewbox-check-canary-3f9d1c77"
 )
 def check_wheel(trial: Trial) -> str:
     """The wheel builds and holds every file of the module."""
-    if trial.python is None and trial.wheel is None:
-        home = trial.folder / "homes" / "wheel"
-        trial.wheel = build_wheel(trial.project, trial.folder / "wheel", home=home, limits=trial.limits)
-    assert trial.wheel is not None
+    home = trial.make_home("wheel")
+    trial.wheel = build_wheel(trial.project, trial.folder / "wheel", home=home, limits=trial.limits)
     with fresh.open_wheel(trial.wheel) as file:
         held = set(file.namelist())
     files = [path.as_posix().removeprefix("src/") for path in trial.project.list_files()]
@@ -72,15 +134,24 @@ def check_dependencies(trial: Trial) -> str:
     table = trial.project.table
     found = fresh.find_requirements(table.get("dependencies", ()))
     trial.python = fresh.make_environment(trial.folder / "fresh", trial.wheel, found)
-    trial.run("compile", [trial.python, "-m", "compileall", "-q", trial.folder / "fresh"])  # once, not in each process
+    compile_all: list[str | Path] = [
+        trial.python,
+        "-m",
+        "compileall",
+        "-q",
+        trial.folder / "fresh",
+    ]  # once, not in each process
+    run_limited(compile_all, folder=trial.folder, home=trial.make_home("compile"), limits=trial.limits)
     optional = [line for lines in table.get("optional-dependencies", {}).values() for line in lines]
     declared = [*found, *fresh.find_installed(optional)]
     known = {module for one in declared for module in fresh.list_modules(one)} | sys.stdlib_module_names
-    known |= _list_own_modules(trial)
+    for path in trial.project.list_files():  # what the package brings itself, and what a published one copies
+        parts = path.parts[1:] if path.parts[0] == "src" else path.parts
+        known |= {parts[0].removesuffix(".py")} | ({parts[2]} if parts[1:2] == ("_vendor",) else set())
     undeclared: dict[str, str] = {}
     for path in trial.project.list_files():
         if path.suffix == ".py" and path.parts[1:3] != ("_vendor", "viewbox"):
-            for module in _list_imports(trial.project.folder / path):
+            for module in _list_modules(trial.project.folder / path):
                 if module not in known:
                     undeclared.setdefault(module, f"{path} imports {module!r}, which no declared package brings")
     if undeclared:
@@ -90,112 +161,9 @@ def check_dependencies(trial: Trial) -> str:
     )
 
 
-def _list_own_modules(trial: Trial) -> set[str]:
-    """The top-level modules that a package brings itself; a published one also copies."""
-    files = [_strip_source(path) for path in trial.project.list_files()]
-    copies = (
-        {path.parts[2] for path in files if path.parts[1:2] == ("_vendor",)} if trial.project.is_published else set()
-    )
-    return copies | {path.parts[0].removesuffix(".py") for path in files}
-
-
-def _strip_source(path: Path) -> Path:
-    return Path(*path.parts[1:]) if path.parts[0] == "src" else path
-
-
-def _list_imports(path: Path) -> Iterator[str]:
-    """The top-level modules that a file imports, but not for type checking or where the failure is caught."""
+def _list_modules(path: Path) -> set[str]:
+    """The top-level modules that a file imports, but not where the failure is caught."""
     try:
-        waiting: list[ast.AST] = [ast.parse(read_regular(path, limit=MAX_FILE))]
+        return {name.partition(".")[0] for name in list_imports(path, caught=False)}
     except (SyntaxError, ValueError, RecursionError, OSError):
-        return  # the rows `import` and `files` say so
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting += node.orelse
-        elif isinstance(node, ast.Try) and any("ImportError" in ast.unparse(one) for one in node.handlers):
-            waiting += [*node.handlers, *node.orelse, *node.finalbody]
-        else:
-            waiting += ast.iter_child_nodes(node)
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module.partition(".")[0]
-
-
-@check(
-    "import",
-    needs=("dependencies",),
-    mend="move work from the top of the module into functions; declare what it imports in `dependencies`",
-)
-def check_import(trial: Trial) -> str:
-    """The package is imported in the fresh environment, in bounded time and memory."""
-    inside = trial.run_inside("opening", "import_package", name="import", opens=False)
-    found = inside.get()
-    return f"in a fresh environment, {inside.outcome.seconds:.1f} s, {found['memory'] / 2**20:.0f} MiB"
-
-
-@check(
-    "no network at import",
-    needs=("dependencies",),
-    mend="fetch data where it is first needed (`tasks`, `images`), or ship it in the package",
-)
-def check_network(trial: Trial) -> str:
-    """Importing connects to nothing and looks no name up."""
-    inside = trial.run_inside("opening", "import_package", name="import", opens=False)
-    refused = inside.list_refused("network")
-    if refused:
-        raise Failed(f"importing it calls out: {shorten(refused)}")
-    _require_end(inside)
-    return "no connection, no look-up of a name"
-
-
-@check("no torch at import", needs=("import",), mend="import torch inside the function that uses it")
-def check_torch(trial: Trial) -> str:
-    """Importing does not load torch, which takes seconds and gigabytes in every worker."""
-    if trial.run_inside("opening", "import_package", name="import", opens=False).get()["torch"]:
-        raise Failed("importing it loads torch")
-    return "torch is not loaded"
-
-
-@check(
-    "writes nothing outside",
-    needs=("dependencies",),
-    mend="write into `tempfile.mkdtemp()` or the user's cache folder (below HOME), never beside the code or elsewhere",
-)
-def check_writes(trial: Trial) -> str:
-    """Importing and playing write into the home and temporary folder only."""
-    inside = _play_first(trial)
-    refused = inside.list_refused("write")
-    if refused:
-        raise Failed(f"it writes {shorten(refused)}")
-    _require_end(inside)
-    return "importing and an episode write at most into home and temporary folder"
-
-
-@check(
-    "prints no secrets",
-    needs=("dependencies",),
-    mend="never print the environment or a variable that holds a key",
-)
-def check_secrets(trial: Trial) -> str:
-    """Importing and playing print no value of a variable in which keys are kept."""
-    inside = _play_first(trial)
-    if CANARY in inside.outcome.output:
-        line = next(line for line in inside.outcome.output.splitlines() if CANARY in line)
-        named = [key for key in KEYS if key in line]
-        raise Failed(f"it prints the value of {shorten(named) or 'a variable that holds a key'}")
-    _require_end(inside)
-    return f"{len(KEYS)} variables that hold keys: none is printed"
-
-
-def _play_first(trial: Trial) -> Inside:
-    """Import the package and play an episode, with keys in the variables and without a network."""
-    variables = dict.fromkeys(KEYS, CANARY)
-    return trial.run_inside("opening", "play_first", name="play first", offline=True, variables=variables)
-
-
-def _require_end(inside: Inside) -> None:
-    """Raise `NotTried` if the process ended before it had done all that the row looks at."""
-    if inside.result is None or "value" not in inside.result:
-        raise NotTried("the code did not get to its end, which is the failure of another row")
+        return set()  # the rows `import` and `files` say so

@@ -1,16 +1,26 @@
-"""Rows about playing: an episode ends in its limits, and the reward tells right from wrong."""
+"""Rows about playing in the fresh environment: what answers earn, that episodes repeat, and what is carried along."""
 
-import sys
+import hashlib
+import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .opening import NUM_TASKS, list_tasks, script_policy, write_gold
-from .rows import Failed, check, shorten
+from .opening import NUM_TASKS, list_tasks, measure_memory, script_policy, write_gold
+from .rows import Check, Failed, check, shorten
+
+if TYPE_CHECKING:
+    from .trial import Trial
 
 # The lowest score of the right answer in a component. An IoU, and a reward of one's own where answers have boxes, may
 # be lower: rounding a small box to whole pixels or to thousandths changes it much. The exact answer scores 1.0 below.
 MIN_GOLD, MIN_GOLD_BOX = 0.999, 0.5
+REPEAT = (
+    "draw from np.random.default_rng(seed) with the number of the task; never from `random`, `hash`, a set's order, "
+    "the time or a counter of your own"
+)
 
 
 @check(
@@ -21,8 +31,6 @@ MIN_GOLD, MIN_GOLD_BOX = 0.999, 0.5
 )
 def check_episode(env: Any, project: Mapping[str, Any]) -> str:
     """An episode ends in its time and memory, with the right answer and with a model that writes nothing of use."""
-    import resource
-
     task, limit = list_tasks(env)[0], project["episode_seconds"]
     ends, slowest = [], 0.0
     for replies in ([*env.oracle(task), write_gold(env, task)], []):
@@ -31,8 +39,7 @@ def check_episode(env: Any, project: Mapping[str, Any]) -> str:
         slowest = max(slowest, time.monotonic() - started)
     if slowest > limit:
         raise Failed(f"an episode takes {slowest:.1f} s; allowed: {limit:g} s")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return f"at most {slowest:.2f} s and {peak / 2**20:.0f} MiB; ends: {', '.join(ends)}"
+    return f"at most {slowest:.2f} s and {measure_memory() / 2**20:.0f} MiB; ends: {', '.join(ends)}"
 
 
 @check(
@@ -85,19 +92,16 @@ def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
         right = env.read_answer(env.write_answer(task), task)
         if right is None:
             raise Failed(f"task {task.id}: its own right answer is not accepted", "check `validate_answer`")
-        best = _get_total(reward.score(right, task.reference))
+        best = reward.score(right, task.reference)[0]
         if best is None:  # the reward reads the whole episode
             best = env.play(task, script_policy([*env.oracle(task), env.write_answer(task)])).scores.total or 0.0
+        silent = env.score(Episode(task, end_reason="max_turns", truncated=True)).total
         answers: list[Mapping[str, Any]] = [_change(right), {}]
-        for wrong in answers:
+        scored = {str(wrong): reward.score(wrong, task.reference)[0] for wrong in answers}
+        for wrong, total in (*scored.items(), ("no answer", silent)):
             count += 1
-            total = _get_total(reward.score(wrong, task.reference))
             if total is not None and total >= best:
                 problems.append(f"task {task.id}: {wrong} scores {total:.2f}, the right answer {best:.2f}")
-        silent = env.score(Episode(task, end_reason="max_turns", truncated=True)).total
-        count += 1
-        if silent is not None and silent >= best:
-            problems.append(f"task {task.id}: no answer scores {silent:.2f}, the right answer {best:.2f}")
     if problems:
         raise Failed(shorten(problems))
     return f"{count} wrong or missing answers score less"
@@ -120,10 +124,6 @@ def check_reward(env: Any, project: Mapping[str, Any]) -> str:
     return "gold answers score 1.0, empty ones 0"
 
 
-def _get_total(scored: tuple[float | None, Any]) -> float | None:
-    return scored[0]
-
-
 def _change(value: Any) -> Any:
     """An answer with every value changed; its form stays.
 
@@ -143,3 +143,103 @@ def _change(value: Any) -> Any:
     if isinstance(value, float):
         return (value + 0.5) % 1.0 if 0 <= value <= 1 else -value - 1001.0
     return f"not {value}" if isinstance(value, str) else value
+
+
+@check("same by seed", needs=("gold answer",), inside=True, mend=REPEAT)
+def check_seed(env: Any, project: Mapping[str, Any]) -> dict[str, Any]:
+    """Two plays of the same tasks in one process are equal, and their images, which are made twice."""
+    first, second = describe_plays(env, project), describe_plays(env, project)
+    _compare(first, second, "the second time")
+    return {"finding": f"{len(first)} tasks, played twice: equal messages, pixels and scores", "plays": first}
+
+
+@check("same in another process", needs=("same by seed",), mend=REPEAT)
+def check_processes(trial: "Trial") -> str:
+    """Two processes, which order sets and hash words differently, play the same."""
+    first = trial.look_inside("same by seed").get()["plays"]
+    plays = Check("plays", describe_plays)
+    second = trial.run_inside([plays], variables={"PYTHONHASHSEED": "2"})["plays"].get()
+    _compare(first, second, "in another process")
+    return f"{len(first)} tasks, played in two processes: equal messages, pixels and scores"
+
+
+def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """What playing the first tasks gives, as hashes: the task, its images and messages, and the end and scores."""
+    from viewbox.images.task_images import open_source
+
+    found = {}
+    for number, task in enumerate(list_tasks(env)):
+        policy = script_policy([*env.oracle(task), env.write_answer(task)])
+        played = env.play(task, policy, seed=number)
+        state = env.reset(task, seed=number)
+        pictures = [hashlib.sha256(open_source(image).pixels.tobytes()).hexdigest() for image in env.images(task)]
+        found[f"{number}"] = {
+            "task": _hash([task.id, dict(task.prompt), task.reference]),
+            "first messages": _hash([message.text for message in state.messages]),
+            "pixels": _hash(pictures),
+            "turns": _hash([[turn.role, turn.content] for turn in played.turns]),
+            "scores": _hash([played.end_reason, played.scores.total, dict(played.scores.components)]),
+        }
+    return found
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _compare(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]], when: str) -> None:
+    for number, one in first.items():
+        differ = [name for name, value in one.items() if second.get(number, {}).get(name) != value]
+        if differ:
+            raise Failed(f"task number {number} differs {when}: {', '.join(differ)}")
+
+
+def has_carried(trial: "Trial") -> bool:
+    """Whether a published package holds models or snapshots."""
+    return trial.project.is_published and any(
+        path.parts[1:2] in (("models",), ("snapshots",)) for path in trial.project.list_files()
+    )
+
+
+@check(
+    "verifiers",
+    needs=("environment",),
+    inside=True,
+    mend="publish the environment again with the installed viewbox and verifiers (pip install 'viewbox[hub]')",
+    applies=lambda trial: trial.project.is_published,
+)
+def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
+    """verifiers finds the environment under the name of the package and opens its first task."""
+    import verifiers.v1 as vf
+
+    found, package = vf.environment_class(project["name"]), import_module(project["module"])
+    if found is not package.ViewboxEnv:
+        raise Failed(f"verifiers resolves {project['name']!r} to {found}")
+    env.reset(next(iter(env.tasks)), seed=0)
+    place = str(import_module("viewbox").__file__).rpartition("site-packages/")[2]  # that of the fresh environment
+    return f"verifiers finds the package and opens its first task; viewbox is {place}"
+
+
+@check(
+    "carried files",
+    needs=("environment",),
+    mend="publish the environment again from the machine that has the models",
+    inside=True,
+    applies=has_carried,
+)
+def check_carried(env: Any, project: Mapping[str, Any]) -> str:
+    """The models and snapshots that a published package carries load."""
+    from viewbox.tools.specialists.spec import find_hook
+
+    loaded = []
+    for name, spec in env.specialists.items():
+        place = getattr(spec, "model", None) or getattr(spec, "snapshot", None)
+        if isinstance(place, str) and Path(place).is_absolute() and Path(place).exists():
+            for tool in spec.build_tools(name):
+                prepare = find_hook(tool, "prepare")
+                if prepare is not None:
+                    prepare()
+            loaded.append(name)
+    if not loaded:
+        raise Failed("no specialist uses the models and snapshots in the package")
+    return f"load: {', '.join(loaded)}"

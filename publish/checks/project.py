@@ -1,7 +1,6 @@
 """The project that is checked: what its pyproject.toml says, a copy of it elsewhere, and its wheel."""
 
 import shutil
-import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...utils.files import open_regular, read_regular
+from ...utils.files import read_regular
+from ..author_files import MAX_FILE
 
 ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
 MARK = b"Written by `viewbox publish`"
 LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
-MAX_TOML = 2**22  # bytes of a pyproject.toml
 KEPT = (".gitignore", ".github")  # the hidden ones that are copied
 
 
@@ -51,8 +50,7 @@ class Project:
     def is_published(self) -> bool:
         """Whether `viewbox publish` wrote it, for verifiers."""
         try:
-            with open_regular(self.folder / self.module / "__init__.py", limit=sys.maxsize) as file:
-                return bool(self.module) and MARK in file.read(2**16)
+            return bool(self.module) and MARK in read_regular(self.folder / self.module / "__init__.py", limit=MAX_FILE)
         except OSError:  # there is none
             return False
 
@@ -77,22 +75,28 @@ def is_project(path: str | Path) -> bool:
     return (Path(path) / "pyproject.toml").is_file()
 
 
+def read_toml(folder: Path) -> dict[str, Any]:
+    """Read the pyproject.toml of a folder; raises `ConfigError` if it is not TOML."""
+    file = folder / "pyproject.toml"
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: cannot be read as a project ({type(error).__name__}: {error!s:.200})") from error
+
+
 def read_project(folder: Path) -> Project:
-    """Read the pyproject.toml of a folder.
+    """Read the project in a folder.
 
     Raises:
-        ConfigError: there is none, or it is not TOML with a section `project`.
+        ConfigError: there is no pyproject.toml, or it is not TOML with a section `project`.
     """
-    file = folder / "pyproject.toml"
-    if not file.is_file():
+    if not is_project(folder):
         raise ConfigError(f"{folder}: has no pyproject.toml; allowed: the folder of a package (`viewbox new NAME`)")
-    try:
-        read = tomllib.loads(read_regular(file, limit=MAX_TOML).decode("utf-8"))
-        table, build = read["project"], read.get("build-system", {})
-        if not isinstance(table, dict) or not isinstance(build, dict):
-            raise TypeError("`project` and `build-system` are not tables")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{file}: cannot be read as a project ({type(error).__name__}: {error})") from error
+    read = read_toml(folder)
+    table, build = read.get("project"), read.get("build-system", {})
+    if not isinstance(table, dict) or not isinstance(build, dict):
+        problem = "`project` and `build-system` are not tables"
+        raise ConfigError(f"{folder / 'pyproject.toml'}: cannot be read as a project ({problem})")
     return Project(folder, table, build)
 
 

@@ -1,7 +1,6 @@
 """What a check is: a function that gives one row of the table. `@check` registers it; a new row touches one file.
 
-The modules of this folder that register rows are also loaded in processes without viewbox's own source (`child.py`).
-They therefore import each other by relative names, and viewbox inside functions only.
+This module is also loaded in the fresh environment (`child.py`), and therefore imports nothing of viewbox.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,36 +46,29 @@ class Check:
     Args:
         name: of its row.
         run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; if `inside`, it takes the
-            opened environment and the project (a mapping) in a process of its own.
+            opened environment and the project (a mapping) in a process of the fresh environment.
         needs: rows that must have passed.
         mend: how to repair what it finds.
-        inside: whether it runs in a process of the fresh environment.
+        inside: whether it runs in the fresh environment.
         applies: whether a trial has this row; default: each has.
     """
 
     name: str
-    run: Callable[..., str]
-    needs: Sequence[str]
-    mend: str
-    inside: bool
+    run: Callable[..., Any]
+    needs: Sequence[str] = ()
+    mend: str = ""
+    inside: bool = False
     applies: Callable[[Any], bool] | None = None
 
 
 CHECKS: dict[str, Check] = {}  # in the order of the table; a check needs only those before it
 
 
-def check(
-    name: str,
-    *,
-    mend: str,
-    needs: Sequence[str] = (),
-    inside: bool = False,
-    applies: Callable[[Any], bool] | None = None,
-) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Register a function as the check of a row; the arguments are those of `Check`."""
+def check(name: str, **given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the check of a row; `given` are the further arguments of `Check`."""
 
-    def register(run: Callable[..., str]) -> Callable[..., str]:
-        CHECKS[name] = Check(name, run, tuple(needs), mend, inside, applies)
+    def register(run: Callable[..., Any]) -> Callable[..., Any]:
+        CHECKS[name] = Check(name, run, **given)
         return run
 
     return register

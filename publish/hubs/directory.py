@@ -1,15 +1,21 @@
-"""`--to dir`: a folder on this machine. Nothing leaves, so nobody is asked."""
+"""`--to dir`: a folder on this machine. Nothing leaves, so nobody is asked.
+
+A file that viewbox did not write is never touched.
+"""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from ...errors import ConfigError
 from ...utils.terminal import make_printable
-from ..output import MANIFEST, replace_folder
-from ..release import Kind, Release
+from ..release import Kind, Release, compute_hash
 from .base import MAX_SHOWN, Place
+
+MANIFEST = ".viewbox-published.json"  # the files that viewbox wrote, with hashes; all others are the user's
 
 
 class Directory:
@@ -62,3 +68,59 @@ def install_folder(folder: Path, bin: Path) -> None:
     if done.returncode:
         said = make_printable(done.stderr.strip()[-MAX_SHOWN:])
         raise ConfigError(f"pip cannot install what was published:\n{said}")
+
+
+def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
+    """Copies the staged files to `out`, and removes the files of an older package there.
+
+    Args:
+        staged: the folder of the new files.
+        out: the target folder.
+        about: entries of the manifest beside the files: `id`, `version` and so on.
+        force: whether an older package may be replaced.
+
+    Returns:
+        The new files, relative to `out`, sorted.
+
+    Raises:
+        ConfigError: `out` holds files that may not be replaced; nothing was changed.
+    """
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; allowed: a folder")
+    old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
+    new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
+    for path in new:
+        if os.path.lexists(out / path) and path not in old:
+            raise ConfigError(f"{out / path} was not written by viewbox; move it away first")
+    for path in old:
+        (out / path).unlink(missing_ok=True)
+    for folder in sorted({parent for path in old for parent in (out / path).parents}, reverse=True):
+        if folder != out and folder.is_relative_to(out) and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    for path in new:
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(staged / path, out / path)
+    files = {path.as_posix(): compute_hash(out / path) for path in new}
+    (out / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
+    return new
+
+
+def _list_own_files(out: Path, force: bool) -> list[Path]:
+    """The files in `out` that an earlier call wrote; raises `ConfigError` if any of them may not be replaced."""
+    try:
+        manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        files = {Path(name): str(digest) for name, digest in manifest["files"].items()}
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{out} was not written by `viewbox publish`; allowed: an empty folder or one that does not exist"
+        ) from None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{out / MANIFEST} cannot be read ({error}); choose another folder") from error
+    if not force:
+        raise ConfigError(f"{out} holds {manifest.get('id')} {manifest.get('version')}; add --force to replace it")
+    for path, digest in files.items():
+        if path.is_absolute() or ".." in path.parts:
+            raise ConfigError(f"{out / MANIFEST}: {path} is outside the folder")
+        if (out / path).exists() and compute_hash(out / path) != digest:
+            raise ConfigError(f"{out / path} was changed since it was published; move it away first")
+    return list(files)

@@ -19,10 +19,9 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from ..output import MANIFEST
 from ..release import Kind, Release
 from .base import MAX_SHOWN, Place
-from .directory import install_folder
+from .directory import MANIFEST, install_folder
 
 Result = TypeVar("Result")
 ATTEMPTS = 3  # of a request, beside those that the client makes itself

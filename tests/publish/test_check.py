@@ -1,6 +1,7 @@
-"""`viewbox check`: a new package passes unedited, and each broken one fails in the row that names what is broken."""
+"""`viewbox check`: a new package passes unedited, and each mistake fails in the row that names it."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import tarfile
 import tempfile
 import zipfile
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,12 @@ from pydantic import BaseModel
 
 import viewbox as library
 from viewbox.errors import ConfigError
-from viewbox.publish.checks import Limits, check_package
+from viewbox.publish.checks import CHECKS, Limits, check_package
+from viewbox.publish.checks.opening import make_environment
 from viewbox.publish.checks.playing import MIN_GOLD
-from viewbox.publish.checks.rows import CHECKS, Failed
+from viewbox.publish.checks.project import read_project
+from viewbox.publish.checks.rows import Failed
+from viewbox.publish.checks.trial import Trial
 from viewbox.publish.new import write_project
 from viewbox.rewards import CombinedReward, IoUReward, TokenF1Reward
 from viewbox.rewards.check import check_rewards
@@ -31,6 +36,43 @@ ENV, PROJECT, README = "demo/env.py", "pyproject.toml", "README.md"
 @pytest.fixture
 def demo(tmp_path):
     return write_project("demo", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The wheel of a new package, in a fresh environment that all tests share."""
+    folder = tmp_path_factory.mktemp("built")
+    trial = Trial(read_project(write_project("demo", folder)), folder)
+    CHECKS["wheel"].run(trial)
+    CHECKS["dependencies"].run(trial)
+    return trial
+
+
+@pytest.fixture
+def trial(demo, built, tmp_path):
+    """A trial of `demo` in that environment."""
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    inside = [check for check in CHECKS.values() if check.inside and check.applies is None]
+    return Trial(read_project(demo), folder, LIMITS, inside, built.wheel, built.python)
+
+
+def change(trial, changes):
+    """Change the project of a trial, and the code in the shared environment with it."""
+    for path, old, new in changes:
+        edit(trial.project.folder, path, (old, new))
+    trial.project = read_project(trial.project.folder)
+    [place] = trial.python.parents[1].glob(f"lib/python*/site-packages/{ENV}")
+    shutil.rmtree(place.parent / "__pycache__", ignore_errors=True)
+    shutil.copyfile(trial.project.folder / ENV, place)
+
+
+def open_env(path):
+    """The environment in a file, made in this process."""
+    spec = spec_from_file_location(f"demo_{path.parents[1].parent.name}", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Demo()
 
 
 def edit(folder, path, *changes):
@@ -84,14 +126,16 @@ SETUPTOOLS = [
 UNNAMED = "found = __import__('importlib').import_module('hypothesis')"
 CALL = "import contextlib, socket\nwith contextlib.suppress(OSError):\n    socket.create_connection(('127.0.0.1', 9))"
 WRITE = "import contextlib\nwith contextlib.suppress(OSError):\n    open({!r}, 'w').close()"
-HANG = "def validate_answer(self, answer, task):\n        import time\n        time.sleep({})"
+SLOW = "def validate_answer(self, answer, task):\n        __import__('time').sleep({})"
 BY_HASH = "0 * seed + abs(hash('discs')) % 2**32"
 
-# name: (changes as (file, old, new), the one row that fails, words of its finding)
+# name: (changes as (file, old, new), the row that fails, words of its finding)
 BROKEN = {
     "no entry point": ([(PROJECT, 'demo = "demo.env:Demo"', "")], "metadata", "does not hold one entry"),
     "no README": ([(PROJECT, 'readme = "README.md"', 'readme = "READ.md"')], "metadata", "is not a file"),
+    "a dynamic version": ([(PROJECT, 'version = "0.1.0"', 'dynamic = ["version"]')], "metadata", "version is dynamic"),
     "no license": ([(PROJECT, 'license = "MIT"\n', "")], "license and tags", "license = None"),
+    "no SPDX license": ([(PROJECT, '"MIT"', '"Apache 2"')], "license and tags", "license = 'Apache 2'"),
     "no tags": ([(PROJECT, "keywords", "# keywords")], "license and tags", "keywords = None"),
     "a key in the code": (at_import("KEY = 'sk-proj-" + "a1B2" * 12 + "'"), "files", "env.py, line"),
     "a build that fails": (
@@ -112,11 +156,12 @@ BROKEN = {
     ),
     "an undeclared import by name": (at_import(UNNAMED), "import", "No module named 'hypothesis'"),
     "it raises at import": (at_import("print(1 / 0)"), "import", "ZeroDivisionError: division by zero"),
-    "it hangs at import": (at_import("while True: pass"), "import", "did not end within"),
+    "it hangs at import": (at_import("while True: pass"), "import", "did not end within 3 s"),
     "it leaves at import": (at_import("__import__('os')._exit(0)"), "import", "ended the process with status 0"),
     "it exits at import": (at_import("raise SystemExit(0)"), "import", "ends the process: SystemExit"),
     "it eats memory at import": (at_import("block = bytearray(2**32)"), "import", "MemoryError"),
     "it calls out at import": (at_import(CALL), "no network at import", "socket.getaddrinfo '127.0.0.1'"),
+    "torch at import": (at_import("__import__('sys').modules['torch'] = 1"), "no torch at import", "loads torch"),
     "it writes beside the folder at import": (at_import(WRITE.format(LOG)), "writes nothing outside", LOG),
     "it prints the environment": (
         at_import("import os\nprint(dict(os.environ))"),
@@ -129,27 +174,10 @@ BROKEN = {
         "environment",
         "task demo-0 cannot be opened",
     ),
-    "an episode that takes long": (in_class(HANG.format(2)), "episode", "an episode takes"),
-    "a prompt that exits": (
-        [(ENV, 'return "You count', '__import__("os")._exit(3)\n        return "You count')],
-        "environment",
-        "ended the process with status 3",
-    ),
     "an answer that its own check refuses": (
         in_class("def validate_answer(self, answer, task):\n        return 'no'"),
         "schemas",
         "is not accepted: no",
-    ),
-    "a wrong gold answer": (
-        in_class("def gold_answer(self, task):\n        return {'discs': task.reference['discs'] + 1}"),
-        "gold answer",
-        "scores too little: task demo-0: exact_match 0.00",
-    ),
-    "a reward for any number": (with_reward("float(isinstance(found, int))"), "wrong answers", "scores 1.00"),
-    "a reward for silence": (
-        with_reward("1.0 if found == reference['discs'] else 0.2 * (found is None)"),
-        "check_rewards",
-        "the answer None scores 0.2; expected 0",
     ),
     "a tool without words": (
         [
@@ -163,6 +191,18 @@ BROKEN = {
         "tool docs",
         "darken(by)",
     ),
+    "an episode that takes long": (in_class(SLOW.format(0.3)), "episode", "an episode takes"),
+    "a wrong gold answer": (
+        in_class("def gold_answer(self, task):\n        return {'discs': task.reference['discs'] + 1}"),
+        "gold answer",
+        "scores too little: task demo-0: exact_match 0.00",
+    ),
+    "a reward for any number": (with_reward("float(isinstance(found, int))"), "wrong answers", "scores 1.00"),
+    "a reward for silence": (
+        with_reward("1.0 if found == reference['discs'] else 0.2 * (found is None)"),
+        "check_rewards",
+        "the answer None scores 0.2; expected 0",
+    ),
     "pictures that nobody can repeat": (
         [(ENV, "np.random.default_rng([task.prompt['seed'], 1])".replace("'", '"'), "np.random.default_rng()")],
         "same by seed",
@@ -173,40 +213,48 @@ BROKEN = {
         "same in another process",
         "task",
     ),
-    "a command that fails": ([(README, "pytest    ", "pytest --no-such-option    ")], "README", "no-such-option"),
+    "what publish cannot write": (in_class("restricted = True"), "publishable", "restricted to this machine"),
+    "a command that fails": ([(README, "pytest    ", "ls --no-such-option    ")], "README", "no-such-option"),
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_package_fails_in_the_row_that_names_it(demo, broken):
+def test_a_mistake_fails_in_the_row_that_names_it(trial, broken):
     changes, row, words = BROKEN[broken]
-    (demo / "demo" / "words.txt").write_text("one\n")
-    if row != "README":  # the tests of the package would find much of it, too
-        edit(demo, README, ("pytest    ", "python -c ''"))
-    for path, old, new in changes:
-        edit(demo, path, (old, new))
-    rows = check_package(demo, limits=replace(LIMITS, seconds=8) if "hangs" in broken else LIMITS)
-    failed = list_failed(rows)
-    assert set(failed) == {row}, {name: one.finding for name, one in failed.items()}
-    assert words in failed[row].finding
-    assert failed[row].mend
+    check, folder = CHECKS[row], trial.project.folder
+    (folder / "demo" / "words.txt").write_text("one\n")
+    change(trial, changes)
+    if "hangs" in broken:
+        trial.limits = replace(LIMITS, seconds=3)
+    with pytest.raises(Failed) as caught:
+        check.run(open_env(folder / ENV), {"episode_seconds": 0.2}) if check.inside else check.run(trial)
+    assert words in caught.value.finding
+    assert caught.value.mend or check.mend
     assert not Path(LOG).exists()
 
 
-@pytest.mark.parametrize("given", ["mine", "Apache 2", "GPL"])
-def test_a_license_has_a_name_of_the_spdx_list(demo, given):
-    edit(demo, PROJECT, ('"MIT"', f'"{given}"'))
-    (row,) = check_package(demo, rows=["license and tags"])
-    assert not row.passed
-    assert f"license = '{given}'" in row.finding
+def test_a_failed_row_costs_those_that_need_it_and_no_other(demo):
+    edit(demo, *BROKEN["a wrong gold answer"][0][0][:1], BROKEN["a wrong gold answer"][0][0][1:])
+    rows = {row.name: row for row in check_package(demo, limits=LIMITS)}
+    assert {name for name, row in rows.items() if row.tried and not row.passed} == {"gold answer"}
+    assert "scores too little" in rows["gold answer"].finding
+    assert {name for name, row in rows.items() if not row.tried} == {
+        "wrong answers", "check_rewards", "same by seed", "same in another process", "publishable", "README",
+    }  # fmt: skip
+    assert rows["README"].finding == "not tried: needs gold answer"
 
 
-def test_torch_at_import_is_found(demo):
-    edit(demo, PROJECT, ('"numpy>=1.26"', '"numpy>=1.26", "torch"'))
-    edit(demo, ENV, ("import numpy", "import torch\nimport numpy"))
-    rows = check_package(demo, limits=Limits(), rows=["no torch at import"])
-    assert set(list_failed(rows)) == {"no torch at import"}
-    assert {row.name for row in rows} == {"metadata", "wheel", "dependencies", "import", "no torch at import"}
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [("os._exit(3)", "ended the process with status 3"), ("time.sleep(60)", "did not end within 4 s")],
+)
+def test_code_that_ends_or_hangs_in_one_row_leaves_the_others_their_result(trial, does, words):
+    change(trial, in_class(f"def write_answer(self, task):\n        import os, time\n        {does}"))
+    trial.limits = replace(LIMITS, seconds=4)
+    assert trial.look_inside("environment").get().startswith("demo: 1000 tasks")
+    with pytest.raises(Failed, match=words):
+        trial.look_inside("schemas").get()
+    assert "are described" in trial.look_inside("tool docs").get()
 
 
 def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
@@ -239,15 +287,14 @@ def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch, arguments
 
 
 def test_rows_come_as_they_are_known_and_an_interrupted_check_ends_at_once_with_all_that_it_started(demo):
-    edit(demo, README, ("python -m demo.env", "sleep 600.25"))
+    edit(demo, ENV, ("SIZE, CELL", "__import__('subprocess').run(['sleep', '600.25'])\nSIZE, CELL"))
     command = [sys.executable, "-u", "-m", "viewbox.cli", "check", demo]
     check = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     lines = iter(check.stdout.readline, "")
-    assert next(line for line in lines if "metadata" in line)
+    assert next(line for line in lines if "dependencies" in line)
     assert check.poll() is None
-    assert next(line for line in lines if "same in another process" in line)
     check.send_signal(signal.SIGINT)
-    check.wait(60)  # and not the 120 s of the command in the README
+    check.wait(60)  # and not the 120 s of the import
     assert subprocess.run(["pgrep", "-fx", "sleep 600.25"], check=False).returncode == 1, "it still runs"
 
 
@@ -266,20 +313,31 @@ def test_a_project_file_that_is_none_is_said(demo, text):
 
 def test_a_name_is_checked_as_the_package_that_publish_would_write(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, out, _ = viewbox("check", "digits", "--set", "num_tasks=3", "--row", "verifiers")
+    status, out, _ = viewbox("check", "digits", "--set", "num_tasks=3", "--row", "files")
     assert status == 0, out
-    assert "viewbox_digits/_vendor/viewbox/__init__.py" in out
+    assert "viewbox-digits 0.1.0, the environment is viewbox_digits:DigitsTaskset" in out
     status, out, _ = viewbox("check", "digit")
     assert status == 1
     assert "unknown environment 'digit'" in out
 
 
+def test_a_published_package_without_tasks_is_found():
+    class Empty:
+        environment, settings = "demo.env:Demo", {}
+
+        def __init__(self, config):
+            self.id = config.id
+
+        def __iter__(self):
+            return iter(())
+
+    with pytest.raises(Failed, match="there are no tasks"):
+        make_environment(Empty, {"name": "demo"})
+
+
 def test_every_row_needs_rows_before_it_and_says_how_to_mend_it():
     seen = set()
-    from viewbox.publish.checks import ORDER
-
-    assert set(ORDER) == set(CHECKS)
-    for name, check in ORDER.items():
+    for name, check in CHECKS.items():
         assert set(check.needs) <= seen, name
         assert check.mend
         seen.add(name)
@@ -301,13 +359,12 @@ def test_the_project_of_an_author_is_published(demo, tmp_path):
     assert (tmp_path / "out" / "LICENSE").read_bytes() == (demo / "LICENSE").read_bytes()
 
 
-def test_a_command_of_an_extra_that_is_not_installed_is_not_run(demo):
-    edit(demo, PROJECT, ('"pytest>=8"', '"pytest>=8", "No_such.tool>=3; python_version > \'3\'"'))
-    edit(demo, README, ("pytest    ", "no-such-tool --all\npython -m no-such-tool\npython -c ''    "))
-    [row] = [row for row in check_package(demo, limits=LIMITS) if row.name == "README"]
-    assert row.passed, row.finding
-    assert row.finding.startswith("2 commands run")
-    assert row.finding.count("no-such-tool is not installed here") == 2
+def test_a_command_of_an_extra_that_is_not_installed_is_not_run(trial):
+    extra = (PROJECT, '"pytest>=8"', '"pytest>=8", "No_such.tool>=3; python_version > \'3\'"')
+    change(trial, [extra, (README, "pytest    ", "no-such-tool --all\npython -m no-such-tool\npython -c ''    ")])
+    finding = CHECKS["README"].run(trial)
+    assert finding.startswith("2 commands run")
+    assert finding.count("no-such-tool is not installed here") == 2
 
 
 def test_what_is_private_is_in_no_archive_of_a_new_package(demo):
@@ -374,11 +431,3 @@ def test_beside_a_box_a_text_that_is_written_wrong_fails_as_before():
 def test_the_exact_answer_scores_1_up_to_the_last_bits_of_a_sum(most, passes):
     env = Tilted(reward=lambda answer, reference: most if (answer or {}).get("box") == reference["box"] else 0.0)
     assert (check_rewards(env) == []) == passes
-
-
-def test_a_package_that_publish_cannot_write_costs_a_row(demo):
-    edit(demo, *in_class("restricted = True")[0][:1], in_class("restricted = True")[0][1:])
-    edit(demo, README, ("pytest    ", "python -c ''"))
-    failed = list_failed(check_package(demo, limits=LIMITS))
-    assert set(failed) == {"publishable"}
-    assert "restricted to this machine" in failed["publishable"].finding

@@ -7,7 +7,8 @@ import tomllib
 import pytest
 
 from tests.support import verifiers_server as scripted
-from tests.support.clean_python import run_clean, unpack_wheel
+from tests.support.clean_python import run_clean
+from tests.support.publishing import check_only
 from tests.support.tiny_specialists import save_vit
 from viewbox import make
 from viewbox.assets import resolve_model_path
@@ -44,13 +45,13 @@ def segmenter(tmp_path):
     return folder
 
 
-def test_an_installed_package_asks_a_shipped_model_and_one_of_a_folder(tmp_path, segmenter):
+def test_a_package_asks_a_shipped_model_and_one_of_a_folder(tmp_path, segmenter, monkeypatch):
     mark = {"kind": "segmentation", "model": str(segmenter), "device": "cpu", "labels": ["heart"]}
     settings = {**SETTINGS, "specialists": {"classify": CLASSIFY, "mark": mark}}
     package = tmp_path / "out"
+    check_only(monkeypatch, "carried files")
     done = publish("chest_xray", package, settings=settings)
     assert any(finding.startswith("carried files: load: ") for finding in done.findings)
-    _, installed = unpack_wheel(package, tmp_path)
     env, expected, scripts = make("chest_xray", **settings), {}, {}
     for task in env.tasks:
         calls = [(str(number), name, json.dumps(given)) for number, (name, given) in enumerate(ASKED)]
@@ -65,7 +66,7 @@ def test_an_installed_package_asks_a_shipped_model_and_one_of_a_folder(tmp_path,
     )
     with scripted.serve(scripts) as server:
         given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "2", "-o", "e"]
-        run_clean(["-c", where, "viewbox-chest-xray", *given], installed, tmp_path)
+        run_clean(["-c", where, "viewbox-chest-xray", *given], package, tmp_path)
     [saved] = (tmp_path / "e").rglob("traces.jsonl")
     traces = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
     assert len(traces) == 2
@@ -106,7 +107,7 @@ def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked
     assert {"torch", "torchvision", "transformers"} <= needed
 
 
-def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(unchecked, tmp_path):
+def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(quick, tmp_path):
     spec = {"kind": "grounding", "model": "IDEA-Research/grounding-dino-tiny"}
     publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"ground": spec}})
     home = tmp_path / "out" / "viewbox_chest_xray"
@@ -115,12 +116,13 @@ def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(unchecked, tm
     assert "torch>=2.8" in (tmp_path / "out" / "pyproject.toml").read_text()
 
 
-def test_without_specialists_a_package_needs_no_torch(unchecked, tmp_path):
+def test_without_specialists_a_package_needs_no_torch(quick, tmp_path):
     publish("chest_xray", tmp_path / "out", settings=SETTINGS)
     assert "torch" not in (tmp_path / "out" / "pyproject.toml").read_text()
 
 
-def test_a_model_that_does_not_load_is_not_published(tmp_path):
+def test_a_model_that_does_not_load_is_not_published(tmp_path, monkeypatch):
+    check_only(monkeypatch, "carried files")
     folder = tmp_path / "broken"
     save_vit(folder)
     config = json.loads((folder / "config.json").read_text())
@@ -162,7 +164,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("how", REFUSED)
-def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked, tmp_path, monkeypatch, how):
+def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(quick, tmp_path, monkeypatch, how):
     damage, says = REFUSED[how]
     folder = tmp_path / "model"
     save_vit(folder)
@@ -176,7 +178,7 @@ def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked
     assert not (tmp_path / "out").exists()
 
 
-def test_a_part_of_a_mixture_with_a_folder_is_refused(unchecked, tmp_path):
+def test_a_part_of_a_mixture_with_a_folder_is_refused(quick, tmp_path):
     look = {"kind": "classification", "model": save_vit(tmp_path / "model")}
     parts = {"films": {"name": "chest_xray", **SETTINGS, "specialists": {"look": look}}, "digits": {"num_tasks": 2}}
     with pytest.raises(ConfigError, match=r"specialists\.look\.model = .*allowed: publish each by itself"):
@@ -192,7 +194,7 @@ def brightness(image: Picture) -> dict:
 """
 
 
-def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(unchecked, tmp_path, monkeypatch):
+def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(quick, tmp_path, monkeypatch):
     (tmp_path / "my_tools.py").write_text(TOOLS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -227,6 +229,7 @@ def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypat
         "        'classify': {'kind': 'classification', 'model': 'package:chest_classifier', 'device': 'cpu'}}\n"
     )
     monkeypatch.syspath_prepend(home.parent)
+    check_only(monkeypatch, "carried files", "gold answer")
     done = publish("my_clinic.env:Clinic", tmp_path / "out", settings=SETTINGS)
     assert any(finding.startswith("carried files: load: ") for finding in done.findings)
     written = (tmp_path / "out" / "viewbox_clinic" / "__init__.py").read_text()

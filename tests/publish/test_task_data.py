@@ -10,7 +10,6 @@ import yaml
 from PIL import Image
 
 from tests.support import ct_folder
-from tests.support.publishing import leave_out_check
 from viewbox import make
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
@@ -64,7 +63,7 @@ def films(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_config_is_published_with_its_rows_and_images_and_is_played_elsewhere(films, tmp_path):
+def test_a_config_is_published_with_its_rows_and_images_and_is_played_elsewhere(films, unchecked, tmp_path):
     publish(str(films), tmp_path / "out")
     module = tmp_path / "out" / "viewbox_films"
     rows = [json.loads(line) for line in (module / "data" / "tasks.jsonl").read_text().splitlines()]
@@ -103,8 +102,7 @@ def test_what_may_not_or_cannot_travel_is_refused(films, tmp_path, change, why):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_row_that_holds_a_key_is_refused(films, tmp_path, monkeypatch):
-    leave_out_check(monkeypatch)
+def test_a_row_that_holds_a_key_is_refused(films, quick, tmp_path):
     rows = tmp_path / "set" / "rows.jsonl"
     rows.write_text(rows.read_text().replace("What is it?", "hf_" + 34 * "a"))
     with pytest.raises(ConfigError, match="task 's2' holds a token of Hugging Face"):
@@ -134,7 +132,7 @@ def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, m
 
 
 @pytest.mark.slow
-def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_limit(films, tmp_path):
+def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_limit(films, quick, tmp_path):
     publish(str(films), tmp_path / "out", settings={"data": {"limit": 1}})
     [row] = (tmp_path / "out" / "viewbox_films" / "data" / "tasks.jsonl").read_text().splitlines()
     assert json.loads(row)["study"] == "s2"
@@ -222,7 +220,7 @@ def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, pla
         write_tasks(env, tmp_path / "package")
 
 
-def test_a_link_inside_the_folder_of_images_is_followed_and_the_licenses_of_the_data_come_along(films, tmp_path):
+def test_a_link_inside_the_folder_of_images_is_followed_and_the_licenses_of_the_data_come_along(films, quick, tmp_path):
     folder = tmp_path / "set"
     (folder / ".git" / "annex").mkdir(parents=True)  # as git-annex lays images out
     (folder / "img" / "2.png").rename(folder / ".git" / "annex" / "MD5E-2.png")
@@ -230,7 +228,7 @@ def test_a_link_inside_the_folder_of_images_is_followed_and_the_licenses_of_the_
     (folder / "LICENSE.txt").write_text("CC BY 4.0")
     (folder / "CITATION.cff").write_text("title: films")
     (folder / "license_plates.csv").write_text("x")
-    publish(str(films), tmp_path / "out", check=lambda folder: [])
+    publish(str(films), tmp_path / "out")
     data = tmp_path / "out" / "viewbox_films" / "data"
     assert {path.name for path in data.iterdir()} == {"tasks.jsonl", "images", "LICENSE.txt", "CITATION.cff"}
     assert (data / "LICENSE.txt").read_text() == "CC BY 4.0"

@@ -4,8 +4,6 @@ import pytest
 
 from tests.support.hf_hub import HfHub
 from tests.support.hub_server import serve_hub
-from tests.support.publishing import leave_out_check
-from viewbox.publish import vendor
 
 KEY = "hf_" + "Secret0" * 5
 
@@ -63,14 +61,11 @@ def dots(tmp_path):
 
 
 @pytest.fixture
-def quick(monkeypatch, whole):
-    """A package with a few files of viewbox instead of hundreds."""
-    few = [path for path in vendor.list_library_files() if len(path.parts) == 1]
-    monkeypatch.setattr(vendor, "list_library_files", lambda: few)
+def whole(monkeypatch, unchecked):
+    """Neither the check before, which takes seconds, nor the fresh environment afterwards, which takes a minute."""
+    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", lambda *given: "not installed")
 
 
 @pytest.fixture
-def whole(monkeypatch):
-    """Neither the trial before, which takes seconds, nor the fresh environment afterwards, which takes a minute."""
-    leave_out_check(monkeypatch)
-    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", lambda *given: "not installed")
+def quick(whole, quick):
+    """The same of a package with a few files of viewbox instead of hundreds."""

@@ -2,17 +2,19 @@
 
 import json
 import tomllib
+import venv
+from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
 
 from tests.publish.hubs.conftest import KEY
+from tests.support.clean_python import link_libraries
 from tests.support.hub_server import HubServer, Status, cut, say, serve_hub
-from tests.support.publishing import leave_out_check
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
-from viewbox.publish.output import MANIFEST
+from viewbox.publish.hubs.directory import MANIFEST
 from viewbox.utils.secrets import find_key_form
 
 REPO = ("dataset", "me/bright-dots")
@@ -155,12 +157,13 @@ def test_a_dry_run_lists_and_sends_nothing(hf, dots):
     assert not hf.find("^(POST|PUT)")
 
 
+BUSY, SLOW = say(503, {"error": "busy"}), say(429, {"error": "slow"})
+PLACES = ("repos/create", "preupload", "/commit/", "/tag/", "/refs", "POST /api/validate-yaml")
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    "where", ["repos/create", "preupload", "/commit/", "/tag/", "/refs", "POST /api/validate-yaml"]
-)
-@pytest.mark.parametrize(
-    "fault", [say(503, {"error": "busy"}), say(429, {"error": "slow"}), cut], ids=["503", "429", "cut"]
+    ("where", "fault"), [*((where, BUSY) for where in PLACES), ("/commit/", SLOW), ("/commit/", cut)]
 )
 def test_one_fault_is_overcome(hf, dots, where, fault):
     hf.faults.append((where, fault))
@@ -251,9 +254,18 @@ def test_what_is_no_name_of_a_repository_is_refused(dots, id):
         send(dots, id=id)
 
 
-def test_what_was_published_is_installed_from_the_hub_with_all_it_needs(hf, monkeypatch):
-    """With the packages of an index, in a fresh environment: a minute or more."""
-    leave_out_check(monkeypatch)
+def test_what_was_published_is_installed_from_the_hub_and_opens(hf, unchecked, tmp_path, monkeypatch):
+    """In a fresh environment that finds what is installed here, but viewbox; an index would take a minute or more."""
+    libraries = link_libraries(tmp_path)
+
+    class Linked(venv.EnvBuilder):
+        def post_setup(self, context):
+            [site] = Path(context.env_dir).glob("lib/python*/site-packages")
+            (site / "here.pth").write_text(f"{libraries}\n")
+
+    monkeypatch.setattr(venv, "EnvBuilder", Linked)
+    monkeypatch.setenv("PIP_NO_DEPS", "1")
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # which means that there is none
     package, _ = send("digits", settings={"split": "test", "num_tasks": 3})
     assert package.findings[-1].endswith("verifiers finds it and opens its first task")
 

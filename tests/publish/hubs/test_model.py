@@ -11,8 +11,8 @@ from safetensors.numpy import save_file
 
 from tests.publish.hubs.conftest import KEY
 from viewbox.errors import ConfigError
+from viewbox.publish.hubs.directory import MANIFEST
 from viewbox.publish.model import publish_model
-from viewbox.publish.output import MANIFEST
 
 CONFIG = {
     "model": {"name": "package:tiny_viewer"},

@@ -1,0 +1,17 @@
+"""Fills templates of files: `new` are those of `viewbox new`, `package` those of a published package.
+
+In them, `@name@` stands for the field `name`.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+CARD = "<!-- written by viewbox publish -->"  # before the generated part of a README; the rest is the author's
+
+
+def fill(template: str, fields: Mapping[str, str]) -> str:
+    """Fill a template, named by its path without `.txt`."""
+    text = (FOLDER / f"{template}.txt").read_text(encoding="utf-8")
+    return re.sub(r"@(\w+)@", lambda found: fields[found[1]], text)
