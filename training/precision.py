@@ -1,16 +1,20 @@
-"""In which precision the weights of a run are kept, and the learning rate that suits what is trained.
+"""In which precision the weights of a run are kept, its adapters, and the learning rate that suits what is trained.
 
 A weight of two bytes (bfloat16) has eight significant bits: a step that moves it by less than 0.2 to 0.4 % of itself is
 rounded away. At a learning rate of 1e-6 that is nearly every step of full fine-tuning. So weights that are trained are
 kept in float32 and computed with under autocast; the frozen weights beside LoRA adapters may have two bytes.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import Config
 from ..configs.sections import ModelSection
+from ..configs.train_sections import LoraSection
 from ..engines.hf.quantization import is_quantized
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
 
 # By method and whether LoRA adapters are trained. Full fine-tuning: 1e-6 is the default of TRL's `GRPOConfig`, 2e-5
 # that of its `SFTConfig`. LoRA learns best at about ten times the rate of full fine-tuning, in both methods (Schulman
@@ -87,6 +91,17 @@ def describe_precision(config: Config) -> str:
             "0.2 to 0.4 % of itself is lost"
         )
     return "every weight is trained, in float32"
+
+
+def build_lora_config(section: LoraSection | None) -> "LoraConfig | None":
+    """The peft config of a section; None without one."""
+    if section is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=section.r, lora_alpha=section.alpha, lora_dropout=section.dropout, target_modules=section.target_modules
+    )
 
 
 def use_float32_adapters(model: Any) -> None:

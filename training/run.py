@@ -28,8 +28,7 @@ from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, outline_run
-from .checks.overlap import describe_overlap
-from .checks.plan import check_trained, describe_finished
+from .checks.plan import check_trained, describe_finished, describe_overlap
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .grpo.trl_reward import TRLReward

@@ -16,7 +16,7 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 from viewbox.training.checks import disk
-from viewbox.training.checks.launch import check_launch, get_state_settings
+from viewbox.training.checks.disk import check_launch, get_state_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 GRPO = {
