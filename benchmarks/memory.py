@@ -78,7 +78,8 @@ def build_model_config(case: Case) -> Any:
     config = AutoConfig.for_model(**read_known_models()[FAMILIES[case.family]]["config"])
     text, vision = config.text_config, config.vision_config
     text.num_hidden_layers, vision.depth, text.vocab_size, vision.patch_size = 2, 3, VOCABULARY, PATCH
-    text.layer_types = text.layer_types[:2] if getattr(text, "layer_types", None) else None
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:2]
     if getattr(vision, "deepstack_visual_indexes", None):
         vision.deepstack_visual_indexes = [0, 1, 2]
     if getattr(vision, "fullatt_block_indexes", None):

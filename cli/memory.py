@@ -35,10 +35,10 @@ def memory(
 
     Example: `viewbox memory qwen3_vl_4b_lora --device-memory 24GiB`
     """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
     from ..configs import schema
     from ..training.memory.forecast import GIB, find_changes, find_device_memory, predict
 
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
     size = _parse_size(device_memory) if device_memory else find_device_memory()
     given = list(overrides or ())
     run = schema.load(config, given)

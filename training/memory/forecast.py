@@ -346,7 +346,7 @@ def _list_moments(
     checkpointed: bool,
     at_once: float,
 ) -> Iterator[Counter[str]]:
-    """What an update adds at its logits, in its last layer, in its first one, at the embedding, and in the tower.
+    """What an update adds at its logits, in its last layer, in its first one, at the embedding, in the tower, and after the first share.
 
     Args:
         tokens, attended: see `Layer.count_kept`.
@@ -357,6 +357,10 @@ def _list_moments(
         at_once: the share of the tokens that is computed at once.
     """
     trained, casts = _count_trained(model), _count_casts(config, model, layer)
+    if (
+        checkpointed and config.lora is not None
+    ):  # those of frozen weights are kept by what is kept for the backward pass
+        casts = 0
     vision = layer.count_features(grids)
     tower = (
         0
@@ -381,6 +385,8 @@ def _list_moments(
     yield Counter(always | {"activations": kept, "gradients": of_text, "backward pass": again})
     yield Counter(always | {"gradients": of_text, "backward pass": head * (2 if tied else 1)})
     yield Counter(always | {"gradients": trained})
+    rest = {"activations": round((1 - at_once) * states), "logits": round((1 - at_once) * logits) + output}
+    yield Counter(always | rest | {"gradients": trained, "backward pass": again})
 
 
 # ---------------------------------------------------------------------- generation
