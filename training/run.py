@@ -33,8 +33,7 @@ from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .grpo.trl_reward import TRLReward
 from .held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
-from .lora import build_lora_config
-from .precision import apply_precision
+from .precision import apply_precision, build_lora_config
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card

@@ -369,7 +369,7 @@ def test_the_help_lists_every_section_with_its_keys(capsys):
         (["train.temperature=1"], ["train.temperature: cannot be set here", "rollout"]),
         (["train.top_p=0.9"], ["train.top_p: cannot be set here", "it is decided by rollout.top_p"]),
         (["train.top_k=9"], ["train.top_k: cannot be set here", "it is decided by rollout.top_k"]),
-        (["train.min_p=0.1"], ["train.min_p: cannot be set here", "it is decided by rollout.min_p"]),
+        (["train.min_p=0.1"], ["train.min_p: cannot be used", "rollout.top_p"]),
         (["train.repetition_penalty=1.1"], ["it is decided by rollout.repetition_penalty"]),
         (["train.generation_kwargs={a: 1}"], ["train.generation_kwargs: cannot be set here", "the section rollout"]),
         (["train.use_vllm=true"], ["train.use_vllm"]),

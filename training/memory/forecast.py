@@ -346,7 +346,7 @@ def _list_moments(
     checkpointed: bool,
     at_once: float,
 ) -> Iterator[Counter[str]]:
-    """What an update adds at its logits, in its last layer, in its first one, at the embedding, in the tower, and after the first share.
+    """What an update adds: at its logits, in the last layer, the first one, the embedding, the tower, and in between.
 
     Args:
         tokens, attended: see `Layer.count_kept`.
