@@ -194,14 +194,6 @@ def test_held_out_tasks_that_are_trained_on_are_called_so(start):
     assert "also trained on" not in start("--dry-run")[1]
 
 
-def test_a_run_begins_with_what_it_will_do_and_says_after_a_step_how_long_it_takes(start):
-    status, out, err = start(content=SFT)
-    assert status == 0, err
-    lines = out.splitlines()
-    assert lines[1].startswith("plan: 1 process, ")
-    assert any(re.match(r"about \S+ s a step: \S+ for the other \d+", line) for line in lines)
-
-
 def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves_no_model(start, tmp_path):
     few = {**SFT, "train": {**SFT["train"], "per_device_train_batch_size": 16, "dataloader_drop_last": True}}
     status, _, err = start(content=few)
@@ -210,8 +202,15 @@ def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves
     assert not list((tmp_path / "out").glob("*/model"))
 
 
-def test_resuming_past_the_end_says_so_and_the_closing_loss_is_that_of_the_whole_run(start, tmp_path):
-    assert start(content=SFT)[0] == 0
+def test_a_run_says_what_it_will_do_and_how_long_it_takes_and_resumed_past_its_end_that_nothing_is_left(
+    start, tmp_path
+):
+    """The closing loss of a resumed run is that of the whole run."""
+    status, out, err = start(content=SFT)
+    assert status == 0, err
+    lines = out.splitlines()
+    assert lines[1].startswith("plan: 1 process, ")
+    assert any(re.match(r"about \S+ s a step: \S+ for the other \d+", line) for line in lines)
     run = tmp_path / "out" / "run-seed0"
     (whole,) = [line["train_loss"] for line in read_metrics(run / "metrics.jsonl") if "train_loss" in line]
     status, out, err = start(f"--resume={run}/checkpoints/checkpoint-2", content=SFT)
