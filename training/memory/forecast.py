@@ -38,7 +38,6 @@ from .workload import (
     count_image_tokens,
     find_model_shapes,
     find_workload,
-    is_tower_frozen,
 )
 
 GIB, MIB = 2**30, 2**20
@@ -165,15 +164,6 @@ class Layer:
         return sum(map(count_image_tokens, grids)) * self.hidden * self.computed * self.feature_layers
 
 
-@dataclass(frozen=True)
-class Load:
-    """What the engine does at once: episodes in the cache, distinct prompts among them, and episodes in all."""
-
-    slots: int
-    prompts: int
-    episodes: int
-
-
 def find_device_memory() -> int | None:
     """The memory of the GPU that a run would use; None without one."""
     return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else None
@@ -220,8 +210,10 @@ def predict_workload(
     layer = Layer(model, computed, trained=config.lora is None)
     held = _count_held(config, arguments, model, layer, workload)
     playing, learning = specialists
-    count = _predict_sft if config.train.method != "grpo" else _predict_grpo
-    update = max(count(config, arguments, model, layer, workload), key=Counter.total)
+    find_part = _find_grpo_part if config.train.method == "grpo" else _find_sft_part
+    part = find_part(config, arguments, layer, workload)
+    moments = _list_moments(config, model, layer, part, checkpointed=arguments.gradient_checkpointing)
+    update = max(moments, key=Counter.total)
     update += held + Counter(specialists=learning)
     if arguments.world_size > 1:
         update["gradients of DDP"] = _count_trained(model)
@@ -240,7 +232,7 @@ def _count_held(config: Config, arguments: Any, model: Any, layer: Layer, worklo
     held: Counter[str] = Counter(adapters=count_bytes(adapters))
     held["weights"] = count_bytes([*model.parameters(), *model.buffers()]) - held["adapters"]
     held["optimizer"] = round(_count_trained(model) * OPTIMIZER_BYTES.get(str(arguments.optim.value), 2.0))
-    if config.train.method != "sft" and not is_tower_frozen(model):  # those of a frozen tower stay on the host
+    if config.train.method != "sft" and _count_trained_tower(model):  # those of a frozen tower stay on the host
         episode = layer.count_features([*workload.grids, *workload.result_grids])
         held["image features"] = min(
             MAX_BYTES, episode * min(config.rollout.slots, arguments.per_device_train_batch_size)
@@ -282,111 +274,102 @@ def _count_trained(model: Any) -> int:
     return count_bytes(weight for weight in model.parameters() if weight.requires_grad)
 
 
+def _count_trained_tower(model: Any) -> int:
+    """What is trained of the vision tower; 0: it is frozen."""
+    tower = get_architecture(model.config).get_vision_tower(model)
+    return count_bytes(weight for weight in tower.parameters() if weight.requires_grad)
+
+
 def _get_weight_size(model: Any) -> int:
     return next(weight for name, weight in model.named_parameters() if ".lora_" not in name).itemsize
 
 
 # ---------------------------------------------------------------------- an update
-def _predict_grpo(
-    config: Config, arguments: Any, model: Any, layer: Layer, workload: Workload
-) -> Iterator[Counter[str]]:
-    """The largest part of an update, at each of its moments."""
-    batch_size, group = arguments.per_device_train_batch_size, arguments.num_generations
-    episodes, parts = batch_size, 1
-    if config.train.micro_batch_tokens is not None:
-        cut = split_by_tokens(build_batch(workload, batch_size, group, 1), config.train.micro_batch_tokens)
-        episodes, parts = max(map(len, cut)), len(cut)
-    groups = -(-episodes // group)
-    tokens = groups * (workload.prompt - 1) + episodes * (workload.completion + 1)
-    yield from _list_moments(
-        config,
-        model,
-        layer,
-        tokens=tokens,
-        attended=episodes * (workload.prompt + workload.completion),
-        logits=min(MAX_LOGITS, episodes * workload.sampled * layer.vocabulary) * LOGIT_BYTES,
-        grids=[*workload.grids * groups, *workload.result_grids * episodes],
-        accumulates=parts > 1 or arguments.gradient_accumulation_steps > 1,
-        checkpointed=arguments.gradient_checkpointing,
-        at_once=min(1.0, MAX_TOKENS / tokens),
-    )
-
-
-def _predict_sft(
-    config: Config, arguments: Any, model: Any, layer: Layer, workload: Workload
-) -> Iterator[Counter[str]]:
-    """A device batch, whose parts keep what they need until the backward pass, at each of its moments."""
-    episodes = arguments.per_device_train_batch_size
-    tokens = episodes * (workload.prompt + workload.completion)
-    logits = episodes * (workload.completion + 1) * layer.vocabulary
-    yield from _list_moments(
-        config,
-        model,
-        layer,
-        tokens=tokens,
-        attended=round(tokens * (1 + layer.query / layer.key) / 2),  # keys are repeated, because there is a mask
-        logits=logits * 4 + -(-logits // SFT_BATCHES) * 12,
-        grids=[*workload.grids * episodes, *workload.result_grids * episodes],
-        accumulates=arguments.gradient_accumulation_steps > 1,
-        checkpointed=arguments.gradient_checkpointing,
-        at_once=1 / min(SFT_BATCHES, episodes),
-    )
-
-
-def _list_moments(
-    config: Config,
-    model: Any,
-    layer: Layer,
-    *,
-    tokens: int,
-    attended: int,
-    logits: int,
-    grids: list[Grid],
-    accumulates: bool,
-    checkpointed: bool,
-    at_once: float,
-) -> Iterator[Counter[str]]:
-    """What an update adds: at its logits, in the last layer, the first one, the embedding, the tower, and in between.
+@dataclass(frozen=True)
+class Part:
+    """What goes forward and backward together.
 
     Args:
         tokens, attended: see `Layer.count_kept`.
         logits: bytes of the logits, at most.
         grids: of the distinct images.
         accumulates: whether gradients of earlier parts are there already.
-        checkpointed: whether layers are computed again.
         at_once: the share of the tokens that is computed at once.
     """
-    trained, casts = _count_trained(model), _count_casts(config, model, layer)
-    if (
-        checkpointed and config.lora is not None
-    ):  # those of frozen weights are kept by what is kept for the backward pass
-        casts = 0
-    vision = layer.count_features(grids)
-    tower = (
-        0
-        if is_tower_frozen(model)
-        else count_bytes(get_architecture(model.config).get_vision_tower(model).parameters())
+
+    tokens: int
+    attended: int
+    logits: int
+    grids: tuple[Grid, ...]
+    accumulates: bool
+    at_once: float
+
+
+def _find_grpo_part(config: Config, arguments: Any, layer: Layer, workload: Workload) -> Part:
+    """The largest part of a device batch; episodes of a group share their prompt."""
+    episodes, group, parts = arguments.per_device_train_batch_size, arguments.num_generations, 1
+    if config.train.micro_batch_tokens is not None:
+        cut = split_by_tokens(build_batch(workload, episodes, group, 1), config.train.micro_batch_tokens)
+        episodes, parts = max(map(len, cut)), len(cut)
+    groups = -(-episodes // group)
+    tokens = groups * (workload.prompt - 1) + episodes * (workload.completion + 1)
+    return Part(
+        tokens,
+        episodes * (workload.prompt + workload.completion),
+        min(MAX_LOGITS, episodes * workload.sampled * layer.vocabulary) * LOGIT_BYTES,
+        workload.grids * groups + workload.result_grids * episodes,
+        parts > 1 or arguments.gradient_accumulation_steps > 1,
+        min(1.0, MAX_TOKENS / tokens),
     )
+
+
+def _find_sft_part(config: Config, arguments: Any, layer: Layer, workload: Workload) -> Part:
+    """A device batch, whose batches keep what they need until the backward pass."""
+    episodes = arguments.per_device_train_batch_size
+    tokens = episodes * (workload.prompt + workload.completion)
+    logits = episodes * (workload.completion + 1) * layer.vocabulary
+    return Part(
+        tokens,
+        round(tokens * (1 + layer.query / layer.key) / 2),  # keys are repeated, because there is a mask
+        logits * 4 + -(-logits // SFT_BATCHES) * LOGIT_BYTES,
+        (workload.grids + workload.result_grids) * episodes,
+        arguments.gradient_accumulation_steps > 1,
+        1 / min(SFT_BATCHES, episodes),
+    )
+
+
+def _list_moments(
+    config: Config, model: Any, layer: Layer, part: Part, *, checkpointed: bool
+) -> Iterator[Counter[str]]:
+    """What an update adds: at its logits, in the last layer, the first one, the embedding, the tower, and between."""
+    trained, casts = _count_trained(model), _count_casts(config, model, layer)
+    if checkpointed and config.lora is not None:  # those of frozen weights are kept for the backward pass alone
+        casts = 0
+    vision = layer.count_features(part.grids)
+    tower = _count_trained_tower(model)
     if tower:
-        vision += layer.count_vision(4 * sum(map(count_image_tokens, grids)), checkpointed=checkpointed)
-    one = layer.count_kept(tokens, attended)
-    kept = tokens * layer.held * layer.hidden if checkpointed else one
-    states = layer.layers * kept + tokens * 4 * layer.hidden
-    again = round(at_once * ((one if checkpointed else 0) + layer.count_backward(tokens)))
+        vision += layer.count_vision(4 * sum(map(count_image_tokens, part.grids)), checkpointed=checkpointed)
+    one = layer.count_kept(part.tokens, part.attended)
+    kept = part.tokens * layer.held * layer.hidden if checkpointed else one
+    states = layer.layers * kept + part.tokens * 4 * layer.hidden
+    again = round(part.at_once * ((one if checkpointed else 0) + layer.count_backward(part.tokens)))
     head = model.get_output_embeddings().weight.nbytes if config.lora is None else 0
-    tied = model.config.get_text_config().tie_word_embeddings
     output = 2 * layer.computed * head // layer.held  # the head as it is computed with, and its gradient
-    start = trained if accumulates else 0
-    always = {"vision tower": vision}
-    yield Counter(always | {"activations": states, "logits": logits + output, "gradients": start, CASTS: casts})
-    late, last = (0 if checkpointed else casts), max(start, head)
-    yield Counter(always | {"activations": states, "gradients": last, "backward pass": again, CASTS: late})
+    embedding = head * (2 if model.config.get_text_config().tie_word_embeddings else 1)
+    start = trained if part.accumulates else 0
     of_text = max(start, trained - tower)
-    yield Counter(always | {"activations": kept, "gradients": of_text, "backward pass": again})
-    yield Counter(always | {"gradients": of_text, "backward pass": head * (2 if tied else 1)})
-    yield Counter(always | {"gradients": trained})
-    rest = {"activations": round((1 - at_once) * states), "logits": round((1 - at_once) * logits) + output}
-    yield Counter(always | rest | {"gradients": trained, "backward pass": again})
+
+    def add(gradients: int, activations: float = 0, backward: int = 0, logits: float = 0, copies: int = 0) -> Any:
+        parts = {"gradients": gradients, "activations": round(activations), "backward pass": backward}
+        return Counter(parts | {"logits": round(logits), CASTS: copies, "vision tower": vision})
+
+    yield add(start, states, logits=part.logits + output, copies=casts)
+    yield add(max(start, head), states, again, copies=0 if checkpointed else casts)
+    yield add(of_text, kept, again)
+    yield add(of_text, backward=embedding)
+    yield add(trained)
+    if left := 1 - part.at_once:  # one share has gone backward through all layers, and the others are kept
+        yield add(trained, left * states, again, left * part.logits + output)
 
 
 # ---------------------------------------------------------------------- generation
@@ -400,7 +383,7 @@ def _predict_generation(
     device_memory: int | None,
 ) -> tuple[int, Counter[str]]:
     """Episodes at once, and what they add at the largest of: first prompts, results of tools, a step, sampling."""
-    load, sampled = _find_load(config, arguments), config.rollout
+    (episodes, prompts), rollout = _find_load(config, arguments), config.rollout
     adapters = config.lora is not None and not _is_quantized(config)
     if adapters and layer.held == 2:  # `use_for_generation` leaves autocast aside
         casts, layer = 0, Layer(model, 2, trained=False)
@@ -408,9 +391,10 @@ def _predict_generation(
         casts = 0 if adapters else _count_casts(config, model, layer)
     capacity = _find_cache_bytes(config, device_memory, held.total()) // compute_bytes_per_token(model)
     longest = workload.prompt + workload.completion
-    slots = max(1, min(load.slots, capacity // (longest + 1)))
-    prompts = max(1, min(load.prompts, slots, sampled.prefill_tokens // workload.prompt))
-    results = max(1, min(slots, sampled.prefill_tokens // workload.result))
+    slots = max(1, min(rollout.slots, episodes, capacity // (longest + 1)))
+    prompts = min(prompts, slots)
+    together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))
+    results = max(1, min(slots, rollout.prefill_tokens // workload.result))
 
     def add(rows: int, width: int, read: int, columns: int, grids: tuple[Grid, ...]) -> Counter[str]:
         patches = 4 * sum(map(count_image_tokens, grids))
@@ -422,14 +406,14 @@ def _predict_generation(
                 "keys and values": slots * columns * layer.layers * 2 * layer.key * layer.computed,
                 "forward": max(layer.count_forward(rows, width, read), tower),
                 "image features": features,
-                "logits": 4 * load.prompts * layer.vocabulary,
+                "logits": 4 * prompts * layer.vocabulary,
                 CASTS: casts,
             }
         )
 
-    columns = longest + 1 if load.episodes > slots else min(longest, workload.prompt + GROWTH) + 1
+    columns = longest + 1 if episodes > slots else min(longest, workload.prompt + GROWTH) + 1
     moments = [
-        add(prompts, workload.prompt, workload.prompt, columns, workload.grids),
+        add(together, workload.prompt, workload.prompt, columns, workload.grids),
         add(slots, 1, longest, longest + 1, ()),
     ]
     if workload.completion > workload.sampled:
@@ -439,20 +423,17 @@ def _predict_generation(
     return slots, max(moments, key=Counter.total)
 
 
-def _find_load(config: Config, arguments: Any) -> Load:
-    """What the engine does at once, in training or in an evaluation."""
-    rollout, evaluated = config.rollout, config.log.eval_tasks
+def _find_load(config: Config, arguments: Any) -> tuple[int, int]:
+    """(episodes that the engine plays, distinct prompts among them), in training or in an evaluation."""
+    evaluated = config.log.eval_tasks
+    played, prompts = evaluated, evaluated
     if config.train.method == "grpo":
         played = arguments.per_device_train_batch_size * arguments.steps_per_generation
         prompts = -(-played // arguments.num_generations)
     elif config.train.method == "rejection_sampling" and config.train.rejection_sampling is not None:
         section = config.train.rejection_sampling
         played, prompts = section.tasks * section.samples, section.tasks
-    else:
-        played, prompts = evaluated, evaluated
-    episodes = max(played, evaluated)
-    slots = min(rollout.slots, episodes)
-    return Load(slots, min(slots, max(prompts, evaluated)), episodes)
+    return max(played, evaluated), max(prompts, evaluated)
 
 
 def _find_cache_bytes(config: Config, device_memory: int | None, held: int) -> int:

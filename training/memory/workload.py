@@ -223,12 +223,6 @@ def build_model(config: Config, model_config: PretrainedConfig, device: torch.de
     return model
 
 
-def is_tower_frozen(model: Any) -> bool:
-    """Whether no weight of the vision tower is trained."""
-    tower = get_architecture(model.config).get_vision_tower(model)
-    return not any(weight.requires_grad for weight in tower.parameters())
-
-
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """The bytes of tensors; one that is given twice counts once."""
     return sum({id(tensor): tensor.nbytes for tensor in tensors}.values())

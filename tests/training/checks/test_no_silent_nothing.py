@@ -202,9 +202,7 @@ def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves
     assert not list((tmp_path / "out").glob("*/model"))
 
 
-def test_a_run_says_what_it_will_do_and_how_long_it_takes_and_resumed_past_its_end_that_nothing_is_left(
-    start, tmp_path
-):
+def test_a_run_says_what_it_will_do_and_how_long_it_takes_and_past_its_end_that_nothing_is_left(start, tmp_path):
     """The closing loss of a resumed run is that of the whole run."""
     status, out, err = start(content=SFT)
     assert status == 0, err
