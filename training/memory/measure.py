@@ -1,6 +1,7 @@
 """Runs the longest batch of a run, with random weights: what the forecast says, measured on this machine."""
 
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -39,7 +40,8 @@ def measure(config: Config) -> int:
     run_updates(model, config, arguments, workload)
     if arguments.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
-    return max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return max(0, peak - before)
 
 
 def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) -> None:
