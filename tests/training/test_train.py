@@ -130,6 +130,8 @@ def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything(grpo):
     assert grpo.name == "first-seed0"
     files = ("config.yaml", "versions.json", "metrics.jsonl", "episodes", "model", "curve.png", "summary.json")
     assert [name for name in files if not (grpo / name).exists()] == []
+    with Image.open(grpo / "curve.png") as picture:
+        assert picture.format == "PNG"
 
 
 def test_the_saved_config_gives_the_same_run_again(grpo):
@@ -178,11 +180,6 @@ def flat(figures):
     """The figures of an evaluation and the ends of their intervals, each by a name of its own."""
     ends = {(name, end): value for name, ends in figures["intervals"].items() for end, value in enumerate(ends)}
     return {name: value for name, value in figures.items() if name != "intervals"} | ends
-
-
-def test_the_curve_is_a_picture(grpo):
-    with Image.open(grpo / "curve.png") as picture:
-        assert picture.format == "PNG"
 
 
 def test_a_person_is_told_each_step_in_one_line_and_the_figures_at_the_end(grpo, run):
@@ -380,6 +377,8 @@ def test_the_help_lists_every_section_with_its_keys(capsys):
         (["model.name=/nowhere/model"], ["model.name = '/nowhere/model'", "no such folder"]),
         (["model.name=package:nothing"], ["unknown shipped model 'nothing'"]),
         (["train.method=sft", "train.episodes=/nowhere"], ["/nowhere", "no episodes here"]),
+        (["train.method=sft", "train.demonstrations.count=8", "train.vision.batch=4", "lora.r=4"], ["train.vision: "]),
+        (["model.name=null", "model.tiny={}", "train.beta=0.1"], ["train.beta = 0.1"]),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_2_and_one_message_before_anything_starts(refused, overrides, words):
@@ -387,16 +386,6 @@ def test_what_cannot_be_run_is_refused_with_2_and_one_message_before_anything_st
     for one in words:
         assert one in said
     assert said == refused(*overrides, content=SFT if "sft" in overrides[0] else RUN, dry=False)
-
-
-def test_lora_is_refused_beside_a_new_vision_tower_which_it_would_leave_as_it_is(refused):
-    said = refused("train.demonstrations.count=8", "train.vision.batch=4", "lora.r=4", content=SFT)
-    assert "train.vision: " in said
-
-
-def test_a_reference_is_refused_for_a_model_that_was_built_from_nothing(refused):
-    said = refused("model.name=null", "model.tiny={}", "train.beta=0.1")
-    assert "train.beta = 0.1" in said
 
 
 def test_a_model_folder_without_weights_is_refused(refused, tiny_folder, tmp_path):

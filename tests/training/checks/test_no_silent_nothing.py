@@ -1,6 +1,5 @@
 """A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
 
-import json
 import os
 import re
 import resource
@@ -16,7 +15,7 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 from viewbox.training.checks import disk
-from viewbox.training.checks.disk import check_launch, get_state_settings
+from viewbox.training.checks.disk import check_launch
 
 ROOT = Path(__file__).resolve().parents[3]
 GRPO = {
@@ -151,11 +150,6 @@ def test_accelerate_itself_sets_the_variables_that_are_looked_for():
         check_launch(found["2"])
 
 
-def test_the_timeout_between_processes_reaches_the_state_that_is_made_first():
-    assert get_state_settings({"ddp_timeout": 90}, gpu=True)["timeout"].total_seconds() == 90
-    assert get_state_settings({}, gpu=False) == {"cpu": True}
-
-
 # ---------------------------------------------------------------------- what is said
 def test_a_dry_run_is_read_line_by_line_and_renders_the_first_prompt_with_its_picture(start):
     status, out, _ = start("--dry-run", "lora.r=4")
@@ -177,14 +171,6 @@ def test_a_dry_run_is_read_line_by_line_and_renders_the_first_prompt_with_its_pi
     assert "Which digit is it, and where?" in text
     assert text.count("data:image/png;base64,") == 1
     assert "image_pad" not in text
-
-
-def test_a_program_reads_the_same_as_json(start):
-    _, out, _ = start("--dry-run", "--json")
-    found = json.loads(out)
-    assert found["config"]["train"]["num_generations"] == 4
-    assert found["resolved"]["plan"].startswith("1 process, ")
-    assert Path(found["resolved"]["prompt"]).is_file()
 
 
 def test_held_out_tasks_that_are_trained_on_are_called_so(start):
