@@ -149,7 +149,8 @@ class Layer:
     def count_forward(self, rows: int, width: int, read: int) -> int:
         """What a layer makes for a moment without gradient: `width` new tokens of each of `rows`, which see `read`."""
         states = rows * width * (self.computed * (3 * self.inner + self.query) + 4 * self.hidden)
-        return states + rows * read * 2 * self.computed * self.query  # keys and values, repeated for grouped heads
+        mask = rows * width * read * self.computed
+        return states + mask + rows * read * 2 * self.computed * self.query  # keys and values, for every head
 
     def count_vision(self, patches: int, *, checkpointed: bool) -> int:
         """What the vision tower keeps for its backward pass."""
