@@ -33,7 +33,7 @@ from viewbox.engines.vllm.weights.sender import iterate_weights
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
-from viewbox.training.lora import build_lora_config
+from viewbox.training.precision import build_lora_config
 
 BAR = 0.95
 EPISODES = 32

@@ -20,7 +20,7 @@ from transformers import DynamicCache, Qwen3VLConfig, Qwen3VLForConditionalGener
 
 from viewbox.configs.schema import load
 from viewbox.training.generation import use_for_generation
-from viewbox.training.lora import build_lora_config
+from viewbox.training.precision import build_lora_config
 
 LAYERS, SEQUENCES, COLUMNS, VOCABULARY = 36, 8, 64, 512
 BAR = 1.0  # operations with merged adapters / operations of the bare model

@@ -17,20 +17,14 @@ import torch
 from peft import get_peft_model
 from scripted_case import PATCH, CaseSize, Stage
 from transformers import AutoConfig, AutoModelForImageTextToText
+from update_cost import LiveBytes
 
 from viewbox.configs.schema import Config, parse
-from viewbox.engines.hf.architectures import get_architecture
-from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.training.generation import use_for_generation
-from viewbox.training.grpo.logprobs import EpisodeLogProbs
-from viewbox.training.grpo.micro_batches import select, split_by_tokens
-from viewbox.training.lora import build_lora_config
 from viewbox.training.memory.forecast import GIB, predict_workload
-from viewbox.training.memory.live_bytes import LiveBytes
-from viewbox.training.memory.model_shapes import Depths, count_bytes, cut_depth, read_known_models
-from viewbox.training.memory.pictures import build_batch_pixels
-from viewbox.training.memory.update import prepare_training
-from viewbox.training.memory.workload import Workload, build_batch
+from viewbox.training.memory.measure import run_updates
+from viewbox.training.memory.workload import Workload, count_bytes, read_known_models
+from viewbox.training.precision import build_lora_config
 from viewbox.training.trainer_args import build_trainer_arguments
 
 BAR = 0.15
@@ -82,8 +76,14 @@ CASES = (
 def build_model_config(case: Case) -> Any:
     """The widths of the family, few layers, and patches as the scripted episodes have them."""
     config = AutoConfig.for_model(**read_known_models()[FAMILIES[case.family]]["config"])
-    config = cut_depth(config, Depths(2, 3))
-    config.text_config.vocab_size, config.vision_config.patch_size = VOCABULARY, PATCH
+    text, vision = config.text_config, config.vision_config
+    text.num_hidden_layers, vision.depth, text.vocab_size, vision.patch_size = 2, 3, VOCABULARY, PATCH
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:2]
+    if getattr(vision, "deepstack_visual_indexes", None):
+        vision.deepstack_visual_indexes = [0, 1, 2]
+    if getattr(vision, "fullatt_block_indexes", None):
+        vision.fullatt_block_indexes = [2]
     config.image_token_id, config.vision_start_token_id, config.vision_end_token_id, config.video_token_id = 5, 6, 7, 8
     return config
 
@@ -109,32 +109,12 @@ def build_model(case: Case, run: Config, config: Any) -> Any:
     return get_peft_model(model, build_lora_config(run.lora))
 
 
-def measure_update(case: Case, run: Config, arguments: Any, model: Any, workload: Workload) -> int:
+def measure_update(run: Config, arguments: Any, model: Any, workload: Workload) -> int:
     """Live bytes at the peak of two updates."""
-    prepare_training(model, arguments)
-    optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-6, fused=True)
-    architecture = get_architecture(model.config)
-    batch = build_batch(workload, case.episodes, 4, model.config.image_token_id)
-    pixels = build_batch_pixels(batch, model)
-    cache = VisionCache(model, architecture)
-    cache = cache if cache.frozen else None
-    if cache is not None:
-        cache.get_features({f"{key:015x}": image for key, image in pixels.items()})
-    log_probs = EpisodeLogProbs(model, architecture, model.config.image_token_id, 0, 1.0, pixels, cache)
-    parts = [list(range(case.episodes))]
-    if case.micro_batch_tokens:
-        parts = split_by_tokens(batch, case.micro_batch_tokens)
-    given = [*model.parameters(), *model.buffers(), *(image.values for image in pixels.values())]
+    given = [*model.parameters(), *model.buffers()]
     with LiveBytes(given) as counter:
-        for _ in range(2):
-            for part in parts:
-                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case.autocast):
-                    loss = log_probs(select(batch, part))[0].sum()
-                loss.backward()
-                del loss
-            optimizer.step()
-            optimizer.zero_grad()
-    return counter.peak + count_bytes([*model.parameters(), *model.buffers()])
+        run_updates(model, run, arguments, workload)
+    return counter.peak + count_bytes(given)
 
 
 def measure_generation(case: Case, run: Config, arguments: Any, model: Any) -> tuple[int, Workload]:
@@ -178,7 +158,7 @@ def compare(case: Case) -> dict[str, Any]:
         measured, workload = measure_generation(case, run, arguments, model)
     else:
         workload = Workload(case.prompt, case.completion, case.completion // 2, 60, (GRID,), (GRID,))
-        measured = measure_update(case, run, arguments, model, workload)
+        measured = measure_update(run, arguments, model, workload)
     weights = count_bytes([*model.parameters(), *model.buffers()])
     del model
     forecast = predict_workload(run, arguments, config, workload)

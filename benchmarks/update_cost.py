@@ -35,39 +35,50 @@ GROUP, PROMPT, COMPLETION, SAMPLED, PICTURES = 8, 94, 218, 34, 5  # of one group
 GRID = (1, 12, 14)  # 42 image tokens, for 672
 
 
-class CostCounter(TorchDispatchMode):
-    """Counts floating-point operations, and the bytes that operations made and that are still alive.
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes that operations make and that are alive. What a kernel uses inside is not seen.
 
     Args:
-        given: tensors that were there before, and are not counted: weights, and the batch.
+        given: tensors that were there before, and are not counted: weights, and the batch. What is freed of them is.
     """
 
-    def __init__(self, given: Iterable[torch.Tensor]) -> None:
+    def __init__(self, given: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
-        self.flops = self.live = self.peak = 0
-        self._storages: dict[int, Any] = {tensor.untyped_storage()._cdata: None for tensor in given}
+        self.live = self.peak = 0
+        self._storages: dict[int, Any] = {}
+        for tensor in given:
+            self._watch(tensor.untyped_storage())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        output = func(*args, **kwargs)
-        self.flops += count_flops(func, args, kwargs, output)
+        output = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(output):
-            if isinstance(tensor, torch.Tensor):
-                self._add(tensor.untyped_storage())
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self._storages:
+                self._watch(tensor.untyped_storage())
+                self.live += tensor.untyped_storage().nbytes()
+                self.peak = max(self.peak, self.live)
         return output
 
-    def _add(self, storage: torch.UntypedStorage) -> None:
+    def _watch(self, storage: torch.UntypedStorage) -> None:
         key, size = storage._cdata, storage.nbytes()
-        if key in self._storages:
-            return
-        self.live += size
-        self.peak = max(self.peak, self.live)
 
         def free(_: Any) -> None:
             del self._storages[key]
             self.live -= size
 
         self._storages[key] = weakref.ref(storage, free)
+
+
+class CostCounter(LiveBytes):
+    """Counts floating-point operations, too."""
+
+    def __init__(self, given: Iterable[torch.Tensor]) -> None:
+        super().__init__(given)
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        output = super().__torch_dispatch__(func, types, args, kwargs)
+        self.flops += count_flops(func, args, kwargs or {}, output)
+        return output
 
 
 def count_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from ..configs.schema import Config
     from ..training.memory.forecast import Forecast
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -22,31 +23,37 @@ def memory(
     device_memory: Annotated[
         str | None, typer.Option(help="Memory of the device, such as 24GiB. Default: that of this machine's GPU.")
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also run two updates on the longest batch here, with random weights.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the forecast as JSON.")] = False,
 ) -> None:
     """Predict the largest memory that a run needs while it plays and while it learns.
 
-    Needs no weights: the loss and the engine run on shapes alone. If the run does not fit the device, settings are
-    shown with which it does, and the exit status is 1.
+    Needs no weights: it is counted from shapes. If the run does not fit the device, settings are shown with which it
+    does, and the exit status is 1.
 
     Example: `viewbox memory qwen3_vl_4b_lora --device-memory 24GiB`
     """
-    from ..configs import schema
-    from ..training.memory.advice import find_changes
-    from ..training.memory.forecast import GIB, find_device_memory, predict
-
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
+    from ..configs import schema
+    from ..training.memory.forecast import GIB, find_changes, find_device_memory, predict
+
     size = _parse_size(device_memory) if device_memory else find_device_memory()
     given = list(overrides or ())
     run = schema.load(config, given)
     with schema.locate_errors(run):
         forecast = predict(run, size)
+        measured = _measure(run) if measure else None
     if as_json:
         phases = {phase.name: {"peak": phase.peak, "parts": phase.parts} for phase in forecast.phases}
         report = {"slots": forecast.slots, "device_memory": size, "fits": forecast.fits, "phases": phases}
+        report |= {"measured": measured} if measure else {}
         typer.echo(json.dumps({"episode": forecast.workload.describe(), **report}, indent=2))
     else:
         typer.echo(format_table(forecast))
+        if measured is not None:
+            typer.echo(f"measured here: update {measured / GIB:.2f} GiB")
     if forecast.fits is False and not as_json:
         changes, changed = find_changes(
             run, forecast, lambda more: (new := schema.load(config, [*given, *more]), predict(new, size))
@@ -58,6 +65,19 @@ def memory(
             typer.echo("no setting is known that would make it fit: a smaller model or a larger device")
     if forecast.fits is False:
         raise typer.Exit(1)
+
+
+def _measure(run: "Config") -> int:
+    """The bytes of an update that ran here."""
+    import torch
+
+    from ..errors import ConfigError
+    from ..training.memory.measure import measure
+
+    try:
+        return measure(run)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(f"--measure: an update does not fit this device: {error}") from error
 
 
 def _parse_size(text: str) -> int:

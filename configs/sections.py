@@ -81,7 +81,7 @@ class EnvSection(BaseModel):
 class SamplingParams(Section):
     """How the tokens of a reply are sampled. The engine, the endpoint client and the command line all take this object.
 
-    `top_p`: nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751). `min_p`: Nguyen et al. 2024, arXiv 2407.01082.
+    `top_p`: nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751).
     `repetition_penalty`: Keskar et al. 2019, arXiv 1909.05858.
 
     >>> SamplingParams(temperature=0.7, stop=["</answer>"]).stop
@@ -94,9 +94,6 @@ class SamplingParams(Section):
     )
     top_k: NonNegativeInt = Field(
         default=0, description="sample from this many of the most likely tokens; 0: all tokens"
-    )
-    min_p: Probability = Field(
-        default=0.0, description="sample from tokens at least this fraction as likely as the most likely; 0: all tokens"
     )
     repetition_penalty: PositiveFloat = Field(
         default=1.0, description="above 1: tokens already in the episode become less likely; 1: no penalty"

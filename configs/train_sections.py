@@ -150,11 +150,6 @@ class TrainSection(BaseModel):
         description="sft, rejection_sampling: loss weight of each JSON value in a reply; its other tokens have weight "
         "1. Above 1 it helps a model that is built from scratch",
     )
-    pure_bf16: Annotated[bool, Field(strict=True)] = Field(
-        default=False,
-        description="train every weight in bfloat16, without float32 weights: half the memory, but small steps are "
-        "rounded away; only without `lora`",
-    )
     importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,
         description="grpo: largest importance weight of a token if a generation serves several updates or comes from a "

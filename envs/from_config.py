@@ -13,7 +13,7 @@ from ..network.data_policy import check_may_leave
 from ..rewards.base import EpisodeReward, Reward
 from .data.settings import merge_data
 
-FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
+FILTERS = ("top_p", "top_k", "repetition_penalty")
 ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")  # a server decides these itself
 # What a path in an environment's settings raises if it leads to no file that can be read
 MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)

@@ -127,7 +127,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
     from transformers.utils import logging as transformers_logging
 
     from ..rollouts.store import run_folder
-    from .checks.launch import get_state_settings
+    from .checks.disk import get_state_settings
     from .resume import RunLocation
     from .run import Run
     from .trainer_args import pass_hub_token

@@ -1,16 +1,20 @@
-"""In which precision the weights of a run are kept, and the learning rate that suits what is trained.
+"""In which precision the weights of a run are kept, its adapters, and the learning rate that suits what is trained.
 
 A weight of two bytes (bfloat16) has eight significant bits: a step that moves it by less than 0.2 to 0.4 % of itself is
 rounded away. At a learning rate of 1e-6 that is nearly every step of full fine-tuning. So weights that are trained are
 kept in float32 and computed with under autocast; the frozen weights beside LoRA adapters may have two bytes.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import Config
 from ..configs.sections import ModelSection
+from ..configs.train_sections import LoraSection
 from ..engines.hf.quantization import is_quantized
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
 
 # By method and whether LoRA adapters are trained. Full fine-tuning: 1e-6 is the default of TRL's `GRPOConfig`, 2e-5
 # that of its `SFTConfig`. LoRA learns best at about ten times the rate of full fine-tuning, in both methods (Schulman
@@ -32,37 +36,27 @@ def resolve_dtype(config: Config) -> str:
     """The precision in which the model of a training run is loaded; "auto": as its weights were saved.
 
     Raises:
-        ConfigError: every weight would be trained in two bytes, and `train.pure_bf16` does not ask for it; or a
-            setting contradicts another.
+        ConfigError: every weight would be trained in two bytes, or a setting contradicts another.
     """
-    dtype, pure = config.model.dtype, config.train.pure_bf16
-    if pure and config.lora is not None:
+    dtype = config.model.dtype
+    if config.model.tiny is not None and dtype not in ("auto", "float32"):
         raise ConfigError(
-            "train.pure_bf16 = true: only without the section lora, whose adapters are float32; allowed: false",
-            key="train.pure_bf16",
+            f"model.dtype = {dtype}: model.tiny is built in float32; allowed: leave it out", key="model.dtype"
         )
-    if config.model.tiny is not None and (pure or dtype not in ("auto", "float32")):
-        key, value = ("train.pure_bf16", "true") if pure else ("model.dtype", dtype)
-        raise ConfigError(f"{key} = {value}: model.tiny is built in float32; allowed: leave it out", key=key)
     if config.model.tiny is not None and config.lora is not None and config.lora.quantize:
         raise ConfigError(
             "lora.quantize = 4bit: model.tiny is built in float32; allowed: leave it out", key="lora.quantize"
         )
     if config.lora is not None:
         return "bfloat16" if config.lora.quantize and dtype == "auto" else dtype
-    if dtype == "float16" or (dtype == "bfloat16" and not pure):
-        ask = ", or train.pure_bf16=true to train two-byte weights all the same" if dtype == "bfloat16" else ""
+    if dtype in ("float16", "bfloat16"):
         raise ConfigError(
             f"model.dtype = {dtype}: without the section lora every weight is trained, and steps that are small "
             f"beside a two-byte weight are rounded away; allowed: no model.dtype (float32 weights, computed with in "
-            f"bfloat16 on a GPU), or a section lora{ask}",
+            f"bfloat16 on a GPU), or a section lora",
             key="model.dtype",
         )
-    if pure and dtype == "float32":
-        raise ConfigError(
-            "train.pure_bf16 = true: contradicts model.dtype = float32; allowed: one of them", key="train.pure_bf16"
-        )
-    return "bfloat16" if pure else "float32"
+    return "float32"
 
 
 def apply_precision(config: Config) -> ModelSection:
@@ -81,12 +75,18 @@ def describe_precision(config: Config) -> str:
     if config.lora is not None:
         beside = f"4 bits in the language layers, {dtype} elsewhere" if config.lora.quantize else dtype
         return f"LoRA adapters are trained, in float32; the weights beside them: {beside}"
-    if dtype == "bfloat16":
-        return (
-            "warning: every weight is trained in bfloat16 (train.pure_bf16): a step that moves a weight by less than "
-            "0.2 to 0.4 % of itself is lost"
-        )
     return "every weight is trained, in float32"
+
+
+def build_lora_config(section: LoraSection | None) -> "LoraConfig | None":
+    """The peft config of a section; None without one."""
+    if section is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=section.r, lora_alpha=section.alpha, lora_dropout=section.dropout, target_modules=section.target_modules
+    )
 
 
 def use_float32_adapters(model: Any) -> None:

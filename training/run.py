@@ -28,14 +28,12 @@ from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, outline_run
-from .checks.overlap import describe_overlap
-from .checks.plan import check_trained, describe_finished
+from .checks.plan import check_trained, describe_finished, describe_overlap
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .grpo.trl_reward import TRLReward
 from .held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
-from .lora import build_lora_config
-from .precision import apply_precision
+from .precision import apply_precision, build_lora_config
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card

@@ -47,7 +47,7 @@ class Sampler:
         return ids, logprobs.gather(1, ids[:, None])[:, 0]
 
     def _filter(self, logprobs: torch.Tensor) -> torch.Tensor:
-        """Sets the log-probs of filtered tokens to -inf: top-k, then top-p, then min-p."""
+        """Sets the log-probs of filtered tokens to -inf: top-k, then top-p."""
         params = self.params
         if 0 < params.top_k < logprobs.shape[1]:
             smallest = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
@@ -57,9 +57,6 @@ class Sampler:
             probs = ordered.softmax(dim=-1)
             removed = probs.cumsum(dim=-1) - probs >= params.top_p  # never the most likely token
             logprobs = logprobs.masked_fill(removed.scatter(1, indices, removed), -torch.inf)
-        if params.min_p > 0:
-            threshold = logprobs.max(dim=-1, keepdim=True).values + float(np.log(params.min_p))
-            logprobs = logprobs.masked_fill(logprobs < threshold, -torch.inf)
         return logprobs
 
 

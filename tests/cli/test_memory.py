@@ -23,13 +23,27 @@ def test_a_run_that_fits(viewbox):
     assert re.search(r"needs 0\.\d of 8\.0 GiB, \d+% \(\w+\): fits", out)
 
 
-def test_the_parts_add_up_to_the_peak(viewbox):
-    status, out, _ = viewbox("memory", *SMALL, "--json")
+def test_the_parts_add_up_to_the_peak_and_a_batch_can_be_measured(viewbox):
+    status, out, _ = viewbox("memory", *SMALL, "--json", "--measure")
     report = json.loads(out)
     assert (status, list(report["phases"])) == (0, ["generation", "update"])
     for phase in report["phases"].values():
         assert sum(phase["parts"].values()) == phase["peak"]
     assert report["fits"] is None
+    assert report["measured"] > 0
+
+
+def test_a_supervised_batch_is_measured_too(viewbox):
+    small = ("train.per_device_train_batch_size=4", "log.eval_tasks=0")
+    status, out, _ = viewbox("memory", "tiny_warmstart", *small, "--measure")
+    assert status == 0
+    assert re.search(r"measured here: update \d+\.\d\d GiB", out)
+
+
+def test_weights_of_4_bits_are_not_measured(viewbox):
+    status, _, error = viewbox("memory", "qwen3_vl_4b_qlora", "--measure")
+    assert status == 2
+    assert "allowed: no lora.quantize" in error
 
 
 def test_a_run_that_does_not_fit_is_told_what_to_change(viewbox):

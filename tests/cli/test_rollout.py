@@ -122,13 +122,18 @@ def test_a_setting_of_coordinates_stands_over_what_the_models_name_says(viewbox)
 
 def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox, tmp_path):
     file = tmp_path / "run.yaml"
-    file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {min_p: 0.1, top_k: 3, stop: [a]}\n")
+    file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {repetition_penalty: 1.1, top_k: 3, stop: [a]}\n")
     given = ("--config", file, "--tasks", 1, "rollout.top_p=0.9", "rollout.top_k=7", "rollout.stop=[b, c]")
     with serve(make_script(make_completion(RIGHT))) as server:
         assert viewbox(*given, "--endpoint", server.url, "--out", "o")[0] == 0
     (body,) = server.bodies
     drawn = body.keys() - {"model", "messages", "seed", "tools"}
-    assert {name: body[name] for name in drawn} == {"min_p": 0.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"]}
+    assert {name: body[name] for name in drawn} == {
+        "repetition_penalty": 1.1,
+        "top_k": 7,
+        "top_p": 0.9,
+        "stop": ["b", "c"],
+    }
     assert schema.load("o/config.yaml").rollout.stop == ("b", "c")
 
 

@@ -106,7 +106,6 @@ def test_anchors_and_merges_work(load):
         (["rollout.temperature=-1"], ["rollout.temperature = -1", "allowed: a number of at least 0"]),
         (["rollout.top_p=0"], ["rollout.top_p = 0", "allowed: a number above 0 and of at most 1"]),
         (["rollout.top_k=-1"], ["rollout.top_k = -1", "allowed: a whole number of at least 0"]),
-        (["rollout.min_p=1.5"], ["rollout.min_p = 1.5", "allowed: a number of at least 0 and of at most 1"]),
         (["rollout.repetition_penalty=0"], ["rollout.repetition_penalty = 0", "allowed: a number above 0"]),
         (["rollout.stop=x"], ["rollout.stop = 'x'", "allowed: a list of text"]),
         (["rollout.stop=['']"], ["rollout.stop.0 = ''", "allowed: text that is not empty"]),

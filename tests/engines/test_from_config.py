@@ -26,7 +26,6 @@ GIVEN = {
     "temperature": 0.5,
     "top_p": 0.9,
     "top_k": 7,
-    "min_p": 0.05,
     "repetition_penalty": 1.1,
     "stop": ["</answer>"],
     "max_reply_tokens": 20,
@@ -80,7 +79,7 @@ def test_where_nothing_is_given_the_engine_has_its_own_defaults():
 def test_what_is_given_is_what_the_engine_has(qwen3):
     made = HFGenerator(qwen3.model(), qwen3.tokens, **build_engine_settings(of(**GIVEN)))
     sampling = made.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 7, 0.05)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 7)
     assert (sampling.repetition_penalty, sampling.stop, made.slots) == (1.1, ("</answer>",), 3)
     assert (made.max_reply_tokens, made.max_completion_tokens, made.prefill_tokens) == (20, 200, 300)
     assert (made.kv_cache_bytes, made.scheduler.tool_wait_timeout, made.run_config.model_name) == (3 * 2**20, 2.5, "m")
@@ -142,10 +141,8 @@ def test_what_only_the_engine_has_is_refused_for_an_endpoint(given):
 
 
 def test_who_trains_with_a_filter_is_told_once_what_it_does():
-    (note,) = describe_filters(of(top_p=0.9, min_p=0.1))
-    assert note.startswith(
-        "rollout.top_p = 0.9, rollout.min_p = 0.1: episodes are sampled from a filtered distribution"
-    )
+    (note,) = describe_filters(of(top_p=0.9, top_k=20))
+    assert note.startswith("rollout.top_p = 0.9, rollout.top_k = 20: episodes are sampled from a filtered distribution")
     assert describe_filters(of(top_p=1.0, temperature=0.7)) == []
 
 

@@ -108,49 +108,57 @@ def whole(uninterrupted, tmp_path):
     return Path(shutil.copytree(uninterrupted, tmp_path / "out" / uninterrupted.name))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"logging_steps": 4},
-        {"num_iterations": 2, "save_steps": 1},
-        {"dynamic_sampling_rounds": 2, "num_generations": 2},
-        {
-            "gradient_accumulation_steps": 2,
-            "per_device_train_batch_size": 4,
-            "steps_per_generation": 4,
-            "save_steps": 1,
-        },
-    ],
-    ids=["plain", "sums not logged yet", "several updates a batch", "groups resampled", "one batch over several steps"],
-)
-def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, settings, capsys):
-    path = config(train={**settings, "save_total_limit": None})
-    folder = run(path)
-    reference = shutil.copytree(folder, folder.with_name("reference"))
-    if "dynamic_sampling_rounds" in settings:
-        assert sum(line["dynamic_sampling/groups"] > 0 for line in metrics(reference)) > 2
-    for step in (1, 2, 3, 4):
-        at = folder / "checkpoints" / f"checkpoint-{step}"
-        if not at.exists():
-            continue
+def resumes_alike(path, folder, reference, steps, capsys):
+    """Resumed from each of these steps, the run in `folder` becomes what `reference` is."""
+    for step in steps:
         capsys.readouterr()
-        assert run(path, f"--resume={at}") == folder
+        assert run(path, f"--resume={folder}/checkpoints/checkpoint-{step}") == folder
         assert f"resumed from step {step}" in capsys.readouterr().out
         assert metrics(folder) == metrics(reference)
         assert lines(folder) == lines(reference)
         assert same_weights(folder, reference)
 
 
-def test_resume_without_a_name_goes_on_from_the_latest_checkpoint_of_the_newest_run(config, whole, capsys):
-    path = config("again", train={"max_steps": 4})
+def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, whole, uninterrupted, capsys):
+    resumes_alike(config("whole"), whole, uninterrupted, [4], capsys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"logging_steps": 4}, [2]),
+        ({"num_iterations": 2, "save_steps": 1}, [1, 2]),
+        ({"dynamic_sampling_rounds": 2, "num_generations": 2}, [2]),
+        (
+            {
+                "gradient_accumulation_steps": 2,
+                "per_device_train_batch_size": 4,
+                "steps_per_generation": 4,
+                "save_steps": 1,
+            },
+            [1, 2],
+        ),
+    ],
+    ids=["sums not logged yet", "several updates a batch", "groups resampled", "one batch over several steps"],
+)
+def test_a_run_with_something_pending_is_resumed_alike(config, settings, steps, capsys):
+    path = config(train={**settings, "max_steps": 4, "save_total_limit": None})
+    folder = run(path)
+    reference = shutil.copytree(folder, folder.with_name("reference"))
+    if "dynamic_sampling_rounds" in settings:
+        assert sum(line["dynamic_sampling/groups"] > 0 for line in metrics(reference)) > 1
+    resumes_alike(path, folder, reference, steps, capsys)
+
+
+def test_resume_without_a_name_goes_on_from_the_latest_checkpoint_of_the_newest_run(config, capsys):
+    path = config("again", train={"max_steps": 2})
     run(path)
-    folder = run(path, "--resume", "train.max_steps=6")
+    folder = run(path, "--resume", "train.max_steps=3")
     said = capsys.readouterr().out
-    assert "resumed from step 4" in said
-    assert "changed: train.max_steps: 4 → 6" in said
-    assert [line["step"] for line in metrics(folder)] == [1, 2, 3, 4, 5, 6]
-    assert (folder / "config-until-step-4.yaml").is_file()
+    assert "resumed from step 2" in said
+    assert "changed: train.max_steps: 2 → 3" in said
+    assert [line["step"] for line in metrics(folder)] == [1, 2, 3]
+    assert (folder / "config-until-step-2.yaml").is_file()
 
 
 def test_resume_where_there_is_nothing_yet_starts_a_run(config, capsys):
@@ -169,13 +177,11 @@ def test_a_run_killed_after_its_last_step_is_finished_without_another(config, wh
     assert all(torch.equal(value, learned[name]) for name, value in weights(whole).items())
 
 
-def test_later_checkpoints_are_set_aside_when_an_earlier_one_is_taken(config):
-    path = config(train={"save_total_limit": None})
-    folder = run(path)
-    run(path, f"--resume={folder}/checkpoints/checkpoint-2", "train.max_steps=3")
-    names = {one.name for one in (folder / "checkpoints").iterdir()}
-    assert {"checkpoint-2", "checkpoint-3", "superseded-checkpoint-4", "superseded-checkpoint-6"} <= names
-    assert [one.name for one in checkpoints.list_complete(folder)] == ["checkpoint-2", "checkpoint-3"]
+def test_later_checkpoints_are_set_aside_when_an_earlier_one_is_taken(config, whole):
+    run(config("whole"), f"--resume={whole}/checkpoints/checkpoint-4", "train.max_steps=5")
+    names = {one.name for one in (whole / "checkpoints").iterdir()}
+    assert {"checkpoint-4", "checkpoint-5", "superseded-checkpoint-6"} <= names
+    assert [one.name for one in checkpoints.list_complete(whole)] == ["checkpoint-4", "checkpoint-5"]
 
 
 def test_only_as_many_checkpoints_are_kept_as_asked(whole):
@@ -246,8 +252,8 @@ def metrics_so_far(folder):
     return path.read_text().splitlines() if path.exists() else []
 
 
-# 20 in all with the moments below where VIEWBOX_KILLS=12; each costs a process
-KILLS = int(os.environ.get("VIEWBOX_KILLS", "2"))
+# 18 in all with the moments below where VIEWBOX_KILLS=12; each costs a process
+KILLS = int(os.environ.get("VIEWBOX_KILLS", "1"))
 
 
 @pytest.mark.parametrize("number", range(KILLS))
@@ -267,12 +273,10 @@ def test_killed_at_a_random_moment_it_goes_on_from_the_last_whole_checkpoint(con
 @pytest.mark.parametrize(
     ("moment", "time_"),
     [
-        ("generation", 1),
         ("generation", 40),
         ("an append", 8),
         ("a metrics line", 3),
         ("saving tensors", 8),
-        ("the rename", 2),
         ("the rename", 5),
         ("forgetting an old checkpoint", 8),
     ],

@@ -13,10 +13,8 @@ from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...errors import ConfigError, suggest_nearest
-from ..lora import build_lora_config
-from ..precision import describe_precision
-from .overlap import describe_overlap
-from .plan import build_plan
+from ..precision import build_lora_config, describe_precision
+from .plan import build_plan, describe_overlap
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from ...rewards.explain import describe_reward
 from ...utils.secrets import mask_assignments
 from ..precision import resolve_dtype
 from ..sft.selection import check_rounds, check_selection
-from .disk import check_folders, check_space, estimate_bytes
-from .launch import check_launch
+from .disk import check_folders, check_launch, check_space, estimate_bytes
 
 CROWDED = 64  # tasks whose images are counted
 FIRST = 8  # tasks with bad rows, after which a run is refused

@@ -1,20 +1,29 @@
-"""How long the episodes of a run may become: what the memory of generation and of an update depends on."""
+"""How long the episodes of a run may become, and the shapes of its model: what the memory of a run depends on."""
 
 import json
 import math
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PretrainedConfig
+from peft import get_peft_model
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PretrainedConfig
 
+from ...assets import resolve_model_path
 from ...configs.schema import Config
+from ...configs.sections import ModelSection
 from ...core import model_profiles
-from ...engines.hf.architectures import get_architecture
+from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.loading import get_view_settings, set_max_pixels
+from ...engines.hf.loading import SAFE, build_tiny_config, get_view_settings, set_max_pixels
 from ...envs.from_config import build_envs
+from ...errors import ModelError
 from ..checks.preflight import open_crowded_task
+from ..precision import build_lora_config, resolve_dtype
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
@@ -138,3 +147,82 @@ def _place_images(ids: list[int], grids: tuple[Grid, ...], image_id: int) -> lis
         ids[start : start + count] = [image_id] * count
         start += count + 1
     return ids
+
+
+def build_batch_pixels(batch: Mapping[str, Any], model: Any) -> dict[int, Pixels]:
+    """Black pixels of every image of a batch, by key, as they are kept on the host."""
+    vision, dtype = model.config.vision_config, get_architecture(model.config).get_pixel_dtype(model)
+    width = 3 * vision.temporal_patch_size * vision.patch_size**2
+    keys, grids = batch["image_keys"].flatten().tolist(), batch["image_grids"].reshape(-1, 3).tolist()
+    return {
+        key: Pixels(torch.zeros(math.prod(grid), width, dtype=dtype), tuple(grid), count_image_tokens(grid))
+        for key, grid in dict(zip(keys, grids, strict=True)).items()
+    }
+
+
+def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[PretrainedConfig, Any]:
+    """The (config, processor) of a model, from this machine alone; the processor is None if it is not here.
+
+    A folder needs no weights. A hub name is looked up among downloaded files, then among the models of the shipped
+    configs.
+
+    Raises:
+        ModelError: the config is not on this machine, or the architecture is not supported.
+    """
+    if section.name is None:
+        return build_tiny_config(section, max_pixels)
+    name, here = resolve_model_path(section.name), {"revision": section.revision, "local_files_only": True, **SAFE}
+    try:
+        config = AutoConfig.from_pretrained(name, **here)
+    except (OSError, ValueError) as error:
+        if (known := read_known_models().get(section.name)) is None:
+            raise ModelError(_explain_missing(section.name), key="model.name") from error
+        return AutoConfig.for_model(**known["config"]), None
+    get_architecture(config)
+    try:
+        return config, AutoProcessor.from_pretrained(name, **here)
+    except (OSError, ValueError):
+        return config, None
+
+
+def _explain_missing(name: str) -> str:
+    given = f"model.name = {name!r}"
+    if Path(name).exists():
+        return f"{given}: has no config.json that can be read; allowed: a folder with one (it needs no weights)"
+    known = ", ".join(read_known_models())
+    return (
+        f"{given}: its config.json is not on this machine; allowed: a folder with config.json, a name whose file was "
+        f"downloaded (`hf download {name} config.json preprocessor_config.json`), or one of {known}"
+    )
+
+
+@cache
+def read_known_models() -> dict[str, Any]:
+    """The config.json of the models of the shipped configs, with its source, by hub name."""
+    return json.loads(Path(__file__).with_name("known_models.json").read_text())
+
+
+def find_dtype(config: Config, model_config: PretrainedConfig) -> torch.dtype:
+    """The type in which a run holds its weights."""
+    name = resolve_dtype(config)
+    if name != "auto":
+        return getattr(torch, name)
+    saved = getattr(model_config, "dtype", None) or getattr(model_config.get_text_config(), "dtype", None)
+    return saved if isinstance(saved, torch.dtype) else torch.float32
+
+
+def build_model(config: Config, model_config: PretrainedConfig, device: torch.device | str = "meta") -> Any:
+    """The model of a run in its precision with the adapters of the section `lora`: without numbers, or random ones."""
+    settings = {"dtype": find_dtype(config, model_config), "attn_implementation": config.model.attention}
+    with torch.device(device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = AutoModelForImageTextToText.from_config(model_config, **settings)
+        if config.lora is not None:
+            model.requires_grad_(False)
+            model = get_peft_model(model, build_lora_config(config.lora))
+    return model
+
+
+def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """The bytes of tensors; one that is given twice counts once."""
+    return sum({id(tensor): tensor.nbytes for tensor in tensors}.values())

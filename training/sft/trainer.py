@@ -29,6 +29,7 @@ from ..evaluate import build_script, collect_episodes
 from ..grpo.batch import add_pixels, build_model_inputs, collate
 from .vision_task import VisionTask
 
+SFT_BATCHES = 4  # of similar length, into which a device batch is cut
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 
 
@@ -160,7 +161,7 @@ class SFTTrainer(Checkpoints, Trainer):
         return optimizer
 
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
-        return {"batches": build_sft_batches(episodes, self.tokens, self.informative_weight, num_batches=4)}
+        return {"batches": build_sft_batches(episodes, self.tokens, self.informative_weight, SFT_BATCHES)}
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device

@@ -10,7 +10,7 @@ from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.adapters import has_two_byte_weights, use_merged_adapters
 from viewbox.engines.hf.quantization import is_quantized, merge_adapters
-from viewbox.training.lora import build_lora_config
+from viewbox.training.precision import build_lora_config
 
 LANGUAGE = ".*language_model.*_proj"
 

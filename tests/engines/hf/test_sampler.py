@@ -4,7 +4,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 from transformers import (
-    MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -36,7 +35,6 @@ def drawn(sampler, never=(), seen=None):
     [
         ({"top_k": 5}, TopKLogitsWarper(5)),
         ({"top_p": 0.7}, TopPLogitsWarper(0.7)),
-        ({"min_p": 0.1}, MinPLogitsWarper(0.1)),
         ({"temperature": 0.5}, TemperatureLogitsWarper(0.5)),
     ],
 )
@@ -53,7 +51,7 @@ def test_a_repetition_penalty_is_that_of_transformers():
     assert torch.allclose(drawn(sampler(repetition_penalty=1.8), seen=seen), expected, atol=2 / DRAWS * 5)
 
 
-@pytest.mark.parametrize("settings", [{"top_k": 2}, {"top_p": 0.1}, {"min_p": 0.9}, {"repetition_penalty": 2.0}])
+@pytest.mark.parametrize("settings", [{"top_k": 2}, {"top_p": 0.1}, {"repetition_penalty": 2.0}])
 def test_log_probs_are_the_models_own_before_any_filter(settings):
     seen = torch.ones(LOGITS.shape, dtype=torch.bool)
     ids, logps = sampler(temperature=0.7, **settings).sample(LOGITS.clone(), torch.full((3,), 0.3), (), seen)
@@ -77,7 +75,7 @@ def test_what_is_never_drawn_is_not_drawn_though_it_were_certain():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"top_k": -1}, {"min_p": 2}, {"repetition_penalty": 0}],
+    [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"top_k": -1}, {"repetition_penalty": 0}],
 )
 def test_a_setting_out_of_range_is_an_error_that_names_it(settings):
     (name,) = settings

@@ -1,6 +1,5 @@
 """A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
 
-import json
 import os
 import re
 import resource
@@ -16,7 +15,7 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 from viewbox.training.checks import disk
-from viewbox.training.checks.launch import check_launch, get_state_settings
+from viewbox.training.checks.disk import check_launch
 
 ROOT = Path(__file__).resolve().parents[3]
 GRPO = {
@@ -151,11 +150,6 @@ def test_accelerate_itself_sets_the_variables_that_are_looked_for():
         check_launch(found["2"])
 
 
-def test_the_timeout_between_processes_reaches_the_state_that_is_made_first():
-    assert get_state_settings({"ddp_timeout": 90}, gpu=True)["timeout"].total_seconds() == 90
-    assert get_state_settings({}, gpu=False) == {"cpu": True}
-
-
 # ---------------------------------------------------------------------- what is said
 def test_a_dry_run_is_read_line_by_line_and_renders_the_first_prompt_with_its_picture(start):
     status, out, _ = start("--dry-run", "lora.r=4")
@@ -179,27 +173,11 @@ def test_a_dry_run_is_read_line_by_line_and_renders_the_first_prompt_with_its_pi
     assert "image_pad" not in text
 
 
-def test_a_program_reads_the_same_as_json(start):
-    _, out, _ = start("--dry-run", "--json")
-    found = json.loads(out)
-    assert found["config"]["train"]["num_generations"] == 4
-    assert found["resolved"]["plan"].startswith("1 process, ")
-    assert Path(found["resolved"]["prompt"]).is_file()
-
-
 def test_held_out_tasks_that_are_trained_on_are_called_so(start):
     _, out, _ = start("--dry-run", "env.eval={}")
     assert "warning: 4 of 4 held-out tasks are also trained on" in out
     assert "env.eval is empty" in out
     assert "also trained on" not in start("--dry-run")[1]
-
-
-def test_a_run_begins_with_what_it_will_do_and_says_after_a_step_how_long_it_takes(start):
-    status, out, err = start(content=SFT)
-    assert status == 0, err
-    lines = out.splitlines()
-    assert lines[1].startswith("plan: 1 process, ")
-    assert any(re.match(r"about \S+ s a step: \S+ for the other \d+", line) for line in lines)
 
 
 def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves_no_model(start, tmp_path):
@@ -210,8 +188,13 @@ def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves
     assert not list((tmp_path / "out").glob("*/model"))
 
 
-def test_resuming_past_the_end_says_so_and_the_closing_loss_is_that_of_the_whole_run(start, tmp_path):
-    assert start(content=SFT)[0] == 0
+def test_a_run_says_what_it_will_do_and_how_long_it_takes_and_past_its_end_that_nothing_is_left(start, tmp_path):
+    """The closing loss of a resumed run is that of the whole run."""
+    status, out, err = start(content=SFT)
+    assert status == 0, err
+    lines = out.splitlines()
+    assert lines[1].startswith("plan: 1 process, ")
+    assert any(re.match(r"about \S+ s a step: \S+ for the other \d+", line) for line in lines)
     run = tmp_path / "out" / "run-seed0"
     (whole,) = [line["train_loss"] for line in read_metrics(run / "metrics.jsonl") if "train_loss" in line]
     status, out, err = start(f"--resume={run}/checkpoints/checkpoint-2", content=SFT)

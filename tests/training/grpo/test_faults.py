@@ -130,7 +130,7 @@ BAD = {"nan": math.nan, "inf": math.inf, "-1": -1.0, "7": 7, "text": "high", "ra
 
 
 @pytest.mark.parametrize(
-    ("value", "weight"), [(None, 1.0), *((value, weight) for value in BAD.values() for weight in (1.0, 0.3))]
+    ("value", "weight"), [(None, 1.0), (BAD["raises"], 1.0), *((value, 0.3) for value in BAD.values())]
 )
 def test_a_reward_that_fails_or_does_not_apply_leaves_the_group_and_changes_no_scale(
     qwen3, tmp_path, troubled, value, weight

@@ -6,7 +6,7 @@ from peft import get_peft_model
 
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import load
-from viewbox.training.lora import build_lora_config
+from viewbox.training.precision import build_lora_config
 
 CONFIGS = {"qwen3_vl": "qwen3_vl_4b_lora", "qwen2_5_vl": "qwen2_5_vl_3b"}
 LAYERS, PROJECTIONS = 2, 7  # of the tiny models: q, k, v, o, gate, up, down

@@ -168,7 +168,7 @@ def test_a_batch_without_pictures_is_scored(kit, scored, play, words):
         torch.testing.assert_close(scored(model, kit, batch)[0], plain(model, batch)[0], atol=1e-5, rtol=1e-5)
 
 
-def testsplit_by_length_hold_rows_of_similar_length_and_every_row_once():
+def test_parts_by_length_hold_rows_of_similar_length_and_every_row_once():
     lengths = [20, 200, 21, 190, 60, 22, 58]
     parts = list(split_by_length(lengths))
     assert sorted(k for part in parts for k in part) == list(range(7))
@@ -204,7 +204,7 @@ def test_processes_cut_after_equally_many_episodes():
     assert _find_cuts([short, long], 45) == [2, 4, 6]
 
 
-def test_chosenepisodes_keep_their_own_pictures(qwen3, play_mixed, scored):
+def test_chosen_episodes_keep_their_own_pictures(qwen3, play_mixed, scored):
     model = qwen3.model()
     episodes = [episode.tokens for episode in play_mixed(qwen3.generator(), tasks=2, group=3)]
     batch = collate(episodes, qwen3.tokens) | {"pixels": collect_pixels(episodes, qwen3.tokens)}

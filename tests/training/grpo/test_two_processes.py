@@ -36,9 +36,3 @@ def test_processes_resample_their_own_groups_with_tasks_and_seeds_of_their_own(l
     assert found[0]["played"] == found[1]["played"] == sum(number < 64 for number in numbers)
     tasks = [play[k][0] for one in found for play in one["rounds"] if play[0][1] < 64 for k in range(0, len(play), 4)]
     assert len(tasks) == len(set(tasks))
-
-
-def test_parts_of_groups_are_refused_at_the_start(launched):
-    found, said = launched(2)
-    assert not found
-    assert "ConfigError: train.dynamic_sampling_rounds = 3: a process plays 2 episodes" in said

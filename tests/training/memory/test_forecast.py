@@ -8,12 +8,12 @@ from peft import LoraConfig
 
 from tests.support.grpo_kit import make_trainer
 from tests.support.tiny_models import Strips
+from tests.test_benchmarks import load as load_benchmark
 from viewbox.configs.schema import parse
 from viewbox.training.memory.forecast import predict_workload
-from viewbox.training.memory.live_bytes import LiveBytes
-from viewbox.training.memory.model_shapes import count_bytes
-from viewbox.training.memory.workload import Workload
+from viewbox.training.memory.workload import Workload, count_bytes
 
+LiveBytes = load_benchmark("update_cost").LiveBytes
 TOLERANCE = 0.15
 LORA = {"r": 4, "target_modules": ".*language_model.*_proj"}
 

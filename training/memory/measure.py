@@ -1,0 +1,113 @@
+"""Runs the longest batch of a run, with random weights: what the forecast says, measured on this machine."""
+
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import psutil
+import torch
+from transformers import Trainer
+
+from ...configs.schema import Config
+from ...engines.hf.architectures import get_architecture
+from ...engines.hf.vision_cache import VisionCache
+from ...errors import ConfigError
+from ..grpo.logprobs import EpisodeLogProbs, name_image
+from ..grpo.micro_batches import select, split_by_tokens
+from ..sft.trainer import SFT_BATCHES, compute_sft_loss
+from ..trainer_args import build_trainer_arguments
+from .workload import Workload, build_batch, build_batch_pixels, build_model, find_model_shapes, find_workload
+
+UPDATES = 2  # the second one has the optimizer's state
+
+
+def measure(config: Config) -> int:
+    """The most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew by.
+
+    Raises:
+        ViewboxError: the model's config is not here, or its weights would be quantized, which needs their numbers.
+        torch.OutOfMemoryError: it does not fit.
+    """
+    if config.lora is not None and config.lora.quantize is not None:
+        raise ConfigError("--measure: makes random weights, which cannot be quantized; allowed: no lora.quantize")
+    model_config, processor = find_model_shapes(config.model, config.model.max_pixels or 512 * 512)
+    workload = find_workload(config, model_config, processor)
+    arguments = build_trainer_arguments(config, "runs")
+    before = psutil.Process().memory_info().rss
+    model = build_model(config, model_config, arguments.device)
+    run_updates(model, config, arguments, workload)
+    if arguments.device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return max(0, peak - before)
+
+
+def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) -> None:
+    """Two updates, forward, backward and through the optimizer, with the trainers' own losses.
+
+    Args:
+        model: with adapters, on its device.
+        config: the run.
+        arguments: its trainer arguments.
+        workload: its longest episode.
+    """
+    model.train()
+    if arguments.gradient_checkpointing:
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments.gradient_checkpointing_kwargs)
+        if hasattr(model, "peft_config"):
+            model.enable_input_require_grads()
+    kind, settings = Trainer.get_optimizer_cls_and_kwargs(arguments)
+    optimizer = kind([weight for weight in model.parameters() if weight.requires_grad], **settings)
+    losses = _build_grpo_losses if config.train.method == "grpo" else _build_sft_loss
+    for _ in range(UPDATES):
+        for compute_loss in losses(model, config, arguments, workload):
+            with _use_autocast(arguments, model.device.type):
+                loss = compute_loss()
+            loss.backward()
+            del loss
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _use_autocast(arguments: Any, device: str) -> AbstractContextManager[Any]:
+    dtype = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else None
+    return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)
+
+
+def _build_grpo_losses(
+    model: Any, config: Config, arguments: Any, workload: Workload
+) -> Iterator[Callable[[], torch.Tensor]]:
+    """The loss of each part of a device batch; the features of a frozen tower are known."""
+    architecture, image_id = get_architecture(model.config), model.config.image_token_id
+    batch = build_batch(workload, arguments.per_device_train_batch_size, arguments.num_generations, image_id)
+    pixels = build_batch_pixels(batch, model)
+    cache = VisionCache(model, architecture)
+    if cache.frozen:
+        cache.get_features({name_image(key): image for key, image in pixels.items()})
+    log_probs = EpisodeLogProbs(model, architecture, image_id, 0, 1.0, pixels, cache if cache.frozen else None)
+    parts = [list(range(len(batch["prompt_ids"])))]
+    if config.train.micro_batch_tokens is not None:
+        parts = split_by_tokens(batch, config.train.micro_batch_tokens)
+    for part in parts:
+        yield lambda part=part: log_probs(select(batch, part))[0].sum()
+
+
+def _build_sft_loss(
+    model: Any, config: Config, arguments: Any, workload: Workload
+) -> Iterator[Callable[[], torch.Tensor]]:
+    """The loss of a device batch, in the parts into which `SFTTrainer` cuts it."""
+    left, image_id, batches = arguments.per_device_train_batch_size, model.config.image_token_id, []
+    size = -(-left // SFT_BATCHES)
+    while left > 0:
+        batch = build_batch(workload, min(size, left), 1, image_id)
+        pixels = build_batch_pixels(batch, model)
+        images = [pixels[key] for row in batch["image_keys"].tolist() for key in row]
+        batch = {name: value.to(model.device) for name, value in batch.items()}
+        batch |= get_architecture(model.config).build_vision_inputs(images, model.device, torch.float32)
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+        batch |= {"mm_token_type_ids": (ids == image_id).int(), "weights": batch["tool_mask"].float()}
+        batches.append(batch)
+        left -= size
+    yield lambda: compute_sft_loss(model, batches, 1.0)
