@@ -76,7 +76,7 @@ def measure_family(scrap: str) -> tuple[float, float, float]:
 
 def main() -> int:
     """Prints a line for each family, then the report."""
-    parse_reply("{}", schema=SCHEMA)  # imports jsonschema
+    parse_reply("{}", schema=SCHEMA)  # compiles the schema
     rows = {}
     for family, scrap in FAMILIES.items():
         worst, median, exponent = rows[family] = measure_family(scrap)

@@ -114,7 +114,7 @@ def parse_reply(
     >>> parse_reply("It is on the left.").kind
     'no_json'
     >>> parse_reply('{"box": 3}', schema={"properties": {"box": {"type": "array"}}}).reason
-    "box: 3 is not of type 'array'"
+    'box: 3 is not of type "array"'
     """
     if len(text) > max_bytes or len((text := replace_surrogates(text)).encode()) > max_bytes:
         return Malformed(f"the reply is longer than {max_bytes} bytes", "too_long")
@@ -223,9 +223,9 @@ class _AnswerReader:
             value = value if self.schema is None else coerce(value, self.schema)
             violation = None if self.schema is None else find_violation(value, self.schema)
         except ToolError as error:
-            violation = str(error)
+            return Malformed(str(error), "invalid")
         if violation is not None:
-            return Malformed(violation, "invalid")
+            return Malformed(str(violation), "invalid")
         return Answer(value, wants_more, frozenset(flags))
 
     def _describe_no_answer(self, scan: ReplyScan) -> Answer | Malformed:

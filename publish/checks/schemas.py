@@ -16,14 +16,13 @@ from .rows import Failed, check, shorten
 )
 def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
     """The schemas of answer and tools are valid, and the right answer fits the first."""
-    from jsonschema import Draft202012Validator
-
     from viewbox.errors import ConfigError
     from viewbox.utils.frozen import thaw
+    from viewbox.utils.json_schema import check_schema
 
     schemas = [thaw(tool)["function"]["parameters"] for tool in env.tool_schemas]
     for schema in [*schemas, *([thaw(env.answer_schema)] if env.answer_schema is not None else [])]:
-        Draft202012Validator.check_schema(schema)
+        check_schema(schema)
     for task in list_tasks(env):
         try:
             answer = env.write_answer(task)

@@ -185,9 +185,9 @@ def test_an_answer_that_fits_the_schema_passes():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"box": []}', "'label' is a required property"),
-        ('{"label": "up"}', "label: 'up' is not one of ['left', 'right']"),
-        ('{"label": "left", "box": [0.1, "b"]}', "box[1]: 'b' is not of type 'number'"),
+        ('{"box": []}', '"label" is a required property'),
+        ('{"label": "up"}', 'label: "up" is not one of "left" or "right"'),
+        ('{"label": "left", "box": [0.1, "b"]}', 'box[1]: "b" is not of type "number"'),
     ],
 )
 def test_a_violation_names_the_field_and_what_is_wrong(text, words):
