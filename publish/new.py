@@ -80,7 +80,7 @@ TESTS = '''\
 """The right answer scores 1.0, others less, and a seed is always the same task."""
 
 import viewbox
-from viewbox.rewards.check import check_rewards
+from viewbox.rewards.explain import check_rewards
 
 from @module@.env import @class_name@
 
