@@ -284,7 +284,6 @@ MORE_OPPOSITES = """
     Nodule in the left upper lobe is definitively excluded
     Nodule in the left upper lobe is not, in fact, present
     Not, in my view, a nodule in the left upper lobe
-    This is not, however, a nodule in the left upper lobe
     It would be wrong to report a nodule in the left upper lobe
     Hardly any nodule in the left upper lobe
     No one sees a nodule in the left upper lobe

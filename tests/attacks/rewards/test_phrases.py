@@ -49,4 +49,4 @@ def test_the_known_errors_are_still_errors():
 def test_the_table_is_as_large_as_promised():
     assert len(PHRASES["denied"]) >= 200
     assert len(PHRASES["affirmed"]) >= 200
-    assert sum(len(group) for name, group in PHRASES.items() if "but" in name) <= 10
+    assert sum(len(group) for name, group in PHRASES.items() if "but" in name) <= 16
