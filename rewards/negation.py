@@ -68,7 +68,8 @@ _STOP = r"(?= ?(?:[,;!?)|\]]|\.(?!\d)|$))"
 _GONE = (
     r"(?:absent|negative|neg|lacking(?= ?(?:\.|$))|unlikely|improbable|doubtful|gone(?: away)?|missing|disappear(?:ed)?"
     r"|vanished|resolved?|cleared|excluded|refuted|dispro[vn]e[dn]?|removed|resected|excised|invisible|imperceptible"
-    r"|inapparent|un(?:seen|detected|detectable|identified|observed|confirmed)|false|untrue|wrong|removal|s/p \w+"
+    r"|inapparent|un(?:seen|detected|detectable|identified|observed|confirmed)|false|untrue|wrong|removal"
+    r"|s/p resection"
     r"|non[- ]?(?:existent|existant|visuali[sz]ed|visible))"
 )
 _PSEUDO = (  # deny nothing
@@ -101,11 +102,19 @@ _BEFORE = (  # deny what follows
     r"fail(?:s|ed|ure)? to|rather than|instead of|opposed to|hardly any|anything but",
     r"(?:untrue|false|wrong|unlikely|doubtful) (?:that|to)|(?:argues?|speaks?|evidence) against|(?:i|we) doubt",
     r"insufficient evidence|(?:inconsistent|incompatible) with|(?:resolution|disappearance|clearance) of",
-    r"(?:post|p|interval|after) (?:removal|resection|excision) of|non|0(?= [a-z]+s?\b(?<!mm)(?<!cm))",
+    r"(?:post|p|interval|after) (?:removal|resection|excision) of|s/p(?= \w+ resection)|non|0(?= [a-z]+s?\b(?<!mm)(?<!cm))",
 )
 _CUE = re.compile(
     rf"(?P<pseudo>\b(?:{'|'.join(_PSEUDO)})\b)|(?P<after>{'|'.join(_AFTER)})|(?P<before>\b(?:{'|'.join(_BEFORE)})\b)"
 )
+_HINTS = NEGATIONS | {"n", "0", "sans"}  # one of these words, or one of these beginnings, is in every phrase
+_STEMS = (
+    "noo", "nonv", "nonex", "lack", "abs", "den", "excl", "rul", "free", "clear", "dev", "void", "bare", "spared", "un",
+    "fail", "rather", "instead", "opposed", "hardly", "anything", "false", "wrong", "imp", "inv", "ina", "inc", "ins",
+    "doubt", "miss", "disa", "disp", "van", "res", "ref", "rem", "exc", "argu", "speak", "evidence",
+)  # fmt: skip
+_ENDINGS = ("nt", "n't", "less")
+_PLAIN = re.compile(r"[A-Za-z1-9 .,;?]*")
 _LESION = r"(?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r|opacity|effusion|fracture)s?\b"
 _VERB = r"\b(?:is|are|was|were|has|have|shows?)\b"
 _END = re.compile(  # where a scope ends
@@ -148,22 +157,30 @@ def split_words(text: str) -> tuple[list[str], bool]:
     >>> split_words("Tumour, left lung")
     (['tumour', 'left', 'lung'], False)
     """
+    if _PLAIN.fullmatch(text):  # most texts
+        words = _TOKEN.findall(text.lower())
+        if not _may_deny(words):
+            return words, False
     text = fold_text(_spell_out_signs(text))
-    if _CUE.search(text) is None:
-        return _TOKEN.findall(text), False
-    words: list[str] = []
-    start = 0  # of the clause before, in `words`
-    at = 0
+    words, denies = [], False
+    start = at = 0  # of the clause before, in `words`; of this clause, in `text`
     for end in (*_END.finditer(text), None):
         clause = text[at : end.start() if end else len(text)]
-        found = _mark_clause(clause)
-        if found and start < len(words) and _is_bare(clause):
-            words[start:] = [word if word.startswith(MARK) else MARK + word for word in words[start:]]
-            found = [MARK if word in NEGATIONS else word for word in found]
+        found = _TOKEN.findall(clause)
+        cues = list(_CUE.finditer(clause)) if _may_deny(found) else []
+        if cues:
+            denies, found = True, _mark_clause(clause, cues)
+            if start < len(words) and _is_bare(clause, cues[0]):
+                words[start:] = [word if word.startswith(MARK) else MARK + word for word in words[start:]]
+                found = [MARK if word in NEGATIONS else word for word in found]
         start = len(words) if found else start
         words += found + (_TOKEN.findall(end[0]) if end else [])
         at = end.end() if end else at
-    return words, True
+    return words, denies
+
+
+def _may_deny(words: list[str]) -> bool:
+    return not _HINTS.isdisjoint(words) or any(word.startswith(_STEMS) or word.endswith(_ENDINGS) for word in words)
 
 
 def _spell_out_signs(text: str) -> str:
@@ -186,20 +203,19 @@ def _is_cross(sign: str) -> bool:
     return not sign.isascii() and not sign.isalpha() and bool(_CROSSES.search(unicodedata.name(sign, "")))
 
 
-def _is_bare(clause: str) -> bool:
+def _is_bare(clause: str, cue: re.Match[str]) -> bool:
     """Whether a clause denies, and has no word of its own: "Not seen." """
-    cue = _CUE.search(clause)
     rest = _TOKEN.findall(_CUE.sub(" ", clause))
-    return cue is not None and cue["pseudo"] is None and all(word in _BARE or word.endswith("ly") for word in rest)
+    return cue["pseudo"] is None and all(word in _BARE or word.endswith("ly") for word in rest)
 
 
-def _mark_clause(clause: str) -> list[str]:
+def _mark_clause(clause: str, found: list[re.Match[str]]) -> list[str]:
     """The words of a clause, with those that its negations deny marked."""
-    found = list(_PIECE.finditer(clause))
-    words, starts = [piece[0] for piece in found], [piece.start() for piece in found]
+    pieces = list(_PIECE.finditer(clause))
+    words, starts = [piece[0] for piece in pieces], [piece.start() for piece in pieces]
     marked = words[:]
     known = 0  # what stands before is settled
-    cues = [(cue, bisect_left(starts, cue.start()), bisect_left(starts, cue.end())) for cue in _CUE.finditer(clause)]
+    cues = [(cue, bisect_left(starts, cue.start()), bisect_left(starts, cue.end())) for cue in found]
     for number, (cue, begin, end) in enumerate(cues):
         if cue["pseudo"] is not None:
             continue

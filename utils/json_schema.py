@@ -111,7 +111,8 @@ def _find_part(text: str, part: _Part) -> Violation:
             return Violation(part.path, "not", f"{_show(part.value)} is not allowed here")
         error = next(iter(_get_leaves(text, part.pointer).iter_errors(part.value)), None)
         if error is not None:
-            return Violation(part.path, error.kind.name, _shorten(error.message))
+            message = f"{error.kind.value!r} is a required property" if error.kind.name == "required" else error.message
+            return Violation(part.path, error.kind.name, _shorten(message))
         inner = next((one for one in _list_parts(text, schema, part) if not _fits(text, one)), None)
         if inner is None:
             return _describe(text, schema, part)

@@ -202,11 +202,11 @@ WORDINGS = {
         {"properties": {"a/~é %": {"type": "null"}}},
         'a/~é %: 1 is not of type "null"',
     ),
-    "required": ({}, {"required": ["a"]}, '"a" is a required property'),
+    "required": ({}, {"required": ["a"]}, "'a' is a required property"),
     "the outermost first": (
         {"a": 1},
         {"properties": {"a": {"type": "null"}}, "required": ["b"]},
-        '"b" is a required property',
+        "'b' is a required property",
     ),
     "an item": ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0]: "x" is not of type "number"'),
     "a place": ({"a": [1, 2]}, of_a(prefixItems=[{}, {"type": "null"}]), 'a[1]: 2 is not of type "null"'),
