@@ -102,7 +102,8 @@ _BEFORE = (  # deny what follows
     r"fail(?:s|ed|ure)? to|rather than|instead of|opposed to|hardly any|anything but",
     r"(?:untrue|false|wrong|unlikely|doubtful) (?:that|to)|(?:argues?|speaks?|evidence) against|(?:i|we) doubt",
     r"insufficient evidence|(?:inconsistent|incompatible) with|(?:resolution|disappearance|clearance) of",
-    r"(?:post|p|interval|after) (?:removal|resection|excision) of|s/p(?= \w+ resection)|non|0(?= [a-z]+s?\b(?<!mm)(?<!cm))",
+    r"(?:post|p|interval|after) (?:removal|resection|excision) of|s/p(?= \w+ resection)",
+    r"non|0(?= [a-z]+s?\b(?<!mm)(?<!cm))",
 )
 _CUE = re.compile(
     rf"(?P<pseudo>\b(?:{'|'.join(_PSEUDO)})\b)|(?P<after>{'|'.join(_AFTER)})|(?P<before>\b(?:{'|'.join(_BEFORE)})\b)"
