@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from viewbox.core.parsing.reply import parse_reply
+from viewbox.core.parsing.reply import AnswerFields, parse_reply
 
 SIZES = [1024 << power for power in range(7)]
 BAR = 0.050
@@ -24,6 +24,7 @@ SCHEMA = {
     "properties": {"a": {"type": "string"}, "box": {"type": "array", "items": {"type": "number"}}},
     "required": ["a"],
 }
+FIELDS = AnswerFields.from_schema(SCHEMA)
 FAMILIES = {
     "open braces": "{", "braces with keys": '{"a":', "lists of objects": "[{", "open lists": "[", "closers": "}]",
     "quotes": '"', "half strings": '{"a": "b', "backslashes": "\\", "escaped quotes": '{"\\', "escapes": '\\"',
@@ -41,12 +42,12 @@ FAMILIES = {
 }  # fmt: skip
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("{}", {}),
-    ('{{"a": {}', {"schema": SCHEMA}),
-    ("{{'a': .5, \"box\": [{}", {"schema": SCHEMA}),
-    ('{{"a": "b", "box": [{}1]}}', {"schema": SCHEMA}),
-    ("{{a: 'b', box: [{}.1]}}", {"schema": SCHEMA}),
+    ('{{"a": {}', {"answer_fields": FIELDS}),
+    ("{{'a': .5, \"box\": [{}", {"answer_fields": FIELDS}),
+    ('{{"a": "b", "box": [{}1]}}', {"answer_fields": FIELDS}),
+    ("{{a: 'b', box: [{}.1]}}", {"answer_fields": FIELDS}),
     ("<tool_call>{{'name': 'zoom', 'arguments': {{{}", {}),
-    ("{{a: 'b', {}", {"finish_reason": "length", "last": True, "schema": SCHEMA}),
+    ("{{a: 'b', {}", {"finish_reason": "length", "last": True, "answer_fields": FIELDS}),
 )
 
 
@@ -76,7 +77,6 @@ def measure_family(scrap: str) -> tuple[float, float, float]:
 
 def main() -> int:
     """Prints a line for each family, then the report."""
-    parse_reply("{}", schema=SCHEMA)  # imports jsonschema
     rows = {}
     for family, scrap in FAMILIES.items():
         worst, median, exponent = rows[family] = measure_family(scrap)

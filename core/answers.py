@@ -1,34 +1,39 @@
-"""Checks a model's answer against the schema and converts its boxes to fractions of the original image.
+"""The answer of a model, checked against what the environment declares, with boxes as fractions of the original.
 
 The model writes boxes in the frame of the whole first image. If the environment has a `view_field`, the answer may name
 a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view. If it
 has a `place` (`places.py`), boxes may lie on any image, plane and slice of the task.
+
+A declaration is checked, too: pydantic checks an answer in one call that nothing can interrupt, so a model that lets
+the time grow without bounds is refused. The right answer of a task is written here as a model writes it.
 """
 
 import cmath
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from re import Pattern
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from ..errors import ToolError
+from ..errors import ConfigError, ToolError
 from ..images.coordinates import to_unit
 from ..images.source import Source
-from ..images.task_images import TaskImages, is_same_stack
+from ..images.task_images import TaskImages, is_same_stack, name_image
 from ..images.view import View
+from ..records import Task
 from ..utils.box_paths import convert_at, has_box
 from ..utils.frozen import thaw
-from ..utils.json_schema import find_violation
+from ..utils.json_schema import check_schema, find_violation
 from . import places
-from .answer_model import hides_numbers
 from .parsing.coercion import coerce
+from .places import Part
 from .state import PlayableEnv
 
 
@@ -111,7 +116,7 @@ def _fit_schema(env: PlayableEnv, answer: dict[str, Any]) -> dict[str, Any]:
         return _fit_model(env.answer, answer)
     problem = None if env.answer is None else find_violation(answer, env.answer)
     if problem is not None:
-        raise ToolError(problem)
+        raise ToolError(str(problem))
     check_finite(answer)
     return answer
 
@@ -169,7 +174,6 @@ def _is_box(value: Any) -> bool:
 
 _PLAIN = (str, bool, bytes, type(None))
 _NUMBERS = (int, float, complex, Decimal, np.generic, np.ndarray)
-_MAX = 2**1023
 
 
 def find_non_finite(value: Any) -> str | None:
@@ -180,11 +184,6 @@ def find_non_finite(value: Any) -> str | None:
     >>> find_non_finite({"label": "x", "boxes": [{"score": float("nan")}]})
     'boxes.0.score'
     """
-    try:
-        if _is_plain_and_finite(value):
-            return None
-    except RecursionError:  # a container may hold itself
-        pass
     pending: list[tuple[str, Any]] = [("", value)]
     seen: set[int] = set()
     while pending:
@@ -200,20 +199,6 @@ def find_non_finite(value: Any) -> str | None:
         elif not _is_finite(item):
             return path
     return None
-
-
-def _is_plain_and_finite(value: Any) -> bool:
-    """Whether a value of JSON's own types is finite; most answers are, and this is the fastest way to know."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return True
-    if kind is float:
-        return math.isfinite(value)
-    if kind is int:
-        return bool(-_MAX < value < _MAX)
-    if kind is dict:
-        return all(map(_is_plain_and_finite, value.values())) and all(type(key) is str for key in value)
-    return kind is list and all(map(_is_plain_and_finite, value))
 
 
 def _is_finite(value: Any) -> bool:
@@ -238,3 +223,182 @@ def _list_parts(value: Any) -> list[tuple[str, Any]]:
     if is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
     return []
+
+
+# ---------------------------------------------------------------------- what an environment declares
+# Parts of a pydantic core schema whose JSON shows every number as a number.
+_OPEN = {
+    "bool", "default", "definition-ref", "definitions", "float", "int", "list", "literal", "model", "model-field",
+    "model-fields", "none", "nullable", "str", "tagged-union", "union",
+}  # fmt: skip
+
+
+def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> None:
+    """Raise `ConfigError` for an answer that takes unbounded time to check, or a schema that cannot be used."""
+    if isinstance(answer, type):
+        _check_model(answer)
+    elif answer is not None:
+        check_schema(answer)
+
+
+@cache
+def runs_code(env: type, base: type) -> bool:
+    """Whether an author's code sees an answer: methods of `base` that `env` replaces, validators, serializers."""
+    replaced = any(getattr(env, name) is not getattr(base, name) for name in ("check_answer", "validate_answer"))
+    answer: Any = env.answer  # type: ignore[attr-defined]
+    return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
+
+
+@cache
+def hides_numbers(model: type[BaseModel]) -> bool:
+    """Whether a number of the model may be text in its JSON: a Decimal, a key, or what an author's code makes."""
+    kinds = {part.get("type") for part in _iter_core_parts(_get_core_schema(model))}
+    return any(isinstance(kind, str) and kind not in _OPEN for kind in kinds)
+
+
+@cache
+def _check_model(model: type[BaseModel]) -> None:
+    if any(map(_is_backtracking, _iter_core_parts(_get_core_schema(model)))):
+        raise ConfigError(
+            f"{model.__name__}: a pattern is matched by Python's `re`, which may never end; allowed: a pattern given "
+            "as text, without regex_engine='python-re'",
+            key="answer",
+        )
+    for part in _iter_core_parts(_get_core_schema(model)):
+        if isinstance(part.get("pattern"), str):
+            check_schema({"pattern": part["pattern"]})
+    definitions = model.model_json_schema().get("$defs", {})
+    for name, part in definitions.items():
+        if any(_branches_into(name, union, definitions) for union in _iter_unions(part)):
+            raise ConfigError(
+                f"{model.__name__}: two members of a union in {name} hold {name} again, so the time to check an answer "
+                "doubles with each level; allowed: Field(discriminator=...), or one such member",
+                key="answer",
+            )
+
+
+def _get_core_schema(model: type) -> Any:
+    model.model_json_schema()  # type: ignore[attr-defined]  # completes a model with forward references
+    return model.__pydantic_core_schema__  # type: ignore[attr-defined]
+
+
+def _iter_core_parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Every part of a pydantic core schema."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for key, item in schema.items():
+            if key not in ("metadata", "config"):
+                yield from _iter_core_parts(item)
+    elif isinstance(schema, list | tuple):
+        for item in schema:
+            yield from _iter_core_parts(item)
+
+
+def _is_backtracking(part: Mapping[str, Any]) -> bool:
+    config = part.get("config")
+    by_config = isinstance(config, Mapping) and config.get("regex_engine") == "python-re"
+    return by_config or part.get("regex_engine") == "python-re" or isinstance(part.get("pattern"), Pattern)
+
+
+def _is_code(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    is_function = isinstance(kind, str) and kind.startswith("function-")
+    return is_function or any(part.get(key) for key in ("custom_init", "post_init", "computed_fields"))
+
+
+def _iter_unions(schema: Any) -> Iterator[list[Any]]:
+    if isinstance(schema, Mapping):
+        if isinstance(schema.get("anyOf"), list):
+            yield schema["anyOf"]
+        for item in schema.values():
+            yield from _iter_unions(item)
+    elif isinstance(schema, list):
+        for item in schema:
+            yield from _iter_unions(item)
+
+
+def _branches_into(name: str, union: list[Any], definitions: Mapping[str, Any]) -> bool:
+    """Whether an answer can be read as two members of the union that both hold `name`: two objects, or two lists."""
+    kinds = Counter(_get_kind(member, definitions) for member in union if name in _find_references(member, definitions))
+    return any(count > 1 for count in kinds.values())
+
+
+def _get_kind(member: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    seen: set[str] = set()
+    while isinstance(member.get("$ref"), str) and member["$ref"] not in seen:
+        seen.add(member["$ref"])
+        member = definitions.get(member["$ref"].rpartition("/")[2], {})
+    return str(member.get("type", "object"))
+
+
+def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
+    """The definitions that a part reaches."""
+    found: set[str] = set()
+    pending = [schema]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending += item
+        elif isinstance(item, Mapping):
+            pending += item.values()
+            reference = item.get("$ref")
+            name = reference.rpartition("/")[2] if isinstance(reference, str) else None
+            if name is not None and name not in found:
+                found.add(name)
+                pending.append(definitions.get(name))
+    return found
+
+
+# ---------------------------------------------------------------------- the right answer
+class WritingEnv(PlayableEnv, Protocol):
+    """What is read of an environment."""
+
+    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]: ...
+    def write_box_3d(
+        self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None
+    ) -> list[float]: ...
+
+
+def write_gold_answer(env: WritingEnv, task: Task) -> str:
+    """The right answer as JSON text, boxes in the coordinates that the model writes.
+
+    It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
+    Otherwise it is made of those fields that the answer has of `env.perfect_answer(task)`, whose boxes are fractions,
+    or without that method of `task.reference`.
+
+    Raises:
+        ConfigError: the reference lacks a field that the answer requires, or has none of its fields.
+    """
+    own = getattr(env, "gold_answer", None)
+    return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
+
+
+def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
+    schema = env.answer_schema or {}
+    fields, required = schema.get("properties", {}), schema.get("required", [])
+    perfect_answer = getattr(env, "perfect_answer", None)
+    right = task.reference if perfect_answer is None else perfect_answer(task)
+    answer = {name: right[name] for name in fields if name in right}
+    place = {part: answer[field] for part, field in env.place.items() if answer.get(field) is not None}
+    if isinstance(place.get("slice"), list | tuple):  # the first and the last slice that count
+        answer[env.place["slice"]] = place["slice"] = sum(place["slice"]) // 2
+    if "image" in place:
+        answer[env.place["image"]] = name_image(place["image"])
+    if env.view_field is not None and not place:
+        answer[env.view_field] = 0  # boxes of a reference are those of the original image
+    missing = [name for name in required if name not in answer]
+    if missing or not answer:
+        what = f"lacks {', '.join(missing)}" if missing else "has no field of the answer"
+        raise ConfigError(
+            f"{env.name}: the reference of task {task.id} {what}, so that the right answer cannot be written; "
+            "allowed: a method gold_answer(task) of the environment"
+        )
+    where = (place,) if place else ()
+    for path in (*env.boxes, *env.boxes_3d):
+        write = env.write_box_3d if path in env.boxes_3d else env.write_box
+
+        def convert(box: Any, name: str, write: Callable[..., Any] = write) -> Any:
+            return write(box, task, *where)
+
+        answer = convert_at(answer, path, convert)
+    return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states

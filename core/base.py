@@ -30,8 +30,7 @@ from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
 from . import answers, loop, places, settings
-from .answer_model import check_declaration, runs_code
-from .gold import write_gold_answer
+from .answers import check_declaration, runs_code, write_gold_answer
 from .places import Part
 from .prompts.templates import Prompts
 from .state import EpisodeState, PlayableEnv, StepResult
@@ -323,7 +322,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             return {}, str(error)
 
     def write_answer(self, task: Task) -> str:
-        """The right answer as a model would write it, as JSON text: see `gold.py`. Raises `ConfigError`.
+        """The right answer as a model would write it, as JSON text: see `answers.py`. Raises `ConfigError`.
 
         >>> from viewbox.envs.digits import Digits
         >>> env = Digits()

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ..core.kept_reply import shorten_reply
+from ..core.loop import shorten_reply
 from ..core.messages import read_tool_calls, to_openai_messages
 from ..errors import ConfigError
 from ..network.data_policy import check_sending

@@ -7,12 +7,11 @@ score.
 
 from .base import AnyReward, EpisodeReward, Reward
 from .brier import BrierReward
-from .check import check_rewards
 from .combined import CombinedReward, Component, to_combined
 from .declare import register_reward
 from .episode import FormatReward, ToolUseReward
 from .exact_match import ExactMatchReward
-from .explain import explain_reward, explain_score
+from .explain import check_rewards, explain_reward, explain_score
 from .fields import get_field
 from .iou import IoUReward, compute_iou
 from .label_set_f1 import LabelSetF1Reward

@@ -2,8 +2,8 @@
 
 import logging
 import math
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from .declare import (
     register_reward,
     validated_dataclass,
 )
-from .fields import to_finite_float
+from .fields import get_field, to_finite_float
 from .imported import adapt_reward
 
 log = logging.getLogger(__name__)
@@ -295,3 +295,31 @@ def to_combined(reward: object) -> CombinedReward:
         return reward
     name = get_reward_name(reward)
     return CombinedReward({name: (reward, 1.0)}, name=name)
+
+
+@dataclass(frozen=True)
+class IfGold:
+    """Another reward, or None if the reference lacks `field`. A combined reward then counts the other components.
+
+    >>> from viewbox.rewards import TokenF1Reward
+    >>> reward = IfGold(TokenF1Reward("impression"), "impression")
+    >>> reward({"impression": "normal"}, {}) is None, reward({"impression": "normal"}, {"impression": "normal"})
+    (True, 1.0)
+    """
+
+    reward: Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
+    field: str
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.reward, "name", "if_gold"))
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+        return None if get_field(reference, self.field) is None else self.reward(answer, reference)
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        if get_field(reference, self.field) is None:
+            return f"the task has no {self.field}"
+        explain = getattr(self.reward, "explain", None)
+        return str(explain(answer, reference)) if explain else ""

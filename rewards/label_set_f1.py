@@ -10,14 +10,12 @@ from ..errors import ConfigError
 from .declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from .exact_match import build_spellings
 from .fields import get_field, normalize_label, to_items, to_text
-from .negation import MARK, split_words
-from .negation_cues import is_filler
-from .negation_words import CUES, SEEN
+from .negation import FILLER, MARK, NEGATIONS, SEEN, split_words
 
 _EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
 _MAX_LENGTH = 1000  # characters of a label
 _JOINED = re.compile(r"_|(?<=\w)-(?=\w)(?!free\b|less\b)")  # "no_tumour", "non-tumour"
-DENYING = CUES | {"non", "un"}
+DENYING = NEGATIONS | {"non", "un"}
 _UNNAMED = SEEN | {"positive", "of", "for", "evidence", "sign", "signs", "with", "to"}
 
 
@@ -126,4 +124,4 @@ def _read_finding(label: str) -> tuple[frozenset[str], bool]:
     words, _ = split_words(_JOINED.sub(" ", text))
     denied = any(word.startswith(MARK) for word in words) or any(word in DENYING for word in words)
     named = {word.removeprefix(MARK) for word in words} - DENYING - _UNNAMED
-    return frozenset(word for word in named if word and not is_filler(word)), denied
+    return frozenset(word for word in named if word and word not in FILLER), denied

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from .declare import AnswerField, Names, ReferenceField, RewardName, register_reward
 from .fields import MAX_TEXT, fold_text, get_accepted_values, get_field, quote_value, to_text
-from .negation import MARK, TOKEN, split_words
-from .negation_words import NEGATIONS
+from .negation import MARK, NEGATIONS, TOKEN, split_words
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
 _STOP_WORDS = """

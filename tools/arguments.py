@@ -9,13 +9,11 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from jsonschema import ValidationError
-
 from ..errors import ArgumentError, suggest_nearest
 from ..images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
 from ..images.view import View
 from ..utils.frozen import thaw
-from ..utils.json_schema import TOO_MUCH_WORK, TooMuchWorkError, iter_errors
+from ..utils.json_schema import Violation, find_violation
 from .fractions import ViewFractions
 
 T = TypeVar("T")
@@ -163,7 +161,7 @@ def check_value(
     is_place = kind in ("point", "box") and _is_number_list(value, spec["minItems"])
     if not is_text and not is_place:
         schema = {key: item for key, item in spec.items() if key != "x-kind"}
-        problem = _find_problem(value, schema, label)
+        problem = find_violation(value, schema)
         if problem is not None:
             shown = json.dumps(value, default=str)[:80]
             raise ArgumentError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
@@ -172,13 +170,6 @@ def check_value(
     if spec.get("type") == "integer":
         return int(value)
     return float(value) if spec.get("type") == "number" else value
-
-
-def _find_problem(value: Any, schema: dict[str, Any], label: str) -> ValidationError | None:
-    try:
-        return next(iter_errors(value, schema), None)
-    except TooMuchWorkError:
-        raise ArgumentError(f"{label}: {TOO_MUCH_WORK}") from None
 
 
 def _is_number_list(value: Any, count: int) -> bool:
@@ -203,8 +194,8 @@ def _suggest_choice(value: str, choices: list[str]) -> str:
     return f" (did you mean {ending!r}?)" if ending else suggest_nearest(value, choices)
 
 
-def _describe_problem(problem: ValidationError, spec: Mapping[str, Any], value: Any) -> str:
-    if problem.validator in ("minimum", "maximum"):
+def _describe_problem(problem: Violation, spec: Mapping[str, Any], value: Any) -> str:
+    if problem.keyword in ("minimum", "maximum"):
         return f"out of range; allowed: {describe_range(spec)}"
     if "enum" in spec:
         choices = [str(choice) for choice in spec["enum"]]
@@ -213,6 +204,5 @@ def _describe_problem(problem: ValidationError, spec: Mapping[str, Any], value: 
         return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
     allowed = describe_range(spec)
     if spec.get("type") not in _TYPES.values():  # of a schema that came with a server
-        path = problem.json_path.removeprefix("$").removeprefix(".")
-        return f"{path[:80]}: {problem.message[:200]}" if path else problem.message[:200]
+        return f"{problem.path[:80]}: {problem.message[:200]}" if problem.path else problem.message[:200]
     return f"must be of type {spec['type']}" + (f"; allowed: {allowed}" if allowed else "")

@@ -19,7 +19,7 @@ from ...images.source import Source
 from ...images.task_images import TaskImage
 from ...records import Task
 from ...rewards import CombinedReward, Component, IoUReward
-from ...rewards.if_gold import IfGold
+from ...rewards.combined import IfGold
 from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from ...rewards.short_answer import ShortAnswerReward
 from ...utils.frozen import FrozenDict

@@ -16,7 +16,7 @@ from ...images.resample import fit_size
 from ...images.source import Source
 from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, IoUReward
-from ...rewards.if_gold import IfGold
+from ...rewards.combined import IfGold
 from ...rewards.metrics import Accuracy, MeanAveragePrecision, Metric
 from .anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
 

@@ -10,8 +10,8 @@ from pydantic import Field
 from ...errors import ConfigError
 from ...records import Task
 from ...rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
+from ...rewards.combined import IfGold
 from ...rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text
-from ...rewards.if_gold import IfGold
 from ...rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
 from ...utils.frozen import FrozenDict
 from ..data import DataEnv, MappedRow, TaskField

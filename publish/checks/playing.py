@@ -111,12 +111,12 @@ def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
     "check_rewards",
     needs=("gold answer",),
     inside=True,
-    mend="viewbox.rewards.check.check_rewards(env) says the same in a test; `perfect_answer(task)` returns the right "
+    mend="viewbox.rewards.explain.check_rewards(env) says the same in a test; `perfect_answer(task)` returns the right "
     "answer if it is not the reference itself",
 )
 def check_reward(env: Any, project: Mapping[str, Any]) -> str:
     """`check_rewards` finds nothing: the exact gold answer scores 1.0, empty answers score 0."""
-    from viewbox.rewards.check import check_rewards
+    from viewbox.rewards.explain import check_rewards
 
     problems = check_rewards(env, num_tasks=NUM_TASKS)
     if problems:

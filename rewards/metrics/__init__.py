@@ -8,9 +8,8 @@ An undefined figure (mAP without any gold box) is NaN. `viewbox.summarize` adds 
 """
 
 from .base import Metric, Pair, PairMetric, PreparedMetric
-from .calibration import CalibrationError
 from .detection import BoxRates, MeanAveragePrecision
-from .labels import Accuracy, MacroF1, TopK
+from .labels import Accuracy, CalibrationError, MacroF1, TopK
 from .scores import AccuracyBy, Among, MeanScore
 
 __all__ = [

@@ -351,7 +351,7 @@ def test_an_answer_is_checked_against_a_json_schema():
         answer = FrozenDict(type="object", properties={"label": {"enum": ["left", "right"]}}, required=["label"])
 
     play = Play(Listed())
-    assert "'up' is not one of" in play.say_and_read(write_answer("up"))
+    assert '"up" is not one of' in play.say_and_read(write_answer("up"))
     assert play.say(write_answer("right")).terminated
 
 

@@ -26,7 +26,7 @@ from viewbox.publish.checks.rows import Failed
 from viewbox.publish.checks.trial import Trial
 from viewbox.publish.new import write_project
 from viewbox.rewards import CombinedReward, IoUReward, TokenF1Reward
-from viewbox.rewards.check import check_rewards
+from viewbox.rewards.explain import check_rewards
 
 LIMITS = Limits(seconds=30, memory=2**30, episode=1.5)
 LOG = str(Path(tempfile.gettempdir(), "log-of-a-broken-package"))

@@ -25,7 +25,7 @@ def denied(text):
         ("non-malignant mass", "malignant"),
         ("free of tumour", "tumour"),
         ("negative for tumour", "tumour"),
-        ("absence of tumour", "of tumour"),
+        ("absence of tumour", "tumour"),
         ("denies pain", "pain"),
         ("No cardiomegaly.", "cardiomegaly"),  # no adverb, although it ends in -ly
         ("no anomaly or hepatomegaly", "anomaly or hepatomegaly"),
@@ -46,10 +46,10 @@ def test_what_follows_a_negation_is_denied(text, words):
         ("tumour: no", "tumour"),
         ("Tumour? No.", "tumour"),
         ("Tumour. No.", "tumour"),
-        ("tumour not seen", "tumour seen"),
-        ("a tumour isn't visible", "a tumour visible"),
+        ("tumour not seen", "tumour"),
+        ("a tumour isn't visible", "a tumour"),
         ("tumour unlikely", "tumour"),
-        ("tumour was ruled out", "tumour was"),
+        ("tumour was ruled out", "tumour"),
         ("tumour: false", "tumour"),
     ],
 )

@@ -188,7 +188,6 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
         "combined",
         "declare",
         "explain",
-        "check",
         "spec",
     ],
 )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.support import verifiers_server as scripted
-from viewbox.core.kept_reply import shorten_reply
+from viewbox.core.loop import shorten_reply
 from viewbox.core.messages import to_openai_messages
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.envs import make

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
-from jsonschema import Draft202012Validator
 from PIL import Image
 
 from viewbox import tools
@@ -15,6 +14,7 @@ from viewbox.cli.docs import tools_page
 from viewbox.errors import ImageError
 from viewbox.images.view import View
 from viewbox.tools import TOOLS, Box, Hidden, Point, Range, ToolOutput, call_stateful, tool
+from viewbox.utils.json_schema import check_schema, find_violation
 
 VIEW = View.of(np.zeros((100, 200), np.uint8))
 
@@ -120,7 +120,7 @@ def test_an_argument_may_be_a_list():
     assert call_stateful("add", VIEW, {"numbers": [1, 2]})[1].text == "3 None"
     assert call_stateful("add", VIEW, {"numbers": (), "names": ["a"]})[1].text == "0 ['a']"
     assert call_stateful("add", VIEW, {"numbers": ["x"]})[1].error.startswith('add: numbers = ["x"]: ')
-    assert "is not of type 'array'" in call_stateful("add", VIEW, {"numbers": 3})[1].error
+    assert 'is not of type "array"' in call_stateful("add", VIEW, {"numbers": 3})[1].error
 
 
 @pytest.mark.parametrize("hint", [list[Box], list[complex], list[list[int]]])
@@ -136,7 +136,7 @@ def test_a_list_of_what_no_schema_can_say_is_the_authors_error(hint):
 @pytest.mark.parametrize("name", sorted(TOOLS))
 def test_every_tool_has_a_valid_schema_in_every_convention(name, coordinates):
     schema = json.loads(json.dumps(TOOLS[name].build_schema(coordinates), allow_nan=False))
-    Draft202012Validator.check_schema(schema["function"]["parameters"])
+    check_schema(schema["function"]["parameters"])
     assert schema["function"]["description"].endswith(".")
 
 
@@ -146,7 +146,7 @@ def test_the_default_of_an_argument_is_one_that_may_be_given(name):
     refused = [
         argument
         for argument, value in given.items()
-        if not Draft202012Validator(TOOLS[name].parameters[argument]).is_valid(json.loads(json.dumps(value)))
+        if find_violation(json.loads(json.dumps(value)), TOOLS[name].parameters[argument])
     ]
     assert refused == []
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support import loop_kit
-from viewbox.core.parsing.reply import Malformed, parse_reply
+from viewbox.core.parsing.reply import AnswerFields, Malformed, parse_reply
 
 FIELDS = {
     "arguments": '{"name": "zoom", "arguments": {"x": @}}',
@@ -64,8 +64,8 @@ def test_a_deep_call_keeps_its_name_and_is_refused(depth):
     ],
 )
 def test_what_is_refused_alone_is_refused_in_a_list(inner, said):
-    schema = {"type": "object", "properties": {"label": {}}, "required": ["label"]}
+    fields = AnswerFields.from_schema({"properties": {"label": {}}, "required": ["label"]})
     for text in (inner, f"[{inner}]", f"so [{inner}]"):
-        parsed = parse_reply(text, schema=schema)
+        parsed = parse_reply(text, answer_fields=fields)
         assert isinstance(parsed, Malformed), text[:40]
         assert said in parsed.reason

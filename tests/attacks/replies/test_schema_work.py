@@ -13,8 +13,7 @@ from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.utils import json_schema
-from viewbox.utils.json_schema import TOO_MUCH_WORK, find_violation
+from viewbox.utils.json_schema import find_violation
 
 pytestmark = pytest.mark.timeout(60)  # each of these ran for minutes, or for ever
 
@@ -144,71 +143,96 @@ SLOW = {
     ),
     **{f"pattern: {name}": ({"a": text}, of_a(pattern=pattern)) for name, (pattern, text) in EVIL.items()},
     **{
-        f"patternProperties: {name}": ({text: 1}, {"patternProperties": {pattern: {"type": "null"}}})
+        f"{place}: {name}": ({text: 1}, schema(pattern))
         for name, (pattern, text) in EVIL.items()
-    },
-    **{
-        f"additional beside a pattern: {name}": (
-            {text: 1},
-            {"patternProperties": {pattern: {}}, "additionalProperties": False},
-        )
-        for name, (pattern, text) in EVIL.items()
-    },
-    **{
-        f"propertyNames: {name}": ({text: 1}, {"propertyNames": {"pattern": pattern}})
-        for name, (pattern, text) in EVIL.items()
+        if name in ("words, long", "a middling count", "no anchor")
+        for place, schema in {
+            "patternProperties": lambda pattern: {"patternProperties": {pattern: {"type": "null"}}},
+            "additional": lambda pattern: {"patternProperties": {pattern: {}}, "additionalProperties": False},
+            "propertyNames": lambda pattern: {"propertyNames": {"pattern": pattern}},
+        }.items()
     },
 }
+TOO_LARGE = {"pattern: counts in counts", "pattern: a large count"}
+HOLDS = {
+    "1,400 objects that differ", "lists that differ", "10,000 choices, all right", "1,000 properties",
+    "1,000 times all", "not, twice itself",
+}  # fmt: skip
+FAILS = {
+    "1,400 objects, the last twice", "10,000 choices for each", "anyOf, twice itself", "oneOf, twice itself",
+    "$dynamicRef", "if and else", "pattern: words", "pattern: no anchor",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "schema"), SLOW.values(), ids=SLOW)
-def test_a_check_ends_soon(value, schema):
+@pytest.mark.parametrize("name", SLOW.keys() - TOO_LARGE)
+def test_a_check_ends_soon_with_a_verdict(name):
     began = time.process_time()
-    problem = find_violation(value, schema)
-    assert problem is None or (isinstance(problem, str) and len(problem) < 400)
-    assert time.process_time() - began < 10  # 0.3 s here; without bounds, minutes
+    problem = find_violation(*SLOW[name])
+    assert time.process_time() - began < 10  # 0.5 s here; without bounds, minutes
+    assert problem is None or len(str(problem)) < 400
+    assert (name in HOLDS) <= (problem is None) <= (name not in FAILS)
 
 
-@pytest.mark.parametrize(
-    "name", ["anyOf, twice itself", "oneOf, twice itself", "$ref to itself", "another draft inside"]
-)
-def test_what_takes_too_long_is_refused_in_words(name):
-    assert find_violation(*SLOW[name]) == TOO_MUCH_WORK
+@pytest.mark.parametrize("name", sorted(TOO_LARGE))
+def test_a_pattern_with_large_counts_is_refused_before_any_value(name):
+    with pytest.raises(ConfigError, match="large counts"):
+        find_violation(*SLOW[name])
 
 
+NULLABLE_LIST = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}
 WORDINGS = {
-    "type": ({"a": 3}, of_a(type="string"), "a: 3 is not of type 'string'"),
-    "unique": (
-        {"a": [{"b": 1}, {"b": 1.0}]},
-        of_a(uniqueItems=True),
-        "a: [{'b': 1}, {'b': 1.0}] has non-unique elements",
-    ),
-    "pattern": ({"a": "x"}, of_a(pattern="^y"), "a: 'x' does not match '^y'"),
-    "enum": ({"a": "x"}, of_a(enum=["y", 1]), "a: 'x' is not one of ['y', 1]"),
+    "type": ({"a": 3}, of_a(type="string"), 'a: 3 is not of type "string"'),
+    "unique": ({"a": [{"b": 1}, {"b": 1.0}]}, of_a(uniqueItems=True), 'a: [{"b":1},{"b":1.0}] has non-unique elements'),
+    "pattern": ({"a": "x"}, of_a(pattern="^y"), 'a: "x" does not match "^y"'),
+    "enum": ({"a": "x"}, of_a(enum=["y", 1]), 'a: "x" is not one of "y" or 1'),
     "additional": (
         {"b": 1, "a": 2},
         {"additionalProperties": False},
-        "Additional properties are not allowed ('a', 'b' were unexpected)",
+        "Additional properties are not allowed ('b', 'a' were unexpected)",
     ),
-    "one additional": (
-        {"b": 1},
-        {"additionalProperties": False},
+    "additional beside others": (
+        {"b": 1, "c": 2, "ab": 3},
+        {"properties": {"c": {}}, "patternProperties": {"^a": {}}, "additionalProperties": False},
         "Additional properties are not allowed ('b' was unexpected)",
     ),
-    "additional beside a pattern": (
-        {"b": 1},
-        {"patternProperties": {"^a": {}}, "additionalProperties": False},
-        "'b' does not match any of the regexes: '^a'",
+    "additional values": ({"b": 1}, {"additionalProperties": {"type": "null"}}, 'b: 1 is not of type "null"'),
+    "by pattern": ({"a/~b": 1}, {"patternProperties": {"^a/~": {"type": "null"}}}, 'a/~b: 1 is not of type "null"'),
+    "a key of any letters": (
+        {"a/~é %": 1},
+        {"properties": {"a/~é %": {"type": "null"}}},
+        'a/~é %: 1 is not of type "null"',
     ),
-    "additional values": ({"b": 1}, {"additionalProperties": {"type": "null"}}, "b: 1 is not of type 'null'"),
-    "by pattern": ({"ab": 1}, {"patternProperties": {"^a": {"type": "null"}}}, "ab: 1 is not of type 'null'"),
     "required": ({}, {"required": ["a"]}, "'a' is a required property"),
+    "the outermost first": (
+        {"a": 1},
+        {"properties": {"a": {"type": "null"}}, "required": ["b"]},
+        "'b' is a required property",
+    ),
+    "an item": ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0]: "x" is not of type "number"'),
+    "a place": ({"a": [1, 2]}, of_a(prefixItems=[{}, {"type": "null"}]), 'a[1]: 2 is not of type "null"'),
+    "a definition": (
+        nest(3, end=1),
+        recursive(type="object", properties={"a": NODE}),
+        'a.a.a: 1 is not of type "object"',
+    ),
+    "the choice of its type": ({"a": [1, "x"]}, of_a(**NULLABLE_LIST), 'a[1]: "x" is not of type "number"'),
+    "no choice": ({"a": "x"}, of_a(**NULLABLE_LIST), 'a: "x" is not valid under any of the given schemas'),
+    "two choices": ({"a": 1}, of_a(oneOf=[{}, {}]), "a: 1 is valid under more than one of the given schemas"),
+    "if": ({"a": 1}, {"if": {}, "then": of_a(type="null")}, 'a: 1 is not of type "null"'),
+    "not": ({"a": 1}, of_a(**{"not": {"type": "integer"}}), 'a: 1 does not fit \'not\': {"type": "integer"}'),
+    "nothing": ({"a": 1}, {"properties": {"a": False}}, "a: 1 is not allowed here"),
+    "half a surrogate pair": (
+        {"a": "\ud800"},
+        of_a(pattern="x"),
+        "it holds half of a surrogate pair, which is no character",
+    ),
+    "too deep": (nest(300), {"enum": [1]}, "it is nested too deep"),
 }
 
 
 @pytest.mark.parametrize(("value", "schema", "words"), WORDINGS.values(), ids=WORDINGS)
-def test_the_words_are_those_of_jsonschema(value, schema, words):
-    assert find_violation(value, schema) == words
+def test_a_violation_names_its_place_and_what_is_wanted(value, schema, words):
+    assert str(find_violation(value, schema)) == words
 
 
 @pytest.mark.parametrize(
@@ -231,21 +255,6 @@ def test_values_are_equal_as_json_schema_says(items, unique):
     assert (find_violation({"a": items[0]}, of_a(enum=[items[1]])) is None) != unique
 
 
-@pytest.mark.parametrize(
-    ("pattern", "length"),
-    [
-        ("^[a-z]+$", 3),
-        (r"^\d{4}-\d{2}-\d{2}$", 12),
-        ("(a{10}){10}", 100),
-        ("((a{10}b?){10}){10}", 1100),
-        (r"\{3\}[)({}]{3}\p{L}{3}[[:alpha:]]{5}", 14),
-        ("x{1,}(?:a|b){7}", 29),
-    ],
-)
-def test_a_pattern_is_as_long_as_its_repetitions(pattern, length):
-    assert json_schema.measure_pattern(pattern) == length
-
-
 # ---------------------------------------------------------------------- refused when the environment is made
 def make_env(answer):
     return type("Made", (BaseMultiTurnEnv,), {"answer": answer, "tools": (), "reward": ExactMatchReward("a")})()
@@ -253,23 +262,20 @@ def make_env(answer):
 
 SCHEMAS = {
     "look-ahead": (of_a(pattern="^(?=a)b"), "look-around"),
-    "look-behind": (of_a(pattern="(?<!a)b"), "look-around"),
-    "a back-reference": (of_a(pattern=r"(a)\1"), "backreferences"),
-    "a pattern that is too large": (of_a(pattern=r"(\w{1000}){1000}"), "size limit"),
+    "a back-reference": (of_a(pattern=r"(a)\1"), "back-references"),
+    "a pattern that is too large": (of_a(pattern=r"(\w{1000}){1000}"), "large counts"),
     "a pattern that is none": (of_a(pattern="("), "pattern"),
     "a pattern of names": ({"patternProperties": {"(?!x)y": {}}}, "look-around"),
-    "a pattern in a definition": ({"$defs": {"a": {"items": {"pattern": "(?=a)"}}}}, "look-around"),
-    "http": ({"$ref": "http://127.0.0.1:1/schema"}, "outside the schema"),
-    "https, deep": (of_a(items={"$ref": "https://example.org/schema.json"}), "outside the schema"),
-    "a file": ({"$ref": "file:///etc/hostname"}, "outside the schema"),
-    "a path": ({"$ref": "/etc/hostname"}, "outside the schema"),
-    "a neighbor": ({"$ref": "other.json#/$defs/a"}, "outside the schema"),
-    "a dynamic one": ({"$dynamicRef": "http://127.0.0.1:1/#n"}, "outside the schema"),
-    "no such definition": ({"$ref": "#/$defs/none"}, "#/$defs/none"),
-    "no such anchor": ({"$ref": "#none"}, "#none"),
-    "a base inside": (of_a(**{"$id": "http://127.0.0.1:1/", "$ref": "#x"}), "$id"),
+    "http": ({"$ref": "http://127.0.0.1:1/schema"}, "inside the schema"),
+    "https, deep": (of_a(items={"$ref": "https://example.org/schema.json"}), "inside the schema"),
+    "a file": ({"$ref": "file:///etc/hostname"}, "inside the schema"),
+    "a path": ({"$ref": "/etc/hostname"}, "inside the schema"),
+    "a neighbor": ({"$ref": "other.json#/$defs/a"}, "inside the schema"),
+    "a dynamic one": ({"$dynamicRef": "http://127.0.0.1:1/#n"}, "inside the schema"),
+    "no such definition": ({"$ref": "#/$defs/none"}, "/$defs/none"),
+    "no such anchor": ({"$ref": "#none"}, "none"),
+    "a base inside": (of_a(**{"$id": "http://127.0.0.1:1/", "$ref": "#x"}), "x"),
     "no type": ({"type": "strin"}, "strin"),
-    "unevaluated beside patterns": ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "unevaluated"),
     "nested without end": ({"not": nest(600, "not")}, "nested"),
 }
 

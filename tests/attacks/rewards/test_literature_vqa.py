@@ -12,6 +12,7 @@ from viewbox.envs.literature_vqa.articles import get_support, write_articles
 from viewbox.envs.literature_vqa.cases import UNKNOWN
 from viewbox.envs.literature_vqa.env import EvidenceReward, LiteratureAnswerReward
 from viewbox.envs.literature_vqa.sentences import write_query
+from viewbox.records import Episode
 from viewbox.utils.frozen import FrozenDict
 
 ENV = make("literature_vqa", boundary=False)
@@ -268,9 +269,11 @@ CONSTANT = [
 
 @pytest.mark.parametrize(("name", "answer", "most"), CONSTANT, ids=[row[0] for row in CONSTANT])
 def test_without_a_search_no_policy_earns_more_than_the_cap(name, answer, most):
-    tasks = ENV.tasks[:70]
-    totals = [ENV.play(task, ScriptedPolicy([reply(answer(task), list(get_support(ENV.plan(task).fact)))])).scores.total
-              for task in tasks]  # fmt: skip
+    totals = []
+    for task in ENV.tasks[:70]:
+        said = ENV.read_answer(reply(answer(task), list(get_support(ENV.plan(task).fact))), task)
+        episode = Episode(task, answer=said, end_reason="answered", terminated=True)
+        totals.append(ENV.score(episode).total or 0.0)
     assert sum(totals) / len(totals) <= most
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.hostile_rollout import RIGHT, Ward, check_outcome, make_generator, make_tasks, play_hostile
 from tests.support.servers import make_completion, make_response, serve
-from viewbox.core.kept_reply import MAX_NAME, shorten_reply
+from viewbox.core.loop import MAX_NAME, shorten_reply
 from viewbox.core.messages import to_openai_messages
 from viewbox.core.parsing.reply import MAX_BYTES
 from viewbox.images.ref import ImageRef

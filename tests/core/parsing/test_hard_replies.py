@@ -7,6 +7,7 @@ import pytest
 
 from viewbox.core.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
 from viewbox.utils.frozen import thaw
+from viewbox.utils.json_schema import find_violation
 
 RECORDED = [json.loads(line) for line in Path(__file__).with_name("hard_replies.jsonl").read_text("utf-8").splitlines()]
 SCHEMA = {
@@ -24,11 +25,14 @@ SCHEMA = {
 def outcome(text, options):
     """The parser's outcome in the words of the file."""
     options = dict(options)
-    if options.pop("validate", False):
-        options["schema"] = SCHEMA
+    is_validated = options.pop("validate", False)
     if "thinking" in options:
         options["thinking"] = tuple(map(tuple, options["thinking"]))
-    return parse_reply(text, answer_fields=AnswerFields.from_schema(SCHEMA), **options)
+    said = parse_reply(text, answer_fields=AnswerFields.from_schema(SCHEMA), **options)
+    if not is_validated or not isinstance(said, Answer):
+        return said
+    violation = find_violation(thaw(said.value), SCHEMA)
+    return said if violation is None else Malformed(str(violation), "invalid")
 
 
 def test_the_record_holds_enough_and_every_line_says_why():

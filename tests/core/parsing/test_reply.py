@@ -169,31 +169,6 @@ def test_the_size_is_counted_in_bytes_before_anything_is_read():
     assert parse_reply('{"a": "' + "é" * (MAX_BYTES // 2) + '"}').kind == "too_long"
 
 
-# ---- schema
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"box": {"type": "array", "items": {"type": "number"}}, "label": {"enum": ["left", "right"]}},
-    "required": ["label"],
-}
-
-
-def test_an_answer_that_fits_the_schema_passes():
-    assert parse_reply('{"label": "left", "box": [0.1], "continue": true}', schema=SCHEMA).wants_more
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"box": []}', "'label' is a required property"),
-        ('{"label": "up"}', "label: 'up' is not one of ['left', 'right']"),
-        ('{"label": "left", "box": [0.1, "b"]}', "box[1]: 'b' is not of type 'number'"),
-    ],
-)
-def test_a_violation_names_the_field_and_what_is_wrong(text, words):
-    assert parse_reply(text, schema=SCHEMA) == Malformed(words, "invalid")
-
-
 # ---- the thinking's tags
 
 
@@ -224,10 +199,6 @@ FIELDS = AnswerFields.from_schema(NESTED)
 def test_the_fields_are_read_once_per_schema():
     assert AnswerFields.from_schema(NESTED) is FIELDS
     assert hash(FIELDS)
-
-
-def test_a_schema_implies_its_fields():
-    assert parse_reply('{"result": {"label": "x"}}', schema=NESTED).flags == {"repaired"}
 
 
 def test_continue_beside_a_wrong_key_is_kept():
