@@ -134,7 +134,7 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
     assert "| license | MIT, chosen by the publisher of this package |" in readme
     assert project["dependencies"][0] == "verifiers>=0.4,<0.5"
     names = [one.split(">")[0] for one in project["dependencies"][1:]]
-    assert {"numpy", "pillow", "pydantic", "scikit-learn", "opencv-python-headless", "jsonschema"} <= set(names)
+    assert {"numpy", "pillow", "pydantic", "opencv-python-headless", "jsonschema"} <= set(names)
     assert not {"torch", "transformers", "trl", "typer", "mcp"} & set(names)
     assert "dynamic" not in project
     assert (tmp_path / "out" / "my_digits" / "__init__.py").is_file()
