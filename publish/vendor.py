@@ -29,7 +29,7 @@ ADAPTERS = Path("integrations")  # each needs a library of its own; only the one
 TRAINER = Path("envs/from_config.py")  # reads the config of a run, which a package has none of
 FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
-FOR_MODELS = frozenset({"torch", "transformers", "safetensors", "huggingface-hub"})  # imported when a model is loaded
+FOR_MODELS = frozenset({"torch", "transformers", "sentence-transformers", "safetensors", "huggingface-hub"})  # lazy
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra

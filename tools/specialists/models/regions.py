@@ -10,7 +10,7 @@ from ....errors import ToolFault
 from ....images.view import WHOLE, View
 from ...fractions import ViewFractions
 from ...results import ToolOutput
-from ..calls import Request
+from ..serving import Request
 
 COLORS = {  # of the overlay, in this order
     "red": (255, 60, 60),

@@ -17,7 +17,7 @@ from viewbox.errors import ConfigError, ToolFault
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools.specialists.models.regions import measure_pixel
-from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import forget_servers
 
 
 def make(kind, folder, env=Clinic, **spec):
