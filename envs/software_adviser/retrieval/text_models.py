@@ -68,9 +68,7 @@ class EmbeddingRunner(TextRunner):
 
     def infer(self, requests: Sequence[TextRequest]) -> Sequence[Any]:  # type: ignore[override]
         texts = [request.texts[0][:MAX_CHARS] for request in requests]
-        vectors = self.model.encode(
-            texts, batch_size=len(texts), show_progress_bar=False, normalize_embeddings=True
-        )
+        vectors = self.model.encode(texts, batch_size=len(texts), show_progress_bar=False, normalize_embeddings=True)
         return [vector if np.isfinite(vector).all() else ToolFault(NOT_FINITE) for vector in vectors]
 
 
