@@ -31,7 +31,7 @@ from ..vqa.env import VQA
 from ..vqa.questions import write_choices
 from . import cases
 from .cases import QUESTIONS, Question
-from .looks import write_looks, write_stray_look
+from .demonstrations import write_looks, write_stray_look
 from .radiographs import DISPLAY, SPACING
 from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 

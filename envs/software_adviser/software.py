@@ -7,8 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ...errors import ConfigError, describe_unknown
-from ...network.hosts import parse_url
+from ...errors import describe_unknown
 from ...utils.sanitize import clean
 from .vocabulary import DIMENSIONS, FORMATS, INTERFACES, LICENSES, MODALITIES, TASKS, Gpu
 
@@ -19,8 +18,7 @@ MAX_URL = 500
 MAX_SOURCES = 100
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_QUERY = re.compile(r"[?#].*", re.DOTALL)
-_SAFE_URL = re.compile(r"https://[^/?#\\]+(/[!-\[\]-~]*)?", re.IGNORECASE)  # libraries differ on "host?@other" and "\\"
+_URL = re.compile(r"https://[\w.-]+\.[A-Za-z]{2,}(:\d+)?([/?#]\S*)?", re.ASCII)
 _OPERATOR = re.compile(r" (?:AND|OR|WITH) ")
 _OWN_LICENSE = re.compile(r"LicenseRef-[A-Za-z0-9.-]{1,60}")
 
@@ -37,21 +35,16 @@ def check_plain(text: str) -> str:
 
 
 def check_https(url: str) -> str:
-    """The URL, if it is a plain https one of a named host.
+    """The URL, if it is one of https.
 
     >>> check_https("https://github.com/owner/name")
     'https://github.com/owner/name'
 
     Raises:
-        ValueError: another scheme, a user name, an address in numbers, or characters that no URL holds.
+        ValueError: another scheme, or characters that no URL holds.
     """
-    try:
-        address = parse_url(_QUERY.sub("", url))
-    except ConfigError:
-        address = None
-    named = address is not None and re.search(r"\.[a-z][a-z0-9-]*\.?$", address.host)
-    if address is None or address.scheme != "https" or not named or not _SAFE_URL.fullmatch(url):
-        raise ValueError("https://host/path of a named host, in ASCII, without a user name")
+    if not _URL.fullmatch(url):
+        raise ValueError("https://host/path")
     return url
 
 

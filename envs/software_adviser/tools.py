@@ -17,8 +17,7 @@ from ...errors import ArgumentError, ToolError
 from ...tools import Hidden, Tool
 from ...tools.results import ToolOutput
 from ...tools.search.wording import join_items, make_line
-from .repositories.addresses import AddressError, read_repository
-from .repositories.sources import SummarySource
+from .repositories import AddressError, SummarySource, read_repository
 from .retrieval import Retriever
 from .software import SoftwareTool
 

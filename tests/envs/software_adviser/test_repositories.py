@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 from tests.support.servers import make_response, send_bytes
 from tests.support.tls_server import make_network, serve_tls
 from viewbox.envs.software_adviser.catalogue import read_catalogue
-from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
-from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts, read_facts
-from viewbox.envs.software_adviser.repositories.settings import RepositorySettings
-from viewbox.envs.software_adviser.repositories.sources import API_HOST, CatalogueSource, LiveSource, RecordedSource
+from viewbox.envs.software_adviser.repositories import (
+    API_HOST,
+    AddressError,
+    CatalogueSource,
+    LiveSource,
+    RecordedSource,
+    RepositoryFacts,
+    RepositorySettings,
+    read_facts,
+    read_repository,
+)
 from viewbox.envs.software_adviser.tools import ENDINGS, ask_all, find_format
 from viewbox.envs.software_adviser.vocabulary import FORMATS
 from viewbox.errors import ConfigError, ToolError

@@ -8,8 +8,7 @@ from PIL import Image
 from tests.support.software import Advice, make_tool
 from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts
-from viewbox.envs.software_adviser.repositories.sources import CatalogueSource, RecordedSource
+from viewbox.envs.software_adviser.repositories import CatalogueSource, RecordedSource, RepositoryFacts
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
