@@ -25,7 +25,7 @@ from ...rewards.short_answer import ShortAnswerReward
 from ...utils.frozen import FrozenDict
 from ..consultation.hidden_facts import find_facts
 from ..data import MappedRow, TaskField
-from ..data.answer_schema import BOX
+from ..data.fields import BOX
 from ..vqa import questions
 from ..vqa.env import VQA
 from ..vqa.questions import write_choices

@@ -327,10 +327,6 @@ _MISSES: Mapping[Reason, str] = {
 }
 
 
-def _pick(rng: np.random.Generator, values: Sequence[Any]) -> Any:
-    return values[int(rng.integers(len(values)))]
-
-
 def _draw_constraints(rng: np.random.Generator) -> tuple[words.Constraint, ...]:
     return tuple(one for one in words.CONSTRAINTS if rng.random() < 0.15)
 
