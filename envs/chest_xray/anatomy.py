@@ -17,6 +17,8 @@ SIGNS: dict[Side, int] = {"right": -1, "left": 1}  # of x: the patient's left is
 SIZE, SPACING = 400, 0.9  # pixels of a side, millimeters of a pixel
 FIELD = SIZE * SPACING
 FINE = 16  # parts of a pixel in which lines are drawn
+_X: np.ndarray
+_Y: np.ndarray
 _Y, _X = ((np.mgrid[:SIZE, :SIZE] + 0.5) * SPACING).astype(np.float32)
 _X -= FIELD / 2
 
@@ -48,9 +50,6 @@ def to_pixels(points: np.ndarray) -> np.ndarray:
     moved = (points + np.array([FIELD / 2, 0])) / SPACING - 0.5
     fixed: np.ndarray = np.round(moved * FINE).astype(np.int32)
     return fixed
-
-
-_X, _Y = get_grid()
 
 
 def draw_bones(width: float, apex: float, rng: np.random.Generator) -> np.ndarray:
@@ -117,7 +116,6 @@ def _draw_blade(sign: int, width: float, apex: float, rng: np.random.Generator) 
 NORMAL_RATIO = (0.41, 0.47)  # the cardiothoracic ratio of a heart that is not enlarged
 CACHED = 8  # chests: the films of a patient are drawn one after the other
 AERATION = 0.76  # share of air in a lung
-_X, _Y = get_grid()
 
 
 @dataclass(frozen=True)
