@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from viewbox.cli.app import app
@@ -17,7 +16,6 @@ from viewbox.envs.software_adviser.catalogue import fold_name, fold_url
 from viewbox.envs.software_adviser.software import FROM_MEMORY, LISTS
 from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, GPU, INTERFACES, MODALITIES, TASKS
 from viewbox.errors import ConfigError
-from viewbox.utils.sanitize import clean
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = [json.loads(line) for line in SHIPPED.read_text().splitlines()]
@@ -121,13 +119,6 @@ def test_a_fact_looked_up_in_a_repository_links_to_one_commit():
     assert all(re.match(r"https://github\.com/[\w.-]+/[\w.-]+/blob/[0-9a-f]{40}/.", link) for link in links)
 
 
-def test_the_wheel_carries_the_catalogue():
-    import tomllib
-
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    assert data["viewbox.envs.software_adviser"] == ["*.jsonl"]
-
-
 def test_the_tool_of_the_page_is_read_and_its_unsourced_facts_are_known():
     page = (ROOT / "docs" / "data.md").read_text()
     (row,) = re.findall(r"```jsonl\n(.*?)```", page, re.DOTALL)
@@ -140,11 +131,6 @@ def test_a_row_in_good_form_is_read(write):
     (tool,) = read_catalogue(write(ROW)).tools
     assert (tool.name, tool.tasks, tool.sources[0].looked_up.year) == ("Cutter", ("segmentation",), 2026)
     assert check_catalogue(write(ROW)) == ()
-
-
-def test_a_tool_cannot_be_changed():
-    with pytest.raises(ValidationError, match="frozen"):
-        SoftwareTool.model_validate(ROW).name = "Other"
 
 
 LONG = "x" * 5_000_000
@@ -306,9 +292,3 @@ def test_data_check_prints_every_problem_of_a_catalogue_and_ends_with_1(write):
 def test_data_check_of_the_shipped_catalogue_ends_with_0():
     result = CliRunner().invoke(app, ["data", "check", str(SHIPPED)])
     assert (result.exit_code, result.output) == (0, "catalogue.jsonl: 237 tools, 0 problems\n")
-
-
-def test_what_a_model_reads_of_the_shipped_catalogue_needs_no_cleaning():
-    for row in ROWS:
-        for text in (row["name"], row["features"]):
-            assert clean(text, 1000) == text

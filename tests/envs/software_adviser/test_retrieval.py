@@ -101,31 +101,17 @@ def test_a_catalogue_of_one_tool_and_of_equal_tools():
 
 
 # ---------------------------------------------------------------------- hostile queries
+HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "name:x OR *", "-", "\x00", "\ud800"]
+HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        "   ",
-        "the of and",
-        '"',
-        "'; DROP TABLE records; --",
-        "NEAR(a b)",
-        "name:x OR *",
-        "-",
-        "\x00",
-        "\ud800",
-        "😀" * 99,
-        "a" * 100_000,
-        "ct " * 5_000,
-        "MR " * 3,
-        "qqqqzzzz",
-    ],
-)
-def test_any_words_are_searched_for_and_none_is_an_expression(way, words):
-    hits = Retriever(TOOLS, RetrievalSettings(**way)).search(words, top_k=3)
-    assert len(hits) <= 3
-    assert all(np.isfinite(hit.score) for hit in hits)
+def test_any_words_are_searched_for_and_none_is_an_expression(way):
+    retriever = Retriever(TOOLS, RetrievalSettings(**way))
+    for words in HOSTILE:
+        hits = retriever.search(words, top_k=3)
+        assert len(hits) <= 3
+        assert all(np.isfinite(hit.score) for hit in hits)
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from PIL import Image
 
 from tests.support.software import Advice, make_tool
 from viewbox import Task
@@ -11,7 +10,6 @@ from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.repositories import CatalogueSource, RecordedSource, RepositoryFacts
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
-from viewbox.images.ref import ImageRef
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
 RECORDED = RecordedSource({FACTS.repository: FACTS})
@@ -79,7 +77,7 @@ def test_exclusions_formats_paths_and_top_k_come_from_the_environment():
     assert get_names(list_results(play(text, formats=("DICOM",)))[0])[0] == "Cutter"
 
 
-@pytest.mark.parametrize("name", ["exclude", "formats", "top_k", "context", "paths"])
+@pytest.mark.parametrize("name", ["exclude", "context"])
 def test_no_model_can_set_what_the_environment_fills_in(name):
     (result,) = list_results(play(call("search_tools", query="organs", **{name: ["Glow"]}), exclude=("Cutter",)))
     assert name in result.error
@@ -141,35 +139,6 @@ def test_one_search_three_alternatives_and_four_batches():
     assert "repo_info_batch is used up (4 calls)" in results[-1].error
 
 
-def test_quotas_are_of_one_episode_and_hold_within_one_reply():
-    episode = play("".join(call("search_alternative", query=f"organs {n}") for n in range(5)))
-    assert [result.success for result in list_results(episode)] == [True, True, True, False, False]
-    for _ in range(2):  # the environment keeps nothing
-        assert list_results(play(call("search_tools", query="organs")))[0].success
-
-
-def test_twenty_calls_in_all():
-    looks = "".join(call("zoom", center=[0.5, 0.5], factor=1.1) for _ in range(12))
-    results = list_results(
-        play(looks, looks, call("search_tools", query="organs"), images=(ImageRef.of(Image.new("L", (2048, 2048))),))
-    )
-    refused = [result for result in results if result.error and "Tool budget used up (20 calls)" in result.error]
-    assert len(results) - len(refused) == 20
-    assert results[-1] in refused
-
-
-def test_tools_are_disabled_for_a_task():
-    episode = play(
-        call("search_alternative", query="organs"),
-        call("search_tools", query="organs"),
-        disabled=("search_alternative", "repo_info_batch"),
-    )
-    refused, found = list_results(episode)
-    assert "unknown tool 'search_alternative'" in refused.error
-    assert "repo_info_batch" not in refused.error
-    assert found.success
-
-
 # ---------------------------------------------------------------------- repositories
 def ask(*urls, **settings):
     (result,) = list_results(play(call("repo_info_batch", urls=list(urls)), **settings))
@@ -229,7 +198,7 @@ def test_too_many_addresses_are_named_and_the_first_are_answered():
     assert "allowed: 1 to 100" in ask().error
 
 
-@pytest.mark.parametrize("urls", ["https://github.com/owner/cutter", [1], [["a"]], None, {"a": 1}])
+@pytest.mark.parametrize("urls", ["https://github.com/owner/cutter", [1], None])
 def test_urls_of_another_type_are_refused_in_words(urls):
     (result,) = list_results(play(call("repo_info_batch", urls=urls)))
     assert "urls" in result.error
