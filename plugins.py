@@ -37,7 +37,7 @@ SPECIALISTS: dict[str, str] = {  # `kind` of a specialist
     "http": "viewbox.tools.specialists.http",
     "literature": "viewbox.tools.search.tools",
     "mcp": "viewbox.tools.specialists.mcp",
-    "prompted_segmentation": "viewbox.tools.specialists.models.prompted",
+    "prompted_segmentation": "viewbox.tools.specialists.models.segmentation",
     "segmentation": "viewbox.tools.specialists.models.segmentation",
     "text": "viewbox.tools.specialists.models.text",
 }

@@ -18,8 +18,7 @@ from ...engines.hf.quantization import KEPT as QUANTIZATION_KEPT
 from ...engines.hf.vision_cache import MAX_BYTES
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
-from ...tools.specialists.models.model import ModelSpecialist
-from ...tools.specialists.models.weights import estimate_bytes
+from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
 from ..trainer_args import build_trainer_arguments
 from .generation import Load, measure_generation
 from .live_bytes import count_shapes, create_shapes_mode, replace_by_shapes

@@ -11,8 +11,7 @@ from typing import Final
 
 from ....tools.search.snapshot.synonyms import read_shipped_synonyms
 from ....tools.search.snapshot.words import Synonyms, is_telling, split_words, stem_word
-from ..software import SoftwareTool
-from ..vocabulary import ANY
+from ..software import ANY, SoftwareTool
 
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query

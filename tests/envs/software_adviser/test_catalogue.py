@@ -13,8 +13,16 @@ from typer.testing import CliRunner
 from viewbox.cli.app import app
 from viewbox.envs.software_adviser import SHIPPED, SoftwareTool, check_catalogue, read_catalogue
 from viewbox.envs.software_adviser.catalogue import fold_name, fold_url
-from viewbox.envs.software_adviser.software import FROM_MEMORY, LISTS
-from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, GPU, INTERFACES, MODALITIES, TASKS
+from viewbox.envs.software_adviser.software import (
+    DIMENSIONS,
+    FORMATS,
+    FROM_MEMORY,
+    GPU,
+    INTERFACES,
+    LISTS,
+    MODALITIES,
+    TASKS,
+)
 from viewbox.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -25,8 +25,8 @@ from viewbox.envs.software_adviser.repositories import (
     read_facts,
     read_repository,
 )
+from viewbox.envs.software_adviser.software import FORMATS
 from viewbox.envs.software_adviser.tools import ENDINGS, ask_all, find_format
-from viewbox.envs.software_adviser.vocabulary import FORMATS
 from viewbox.errors import ConfigError, ToolError
 
 RECORDER = Path(__file__).resolve().parents[3] / "benchmarks" / "record_repositories.py"

@@ -17,7 +17,7 @@ from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.retrieval.retriever import Bm25Index, find_best, fuse
 from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_wish_reader, has_fact, read_table
-from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, INTERFACES, MODALITIES, TASKS
+from viewbox.envs.software_adviser.software import DIMENSIONS, FORMATS, INTERFACES, MODALITIES, TASKS
 from viewbox.tools.search.snapshot.words import Synonyms
 
 VOCABULARY = {
