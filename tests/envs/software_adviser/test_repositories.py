@@ -25,8 +25,7 @@ from viewbox.envs.software_adviser.repositories import (
     read_facts,
     read_repository,
 )
-from viewbox.envs.software_adviser.software import FORMATS
-from viewbox.envs.software_adviser.tools import ENDINGS, ask_all, find_format
+from viewbox.envs.software_adviser.tools import ask_all
 from viewbox.errors import ConfigError, ToolError
 
 RECORDER = Path(__file__).resolve().parents[3] / "benchmarks" / "record_repositories.py"
@@ -85,22 +84,6 @@ def test_every_text_is_a_repository_or_has_a_reason(address):
         return
     assert owner and name.strip(".")  # noqa: PT018
     assert read_repository(f"https://github.com/{owner}/{name}") == f"{owner}/{name}"
-
-
-def test_files_tell_their_formats():
-    cases = {
-        "a.dcm": "DICOM",
-        "/in/b.nii.gz": "NIfTI",
-        "C:\\x\\c.OME.TIFF": "OME-TIFF",
-        "plate.zarr/": "Zarr",
-        "d.gz": None,
-        "": None,
-        ".png": "PNG",
-        "no_ending": None,
-        "e.nii.zip": None,
-    }
-    assert {path: find_format(path) for path in cases} == cases
-    assert set(ENDINGS.values()) == set(FORMATS)
 
 
 # ---------------------------------------------------------------------- the snapshot

@@ -64,7 +64,7 @@ def test_the_model_sees_words_and_addresses_only():
     assert "At most 1 call." in texts and "At most 3 calls." in texts and "At most 4 calls." in texts  # noqa: PT018
 
 
-def test_exclusions_formats_paths_and_top_k_come_from_the_environment():
+def test_exclusions_formats_and_top_k_come_from_the_environment():
     words = call("search_tools", query="outline organs in CT")
     assert set(get_names(list_results(play(words))[0])[:2]) == {"Cutter", "Twin"}
     found = get_names(list_results(play(words, exclude=("cutter",)))[0])
@@ -73,7 +73,6 @@ def test_exclusions_formats_paths_and_top_k_come_from_the_environment():
     assert len(get_names(list_results(play(words, top_k=2))[0])) == 2
     text = call("search_tools", query="outline")
     assert get_names(list_results(play(text, formats=("TIFF",)))[0])[0] == "Glow"
-    assert get_names(list_results(play(text, paths=("in/cells.TIF", "notes")))[0])[0] == "Glow"
     assert get_names(list_results(play(text, formats=("DICOM",)))[0])[0] == "Cutter"
 
 
@@ -89,12 +88,11 @@ def test_what_was_filled_in_is_in_no_message_and_no_record():
         call("search_tools", query="outline organs"),
         exclude=("Cutter", "Secretum"),
         formats=("NIfTI",),
-        paths=("/home/me/scan.nii.gz",),
     )
     (result,) = list_results(episode)
     assert result.arguments == {"query": "outline organs"}
     said = episode.system_prompt + "".join(turn.content for turn in episode.turns) + result.text
-    assert not any(word in said for word in ("Secretum", "Cutter", "scan.nii.gz", "/home/me"))
+    assert not any(word in said for word in ("Secretum", "Cutter"))
 
 
 def test_every_name_in_the_facts_stands_in_the_text():
