@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module, metadata
 from typing import Literal
 
-Group = Literal["environments", "rewards", "specialists", "text_models"]
+Group = Literal["environments", "rewards", "specialists"]
 
 ENVIRONMENTS: dict[str, str] = {  # `env.name`
     "chest_xray": "viewbox.envs.chest_xray:ChestXray",
@@ -37,19 +37,14 @@ SPECIALISTS: dict[str, str] = {  # `kind` of a specialist
     "http": "viewbox.tools.specialists.http",
     "literature": "viewbox.tools.search.tools",
     "mcp": "viewbox.tools.specialists.mcp",
-    "prompted_segmentation": "viewbox.tools.specialists.models.prompted",
+    "prompted_segmentation": "viewbox.tools.specialists.models.segmentation",
     "segmentation": "viewbox.tools.specialists.models.segmentation",
     "text": "viewbox.tools.specialists.models.text",
-}
-TEXT_MODELS: dict[str, str] = {  # models of a search that read text
-    "cross_encoder": "viewbox.envs.software_adviser.retrieval.cross_encoder",
-    "embedding": "viewbox.envs.software_adviser.retrieval.embedding",
 }
 TABLES: Mapping[Group, dict[str, str]] = {
     "environments": ENVIRONMENTS,
     "rewards": REWARDS,
     "specialists": SPECIALISTS,
-    "text_models": TEXT_MODELS,
 }
 
 

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.requests.generator import RequestGenerator
-from viewbox.envs.software_adviser.requests.relevance import SUITABLE
+from viewbox.envs.software_adviser.requests.request import SUITABLE
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 
 TOP = 12

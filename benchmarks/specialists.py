@@ -26,9 +26,7 @@ import numpy as np
 
 from viewbox.images.view import View
 from viewbox.tools.specialists import build_specialists
-from viewbox.tools.specialists.calls import Request
-from viewbox.tools.specialists.served import forget_servers
-from viewbox.tools.specialists.serving import ModelServer
+from viewbox.tools.specialists.serving import ModelServer, Request, forget_servers
 
 EPISODES = 16
 SPEEDUP, TOLERANCE, HIT_MS = 4.0, 1e-5, 1.0  # the bars

@@ -98,7 +98,7 @@ def list_mcp_tools(
     """
     import yaml
 
-    from ..tools.specialists.mcp_server.listing import record_tools
+    from ..tools.specialists.mcp_server import record_tools
     from ..tools.specialists.spec import build_specialists
 
     given = {"command": command or [], "url": url, "api_key_env": api_key_env, "variables": variable or []}

@@ -15,8 +15,8 @@ from typing import Any
 from typing_extensions import TypeIs
 
 from ..envs.data.env import DataEnv
+from ..envs.data.selection import BAD_ROW
 from ..envs.data.sources import is_hub_name
-from ..envs.data.tasks import BAD_ROW
 from ..errors import ConfigError, ImageError
 from ..images import limits
 from ..images.files import dicom_series, open_image

@@ -1,21 +1,121 @@
 """The chest that a drawn radiograph shows: maps of how many millimeters of tissue, air and bone a ray crosses.
 
-Shapes vary with the seed. It is a drawing for tasks with an exact answer, made of no patient's data.
+x is in millimeters from the midline, to the viewer's right, which is the patient's left; y from the upper edge. Shapes
+vary with the seed. It is a drawing for tasks with an exact answer, made of no patient's data.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 import cv2
 import numpy as np
 
-from .bones import draw_bones
-from .grid import SIDES, SIGNS, SIZE, SPACING, Side, draw_curve, get_grid
+Side = Literal["right", "left"]
+SIDES: tuple[Side, ...] = get_args(Side)
+SIGNS: dict[Side, int] = {"right": -1, "left": 1}  # of x: the patient's left is on the right of the picture
+SIZE, SPACING = 400, 0.9  # pixels of a side, millimeters of a pixel
+FIELD = SIZE * SPACING
+FINE = 16  # parts of a pixel in which lines are drawn
+_X: np.ndarray
+_Y: np.ndarray
+_Y, _X = ((np.mgrid[:SIZE, :SIZE] + 0.5) * SPACING).astype(np.float32)
+_X -= FIELD / 2
+
+
+def get_grid() -> tuple[np.ndarray, np.ndarray]:
+    """x and y of the centers of the pixels, in mm."""
+    return _X, _Y
+
+
+def draw_curve(values: np.ndarray, points: object, wide: float, to: float, *, smooth: bool = True) -> None:
+    """Draw a curve through points (mm), `wide` mm wide, as the value `to`."""
+    path = np.asarray(points, np.float64)
+    path = _smooth(path) if smooth and len(path) > 2 else path
+    cv2.polylines(values, [to_pixels(path)], False, to, max(1, round(wide / SPACING)), cv2.LINE_8, 4)
+
+
+def _smooth(path: np.ndarray) -> np.ndarray:
+    """Cut the corners of a path twice (Chaikin)."""
+    for _ in range(3):
+        ahead = 0.75 * path[:-1] + 0.25 * path[1:]
+        behind = 0.25 * path[:-1] + 0.75 * path[1:]
+        inner = np.stack([ahead, behind], axis=1).reshape(-1, 2)
+        path = np.concatenate([path[:1], inner, path[-1:]])
+    return path
+
+
+def to_pixels(points: np.ndarray) -> np.ndarray:
+    """Points in mm as the fixed-point pixels of OpenCV's drawing."""
+    moved = (points + np.array([FIELD / 2, 0])) / SPACING - 0.5
+    fixed: np.ndarray = np.round(moved * FINE).astype(np.int32)
+    return fixed
+
+
+def draw_bones(width: float, apex: float, rng: np.random.Generator) -> np.ndarray:
+    """How many millimeters of bone each ray crosses."""
+    bone = np.zeros((SIZE, SIZE), np.float32)
+    _draw_spine(bone, rng)
+    step = rng.uniform(20.5, 22.5)
+    for number in range(11):
+        for side in SIDES:
+            bone += _draw_rib(number, SIGNS[side], width, apex, step, rng)
+    lift = rng.uniform(-4, 8)
+    for sign in (-1, 1):  # collar bones and shoulder blades
+        collar = np.zeros_like(bone)
+        y = apex + 44 + rng.uniform(-3, 3)
+        points = [(sign * 13, y + 5), (sign * 50, y - 4), (sign * 95, y - 20 - lift), (sign * 142, y - 22 - lift)]
+        draw_curve(collar, points, 12, 8)
+        draw_curve(collar, points, 7, 5.5)
+        bone += collar
+        bone += _draw_blade(sign, width, apex, rng)
+    return cv2.GaussianBlur(bone, (0, 0), 1.0)
+
+
+def _draw_spine(bone: np.ndarray, rng: np.random.Generator) -> None:
+    step = rng.uniform(21, 24)
+    y = (_Y - 6 + step / 2) % step - step / 2  # from the middle of the vertebra
+    half = 15 + 0.35 * _Y / step
+    bone += 8 * np.sqrt(np.clip(1 - (_X / half) ** 6 - (y / (0.44 * step)) ** 6, 0, 1))
+    bone += 4 * np.sqrt(np.clip(1 - (_X / 3.2) ** 2 - ((y - 5) / 7) ** 2, 0, 1))
+    for sign in (-1, 1):
+        bone += 5 * np.sqrt(np.clip(1 - ((_X - sign * 9) / 3.4) ** 2 - ((y + 2) / 5) ** 2, 0, 1))
+
+
+def _draw_rib(number: int, sign: int, width: float, apex: float, step: float, rng: np.random.Generator) -> np.ndarray:
+    """A rib as a tilted ring around the chest: high behind, low in front."""
+    rib = np.zeros((SIZE, SIZE), np.float32)
+    half = (width + 5) * min(1.0, 0.46 + 0.15 * number) if number < 4 else (width + 5) * (1 - 0.008 * (number - 4))
+    drop = (0.36 + 0.028 * number) * half
+    y = apex + 2 + step * number
+    front = min(1.15, 0.75 + 0.07 * number) if number < 9 else 0.25
+    angles = np.linspace(-np.pi / 2 + 0.13, front, 40)
+    rise = 7 * np.exp(-(((angles + 1.25) / 0.3) ** 2))
+    points = np.stack([sign * half * np.cos(angles), y + drop * (np.sin(angles) + 1) - rise], axis=1)
+    draw_curve(rib, points, 11.5, 4.4, smooth=False)
+    draw_curve(rib, points, 8.0, 3.0, smooth=False)
+    front_part = angles > 0.35
+    if front_part.any():  # the front is thinner
+        draw_curve(rib, points[front_part], 11.5, 2.2, smooth=False)
+        draw_curve(rib, points[front_part], 8.5, 1.5, smooth=False)
+    return rib
+
+
+def _draw_blade(sign: int, width: float, apex: float, rng: np.random.Generator) -> np.ndarray:
+    x, y = width - rng.uniform(-8, 8), apex + 42
+    corners = np.array([(x + 8, y), (x + 46, y + 6), (x + 24, y + 60), (x + 6, y + 112), (x - 4, y + 54)])
+    corners[:, 0] *= sign
+    blade = np.zeros((SIZE, SIZE), np.float32)
+    cv2.fillPoly(blade, [to_pixels(corners)], 2.0, cv2.LINE_8, 4)
+    draw_curve(blade, corners[[0, 4, 3]], 3.5, 4.0)
+    head = (_X - sign * (x + 44)) ** 2 + (_Y - y - 2) ** 2
+    whole: np.ndarray = blade + 9 * np.sqrt(np.clip(1 - head / 21**2, 0, 1))
+    return whole
+
 
 NORMAL_RATIO = (0.41, 0.47)  # the cardiothoracic ratio of a heart that is not enlarged
 CACHED = 8  # chests: the films of a patient are drawn one after the other
 AERATION = 0.76  # share of air in a lung
-_X, _Y = get_grid()
 
 
 @dataclass(frozen=True)

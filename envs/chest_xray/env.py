@@ -25,13 +25,13 @@ from ...rewards.short_answer import ShortAnswerReward
 from ...utils.frozen import FrozenDict
 from ..consultation.hidden_facts import find_facts
 from ..data import MappedRow, TaskField
-from ..data.answer_schema import BOX
+from ..data.fields import BOX
 from ..vqa import questions
 from ..vqa.env import VQA
 from ..vqa.questions import write_choices
 from . import cases
 from .cases import QUESTIONS, Question
-from .looks import write_looks, write_stray_look
+from .demonstrations import write_looks, write_stray_look
 from .radiographs import DISPLAY, SPACING
 from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 

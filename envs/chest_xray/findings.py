@@ -6,8 +6,7 @@ from typing import Literal, get_args
 import cv2
 import numpy as np
 
-from .anatomy import AERATION, Chest
-from .grid import SIGNS, SIZE, SPACING, Side, draw_curve, get_grid
+from .anatomy import AERATION, SIGNS, SIZE, SPACING, Chest, Side, draw_curve, get_grid
 
 Label = Literal["effusion", "pneumothorax", "consolidation", "nodule", "cardiomegaly"]
 LABELS: tuple[Label, ...] = get_args(Label)

@@ -12,9 +12,8 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
-from .anatomy import AERATION, Chest, draw_chest
+from .anatomy import AERATION, SIDES, SIZE, SPACING, Chest, Side, draw_chest
 from .findings import DEVICES, LABELS, Device, Finding, Label, Layers, draw_device, draw_finding
-from .grid import SIDES, SIZE, SPACING, Side
 
 MU, MU_BONE, MU_METAL = 0.0185, 0.07, 1.1  # of a mm
 LEVELS = 2**14 - 1

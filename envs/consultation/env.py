@@ -7,8 +7,7 @@ from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, TokenF1Reward
 from ...rewards.metrics import Accuracy, MeanScore, Metric
 from ..data import DataEnv, MappedRow, TaskField
-from ..data.answer_schema import TEXT, build_object
-from ..data.fields import MAX_TEXT
+from ..data.fields import MAX_TEXT, TEXT, build_object
 from ..vqa.questions import read_answers
 from .hidden_facts import ask_patient, order_exam, write_facts
 

@@ -1,14 +1,13 @@
 """Rows of Arrow tables: Arrow and Parquet files, and datasets of the library `datasets`. Images stay undecoded.
 
-A Parquet file of some size is written once into an Arrow file in the user's cache, where any row is found at once.
-With `streaming` it is read where it is, one row group at a time.
+Parquet of some size is written once into an Arrow file by the library `datasets`, where any row is found at once. With
+`streaming` it is read where it is, one row group at a time.
 """
 
-import hashlib
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,15 +15,14 @@ from typing import Any
 from cachetools import LRUCache
 
 from ...errors import BadRow, ConfigError
-from ...utils.files import replace_atomically
-from .rows import Row
+from .rows import Row, Rows
 
 IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read into memory
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps
 BATCH = 1000  # rows that become Python objects together
 
 
-class ArrowRows:
+class ArrowRows(Rows):
     """The rows of an Arrow table.
 
     Args:
@@ -48,9 +46,6 @@ class ArrowRows:
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def locate(self, number: int) -> int:
-        return number
-
     def read(self, number: int, columns: Collection[str]) -> Row:
         chunk, inside = 0, number
         if self._chunked:  # no search through the chunks for every column
@@ -67,17 +62,19 @@ class ArrowRows:
         if not columns:
             yield from ({} for _ in range(len(self)))
             return
-        for batch in self._table.select(list(columns)).to_batches(max_chunksize=BATCH):
-            for row in batch.to_pylist():
-                if self._labels:
-                    row = {name: _name_label(self._labels, name, value) for name, value in row.items()}
-                yield row
+        yield from _list_rows(self._table.select(list(columns)).to_batches(max_chunksize=BATCH), self._labels)
 
     def is_unique(self, column: str) -> bool:
         return _is_unique(self._table.column(column))
 
     def holds_paths(self, columns: Collection[str]) -> bool:
         return _are_texts(self._table.schema, columns)
+
+
+def _list_rows(batches: Iterable[Any], labels: dict[str, Sequence[str]]) -> Iterator[Row]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield {name: _name_label(labels, name, value) for name, value in row.items()} if labels else row
 
 
 def _name_label(labels: dict[str, Sequence[str]], column: str, value: Any) -> Any:
@@ -91,7 +88,7 @@ def _name_labels(value: Any, names: Sequence[str]) -> Any:
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
-class ParquetRows:
+class ParquetRows(Rows):
     """Parquet files read where they are: a row costs its row group, the last groups stay in memory.
 
     Args:
@@ -119,9 +116,6 @@ class ParquetRows:
     def __len__(self) -> int:
         return self.starts[-1]
 
-    def locate(self, number: int) -> int:
-        return number
-
     def read(self, number: int, columns: Collection[str]) -> Row:
         place = bisect_right(self.starts, number) - 1
         key = place, tuple(sorted(columns))
@@ -140,9 +134,7 @@ class ParquetRows:
             yield from ({} for _ in range(len(self)))
             return
         for file in self._files:
-            for batch in file.iter_batches(batch_size=BATCH, columns=list(columns)):
-                for row in batch.to_pylist():
-                    yield {name: _name_label(self._labels, name, value) for name, value in row.items()}
+            yield from _list_rows(file.iter_batches(batch_size=BATCH, columns=list(columns)), self._labels)
 
     def is_unique(self, column: str) -> bool:
         from pyarrow import chunked_array
@@ -178,7 +170,7 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> ArrowR
     Raises:
         ConfigError: a file that is damaged, or has other columns than the first.
     """
-    from pyarrow import ArrowInvalid, concat_tables, parquet
+    from pyarrow import ArrowInvalid, parquet
 
     try:
         schemas = [parquet.read_schema(path) for path in paths]
@@ -190,34 +182,28 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> ArrowR
                 raise ConfigError(f"{problem}; allowed: {allowed}", key="data.source")
         if streaming:
             return ParquetRows(name, paths, paths[0].parent)
-        tables = [_load_parquet(path) for path in paths]
-        table = tables[0] if len(tables) == 1 else concat_tables(tables, promote_options="permissive")
+        table = _load_parquet(paths)
     except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
         problem = f"data.source: {name}: not a Parquet file that can be read: {error!s:.200}"
         raise ConfigError(problem, key="data.source") from error
     return ArrowRows(name, table, paths[0].parent, _find_labels(schemas[0]))
 
 
-def _load_parquet(path: Path) -> Any:
-    """The table of a Parquet file, in memory if it is small, else mapped from an Arrow file in the cache."""
-    from pyarrow import ipc, memory_map, parquet
+def _load_parquet(paths: Sequence[Path]) -> Any:
+    """The table of Parquet files, in memory if they are small, else mapped from what `datasets` writes into a cache."""
+    from pyarrow import concat_tables, parquet
 
-    file = parquet.ParquetFile(path)
-    size = sum(file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
-    if size <= IN_MEMORY:
-        return file.read()
-    folder = get_cache_folder()
-    state = path.stat()
-    key = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
-    copy = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.arrow"
-    if not copy.is_file():
-        with replace_atomically(copy) as out, ipc.new_file(out, file.schema_arrow) as writer:
-            for batch in file.iter_batches(batch_size=BATCH):
-                writer.write_batch(batch)
-    return ipc.open_file(memory_map(str(copy))).read_all()
+    files = [parquet.ParquetFile(path) for path in paths]
+    groups = [file.metadata.row_group(group) for file in files for group in range(file.num_row_groups)]
+    if sum(group.total_byte_size for group in groups) <= IN_MEMORY:
+        return concat_tables([file.read() for file in files], promote_options="permissive")
+    from datasets import Dataset
+
+    dataset = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(make_cache_folder()))
+    return dataset.with_format("arrow").data.table
 
 
-def get_cache_folder() -> Path:
+def make_cache_folder() -> Path:
     """The folder for Arrow files made of Parquet files, readable by this user only."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / "viewbox" / "arrow"

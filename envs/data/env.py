@@ -22,10 +22,10 @@ from .columns import ColumnMap
 from .fields import ImageNeeded, MappedRow, Measure, TaskField, fail_to_measure
 from .images import RowImages, check_path, get_location, list_images
 from .rows import Rows
+from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
 from .sources import open_rows
 from .splits import SplitCounts, count_split
-from .tasks import BAD_ROW, DataTasks, check_tasks
 
 IMAGE_FIELDS = ("image", "images")
 

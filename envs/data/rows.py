@@ -4,9 +4,10 @@ import csv
 import json
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,46 +19,47 @@ MAX_LINE = 2**26  # bytes of a line
 PART = 2**24  # bytes read at a time
 
 
-class Rows(Protocol):
+class Rows(ABC):
     """A dataset as its tasks need it.
 
-    Args:
-        name: in messages.
-        columns: the names of its columns.
-        folder: where image paths start; None: there is none.
+    name: in messages.
+    columns: the names of its columns.
+    folder: where image paths start; None: there is none.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def folder(self) -> Path | None: ...
+    name: str
+    columns: tuple[str, ...]
+    folder: Path | None
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def read(self, number: int, columns: Collection[str]) -> Row:
         """These columns of a row, images undecoded. Raises `BadRow` if the row cannot be read."""
-        ...
 
     def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
         """These columns of every row in order; an error stands for a row that cannot be read."""
-        ...
+        for number in range(len(self)):
+            try:
+                yield self.read(number, columns)
+            except BadRow as error:
+                yield error
 
     def locate(self, number: int) -> int | str:
         """The place of a row in messages: its number, or text such as "line 7"."""
-        ...
+        return number
 
     def is_unique(self, column: str) -> bool:
         """Whether it is known, without reading row by row, that no value of a column comes twice or is null."""
-        ...
+        return False
 
     def holds_paths(self, columns: Collection[str]) -> bool:
         """Whether images in these columns are paths, so that it costs little to see if the files are there."""
-        ...
+        return True
 
 
-class JsonLines:
+class JsonLines(Rows):
     """A JSONL file. Only the places of its lines are in memory: 8 bytes a row."""
 
     def __init__(self, path: Path) -> None:
@@ -75,12 +77,6 @@ class JsonLines:
 
     def __len__(self) -> int:
         return len(self._starts) - 1
-
-    def is_unique(self, column: str) -> bool:
-        return False
-
-    def holds_paths(self, columns: Collection[str]) -> bool:
-        return True
 
     def locate(self, number: int) -> str:
         return f"line {int(self._lines[number])}"
@@ -106,13 +102,6 @@ class JsonLines:
             raise BadRow(self.name, self.locate(number), "(the line)", given, "one JSON object")
         return row
 
-    def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
-        for number in range(len(self)):
-            try:
-                yield self.read(number, columns)
-            except BadRow as error:
-                yield error
-
 
 def _index_lines(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The byte at which each line that is not blank begins, with the end of the file; and the lines' numbers from 1."""
@@ -133,7 +122,7 @@ def _index_lines(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([starts[numbers], [place]]), (numbers + 1).astype(np.int64)
 
 
-class ListedRows:
+class ListedRows(Rows):
     """Rows in memory: a JSON file with a list of objects, or a table of text."""
 
     def __init__(self, name: str, folder: Path | None, rows: list[Any], columns: Iterable[str] | None = None) -> None:
@@ -148,15 +137,6 @@ class ListedRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def is_unique(self, column: str) -> bool:
-        return False
-
-    def holds_paths(self, columns: Collection[str]) -> bool:
-        return True
-
-    def locate(self, number: int) -> int | str:
-        return number
-
     def read(self, number: int, columns: Collection[str]) -> Row:
         row = self._rows[number]
         if isinstance(row, BadRow):
@@ -164,13 +144,6 @@ class ListedRows:
         if not isinstance(row, dict):
             raise BadRow(self.name, number, "(the row)", row, "an object")
         return row
-
-    def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
-        for number in range(len(self)):
-            try:
-                yield self.read(number, columns)
-            except BadRow as error:
-                yield error
 
 
 def read_json(path: Path) -> ListedRows:

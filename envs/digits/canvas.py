@@ -1,13 +1,12 @@
 """Canvases: one real handwritten digit, too small to read in the overview, among noise and distractors.
 
-The digits are the UCI Optical Recognition of Handwritten Digits test set (Alpaydin & Kaynak 1998, CC BY 4.0), 1,797
-images of 8x8 pixels with values 0-16, as scikit-learn ships them.
+`digits.npz` holds the UCI Optical Recognition of Handwritten Digits test set (Alpaydin & Kaynak 1998,
+https://doi.org/10.24432/C50P49, CC BY 4.0): 1,797 images of 8x8 pixels with values 0-16.
 """
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.resources import files
 from typing import Literal, get_args
 
 import cv2
@@ -33,17 +32,10 @@ def load_digit_images(split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """What `load_digits` returns: pixels (n, 64) in 0-16, and labels (n,). Importing scikit-learn takes seconds."""
-    package = find_spec("sklearn")
-    if package is not None and package.origin is not None:
-        file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-        if file.is_file():
-            table = np.loadtxt(file, delimiter=",")
-            return table[:, :-1], table[:, -1].astype(int)
-    from sklearn.datasets import load_digits  # a version that keeps the file elsewhere
-
-    pixels, labels = load_digits(return_X_y=True)
-    return pixels, labels
+    """Return pixels (n, 64) in 0-16 and labels (n,); the file says in `license` where they come from."""
+    with (files(__package__) / "digits.npz").open("rb") as file:
+        arrays = np.load(file)
+        return arrays["pixels"].astype(float), arrays["labels"].astype(int)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ...rewards.fields import normalize_label
 from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from ...rewards.short_answer import ShortAnswerReward
 from ..data import DataEnv, MappedRow, TaskField
-from ..data.answer_schema import BOX, BOX_3D, INDEX, MAX_BOXES, TEXT, build_boxes, build_object
+from ..data.fields import BOX, BOX_3D, INDEX, MAX_BOXES, TEXT, build_boxes, build_object
 from ..vqa.questions import read_answers, read_kind
 
 TEXTS = ("answer", "location")

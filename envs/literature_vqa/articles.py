@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Literal
 
 from ...tools.search.records import Article
-from .names import Draws
 from .sentences import BACKGROUNDS, GENERAL, TITLES, WORK, state, write_missing
-from .world import SEED, Fact, Question, Topic, build_facts
+from .world import SEED, Draws, Fact, Question, Topic, build_facts
 
 Role = Literal["right", "second", "old", "retracted", "review", "general"]
 FIRST_PMID = 990_000_001

@@ -15,7 +15,7 @@ from ...rewards.fields import get_accepted_values, get_field, normalize_label, t
 from ...rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
 from ...utils.frozen import FrozenDict
 from ..data import DataEnv, MappedRow, TaskField
-from ..data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
+from ..data.fields import MAX_BOXES, TEXT, build_boxes, build_object
 from ..vqa.questions import read_answers
 
 FIELD = "diagnosis"

@@ -12,12 +12,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from ...errors import BadRow, ConfigError
-from ...network.hosts import parse_url
-from ...utils.files import open_regular
 from ..data.rows import JsonLines
 from .software import SoftwareTool
 
@@ -26,8 +25,6 @@ JSON_SUFFIXES: Final = (".jsonl", ".ndjson")
 SQLITE_SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
 SUFFIXES: Final = JSON_SUFFIXES + SQLITE_SUFFIXES
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces", "sources")
-MAX_FILE: Final = 2**28  # bytes
-MAX_ROWS: Final = 100_000
 MAX_KEY = 100  # characters of a key that a message repeats
 
 
@@ -120,16 +117,12 @@ def _iterate_rows(path: Path) -> Iterator[tuple[int | str, Mapping[str, Any] | B
             allowed=SUFFIXES,
         )
     try:
-        open_regular(path, limit=MAX_FILE).close()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        yield from _iterate_json(path) if kind in JSON_SUFFIXES else _iterate_sqlite(path)
+    except (OSError, ValueError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or f"{error!s:.200}"
+        if kind in SQLITE_SUFFIXES:
+            reason += "; allowed: a SQLite file with a table 'tools' that has a column for each key"
         raise ConfigError(f"catalogue = {str(path)!r:.200}: {reason}", key="catalogue", given=str(path)) from error
-    rows = _iterate_json(path) if kind in JSON_SUFFIXES else _iterate_sqlite(path)
-    for number, (place, row) in enumerate(rows):
-        if number == MAX_ROWS:
-            allowed = f"at most {MAX_ROWS:,} rows"
-            raise ConfigError(f"{path.name}: {_describe_place(place)}: allowed: {allowed}", key="catalogue")
-        yield place, row
 
 
 def _iterate_json(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]]:
@@ -140,31 +133,23 @@ def _iterate_json(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]
 
 def _iterate_sqlite(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]]:
     """The rows of the table `tools` in the order of their numbers; null values are left out, lists are read as JSON."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
-            file.text_factory = bytes  # text that is not UTF-8 costs its row, not the file
-            cursor = file.execute("SELECT _rowid_, * FROM tools ORDER BY _rowid_")
-            names = [column[0] for column in cursor.description[1:]]
-            for number, *values in cursor:
-                place = f"row {number}"
-                yield place, _read_values(path.name, place, dict(zip(names, values, strict=True)))
-    except (sqlite3.Error, UnicodeError) as error:
-        reason = f"{error!s:.200}; allowed: a SQLite file with a table 'tools' that has a column for each key"
-        raise ConfigError(f"catalogue = {str(path)!r:.200}: {reason}", key="catalogue", given=str(path)) from error
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+        cursor = file.execute("SELECT _rowid_, * FROM tools ORDER BY _rowid_")
+        names = [column[0] for column in cursor.description[1:]]
+        for number, *values in cursor:
+            place, row = f"row {number}", dict(zip(names, values, strict=True))
+            yield place, _read_lists(path.name, place, {key: one for key, one in row.items() if one is not None})
 
 
-def _read_values(name: str, place: str, row: Mapping[str, Any]) -> Mapping[str, Any] | BadRow:
-    values = {}
-    for key, value in row.items():
+def _read_lists(name: str, place: str, row: Mapping[str, Any]) -> Mapping[str, Any] | BadRow:
+    values = dict(row)
+    for key in LISTS:
         try:
-            text = value.decode() if isinstance(value, bytes) else value
-        except UnicodeDecodeError:
-            return BadRow(name, place, key[:80], value, "text in UTF-8")
-        try:
-            values[key] = json.loads(text) if key in LISTS and text is not None else text
+            if key in row:
+                values[key] = json.loads(row[key])
         except (TypeError, ValueError, RecursionError):
-            return BadRow(name, place, key, text, "a list as JSON")
-    return {key: value for key, value in values.items() if value is not None}
+            return BadRow(name, place, key, row[key], "a list as JSON")
+    return values
 
 
 def _list_problems(name: str, place: int | str, error: ValidationError) -> Iterator[BadRow]:
@@ -204,5 +189,5 @@ def fold_url(url: str) -> str:
     >>> fold_url("https://GitHub.com/Owner/Name.git/")
     'github.com/owner/name'
     """
-    address = parse_url(url.partition("?")[0].partition("#")[0])
-    return f"{address.host}{address.path}".lower().rstrip("/").removesuffix(".git")
+    address = urlsplit(url.lower())
+    return f"{address.hostname}{address.path}".rstrip("/").removesuffix(".git")

@@ -24,7 +24,7 @@ from ...rewards.metrics import Metric
 from ...tools.results import ToolOutput
 from ...tools.search.wording import make_line
 from ...utils.frozen import FrozenDict
-from . import looks
+from . import demonstrations
 from .answer import (
     ANSWER,
     build_over_quota_answer,
@@ -33,8 +33,7 @@ from .answer import (
     normalize_answer,
 )
 from .catalogue import SHIPPED, read_catalogue
-from .repositories.settings import RepositorySettings
-from .repositories.sources import SummarySource
+from .repositories import RepositorySettings, SummarySource
 from .requests import SUITABLE, Request, RequestGenerator, answer_question, draw_preview
 from .requests.request import REASONS, Reason
 from .requests.words import HIDDEN_KINDS, HiddenKind, Level, Split
@@ -336,11 +335,11 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     def write_answer(self, task: Task) -> str:
         """The best answer as a model would write it."""
-        return looks.write_advice(self, task, looks.rank_suitable(self, task))
+        return demonstrations.write_advice(self, task, demonstrations.rank_suitable(self, task))
 
     def oracle(self, task: Task) -> tuple[str, ...]:
         """A question if a fact is hidden; then searches that return what the best answer names."""
-        return looks.write_looks(self, task)
+        return demonstrations.write_looks(self, task)
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
         """The oracle's looks and the best answer, with habits that imitate an adviser without practice.
@@ -352,7 +351,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         for name in habits:
             if name not in HABITS:
                 raise ConfigError(f"{self.name}: {describe_unknown('habit', name, HABITS)}", key=name)
-        return looks.write_demonstration(self, task, seed, {**dict.fromkeys(HABITS, 0.0), **habits})
+        return demonstrations.write_demonstration(self, task, seed, {**dict.fromkeys(HABITS, 0.0), **habits})
 
 
 def _take(values: Sequence[Any], seed: int) -> Any:

@@ -3,14 +3,113 @@
 import re
 from collections.abc import Iterator
 from datetime import date
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ...errors import ConfigError, describe_unknown
-from ...network.hosts import parse_url
+from ...errors import describe_unknown
 from ...utils.sanitize import clean
-from .vocabulary import DIMENSIONS, FORMATS, INTERFACES, LICENSES, MODALITIES, TASKS, Gpu
+
+Gpu = Literal["no", "optional", "yes", "unknown"]
+GPU: Final[tuple[Gpu, ...]] = get_args(Gpu)
+
+TASKS: Final = (
+    "DICOM networking",
+    "acquisition",
+    "annotation",
+    "classification",
+    "data management",
+    "de-identification",
+    "deconvolution",
+    "denoising",
+    "depth estimation",
+    "detection",
+    "file reading",
+    "format conversion",
+    "measurement",
+    "pose estimation",
+    "quality control",
+    "radiomics",
+    "reconstruction",
+    "registration",
+    "segmentation",
+    "simulation",
+    "stain normalization",
+    "stitching",
+    "super-resolution",
+    "tracking",
+    "treatment planning",
+    "visualization",
+)
+
+ANY: Final = "any"  # a modality: the tool does not depend on how the image was taken
+MODALITIES: Final = (
+    ANY,
+    "CT",
+    "MR",
+    "OCT",
+    "PET",
+    "SPECT",
+    "X-ray",
+    "bright field",
+    "electron",
+    "endoscopy",
+    "fluorescence",
+    "fundus",
+    "histology",
+    "phase contrast",
+    "photo",
+    "photoacoustic",
+    "ultrasound",
+)
+
+DIMENSIONS: Final = ("2D", "3D", "2D+t", "3D+t")
+
+FORMATS: Final = (
+    "CFL",
+    "CZI",
+    "DICOM",
+    "DZI",
+    "E2E",
+    "FDA",
+    "HDF5",
+    "ISMRMRD",
+    "Interfile",
+    "JPEG",
+    "LIF",
+    "MATLAB",
+    "MGH",
+    "MRC",
+    "MetaImage",
+    "N5",
+    "ND2",
+    "NDPI",
+    "NIfTI",
+    "NRRD",
+    "NumPy",
+    "OME-TIFF",
+    "PNG",
+    "SVS",
+    "TIFF",
+    "Zarr",
+    "raw",
+    "video",
+)
+
+INTERFACES: Final = ("CLI", "GUI", "Java plugin", "Python", "web")
+
+# SPDX ids. The text of a license does not say "or later", so the short forms of the GNU licenses are allowed.
+_LICENSES = """
+    0BSD 3D-Slicer-1.0 AFL-3.0 AGPL-3.0 AGPL-3.0-only AGPL-3.0-or-later Apache-2.0 Artistic-2.0 BSD-1-Clause
+    BSD-2-Clause BSD-2-Clause-Patent BSD-3-Clause BSD-3-Clause-Clear BSD-4-Clause BSL-1.0 CC-BY-3.0 CC-BY-4.0
+    CC-BY-NC-3.0 CC-BY-NC-4.0 CC-BY-NC-ND-4.0 CC-BY-NC-SA-4.0 CC-BY-ND-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0 CC0-1.0 CDDL-1.0
+    CDDL-1.1 CECILL-2.1 CECILL-B CECILL-C ECL-2.0 EPL-1.0 EPL-2.0 EUPL-1.1 EUPL-1.2 GPL-2.0 GPL-2.0-only
+    GPL-2.0-or-later GPL-3.0 GPL-3.0-only GPL-3.0-or-later ISC LGPL-2.0-only LGPL-2.0-or-later LGPL-2.1 LGPL-2.1-only
+    LGPL-2.1-or-later LGPL-3.0 LGPL-3.0-only LGPL-3.0-or-later MIT MIT-0 MPL-1.1 MPL-2.0 MS-PL MS-RL NCSA OSL-3.0
+    PolyForm-Noncommercial-1.0.0 PSF-2.0 Python-2.0 QPL-1.0 Unlicense UPL-1.0 WTFPL X11 Zlib
+"""
+LICENSES: Final = frozenset(_LICENSES.split())
+
 
 FROM_MEMORY: Final = "from memory"  # the source of a fact that was not looked up
 MAX_NAME = 80
@@ -19,8 +118,7 @@ MAX_URL = 500
 MAX_SOURCES = 100
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_QUERY = re.compile(r"[?#].*", re.DOTALL)
-_SAFE_URL = re.compile(r"https://[^/?#\\]+(/[!-\[\]-~]*)?", re.IGNORECASE)  # libraries differ on "host?@other" and "\\"
+_URL = re.compile(r"https://[\w.-]+\.[A-Za-z]{2,}(:\d+)?([/?#]\S*)?", re.ASCII)
 _OPERATOR = re.compile(r" (?:AND|OR|WITH) ")
 _OWN_LICENSE = re.compile(r"LicenseRef-[A-Za-z0-9.-]{1,60}")
 
@@ -37,21 +135,16 @@ def check_plain(text: str) -> str:
 
 
 def check_https(url: str) -> str:
-    """The URL, if it is a plain https one of a named host.
+    """The URL, if it is one of https.
 
     >>> check_https("https://github.com/owner/name")
     'https://github.com/owner/name'
 
     Raises:
-        ValueError: another scheme, a user name, an address in numbers, or characters that no URL holds.
+        ValueError: another scheme, or characters that no URL holds.
     """
-    try:
-        address = parse_url(_QUERY.sub("", url))
-    except ConfigError:
-        address = None
-    named = address is not None and re.search(r"\.[a-z][a-z0-9-]*\.?$", address.host)
-    if address is None or address.scheme != "https" or not named or not _SAFE_URL.fullmatch(url):
-        raise ValueError("https://host/path of a named host, in ASCII, without a user name")
+    if not _URL.fullmatch(url):
+        raise ValueError("https://host/path")
     return url
 
 
@@ -129,7 +222,7 @@ class SoftwareTool(BaseModel):
 
     name: unique in its catalogue.
     repository: https URL of its source; of its home page if the source is elsewhere or closed.
-    tasks, modalities, dimensions, formats, interfaces: words of `vocabulary`. The modality "any" stands for all.
+    tasks, modalities, dimensions, formats, interfaces: words of the lists above. The modality "any" stands for all.
     license: SPDX ids, or `LicenseRef-NAME`; None if unknown.
     demo: a page that shows the tool at work without installing it; None if none is known.
     gpu: whether a graphics card is needed.

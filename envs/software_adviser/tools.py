@@ -1,26 +1,26 @@
 """The adviser's tools: a search, three more in other words, and what is known of repositories.
 
-The model writes words and addresses only. What its user excluded, the formats and paths of the user's files, how many
-tools a search returns, and what is searched at all are `Hidden` arguments: the environment fills them in
+The model writes words and addresses only. What its user excluded, the formats of the user's files, how many tools a
+search returns, and what is searched at all are `Hidden` arguments: the environment fills them in
 (`hidden_arguments`), and no model sees or sets them. The quotas are `max_calls` of each tool, and `max_total_calls` of
 the environment; the loop counts them in the episode's state.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from ...errors import ArgumentError, ToolError
 from ...tools import Hidden, Tool
 from ...tools.results import ToolOutput
 from ...tools.search.wording import join_items, make_line
-from .repositories.addresses import AddressError, read_repository
-from .repositories.sources import SummarySource
+from .repositories import AddressError, SummarySource, read_repository
 from .retrieval import Retriever
 from .software import SoftwareTool
+
+log = logging.getLogger("viewbox.envs")
 
 MAX_QUERY: Final = 500  # characters
 MAX_TOTAL_CALLS: Final = 20  # of an episode, of all tools together
@@ -35,7 +35,6 @@ class SearchContext:
     top_k: tools that a search returns.
     exclude: names of tools that the user does not want.
     formats: of the user's files, words of the vocabulary.
-    paths: of the user's files; their endings tell formats as well.
     max_chars: of the text; tools that do not fit are not found.
     """
 
@@ -43,7 +42,6 @@ class SearchContext:
     top_k: int = 12
     exclude: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
     max_chars: int = 8000
 
     def search(self, query: str) -> ToolOutput:
@@ -51,8 +49,7 @@ class SearchContext:
         words = " ".join(query[: 4 * MAX_QUERY].split())[:MAX_QUERY]
         if not words:
             raise ArgumentError("query is empty; give words to search for")
-        formats = tuple(dict.fromkeys((*self.formats, *list_formats(self.paths))))
-        hits = self.retriever.search(words, top_k=self.top_k, exclude=self.exclude, formats=formats)
+        hits = self.retriever.search(words, top_k=self.top_k, exclude=self.exclude, formats=self.formats)
         text, count = write_found(words, [self.retriever.by_name[hit.name] for hit in hits], self.max_chars)
         return ToolOutput(text, {"names": [hit.name for hit in hits[:count]]}, tells_facts=False)
 
@@ -125,70 +122,6 @@ def write_tool(tool: SoftwareTool) -> str:
     features = make_line(tool.features, 200)
     return make_line(f"{tool.name}: {features} {'; '.join(facts)}", MAX_ITEM)
 
-
-ENDINGS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        ending: name
-        for name, endings in {
-            "CFL": "cfl",
-            "CZI": "czi",
-            "DICOM": "dcm dicom ima",
-            "DZI": "dzi",
-            "E2E": "e2e",
-            "FDA": "fda",
-            "HDF5": "h5 hdf5 hdf ims",
-            "ISMRMRD": "mrd",
-            "Interfile": "hv hs",
-            "JPEG": "jpg jpeg",
-            "LIF": "lif",
-            "MATLAB": "mat",
-            "MGH": "mgh mgz",
-            "MRC": "mrc map rec st",
-            "MetaImage": "mha mhd",
-            "N5": "n5",
-            "ND2": "nd2",
-            "NDPI": "ndpi",
-            "NIfTI": "nii nii.gz",
-            "NRRD": "nrrd nhdr",
-            "NumPy": "npy npz",
-            "OME-TIFF": "ome.tif ome.tiff",
-            "PNG": "png",
-            "SVS": "svs",
-            "TIFF": "tif tiff",
-            "Zarr": "zarr zarr.zip",
-            "raw": "raw",
-            "video": "avi mkv mov mp4 mpeg mpg webm",
-        }.items()
-        for ending in endings.split()
-    }
-)
-
-
-def find_format(path: str) -> str | None:
-    """The format of a file, a word of the vocabulary; None if its name does not say.
-
-    >>> find_format("study/brain.NII.GZ"), find_format("cells.ome.tif"), find_format("tif"), find_format("notes.txt")
-    ('NIfTI', 'OME-TIFF', None, None)
-    """
-    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
-    _, *parts = name.split(".")
-    for count in (2, 1):
-        ending = ".".join(parts[-count:])
-        if len(parts) >= count and ending in ENDINGS:
-            return ENDINGS[ending]
-    return None
-
-
-def list_formats(paths: Iterable[str]) -> list[str]:
-    """The formats of files, each once.
-
-    >>> list_formats(["a.dcm", "b.dcm", "c.nii"])
-    ['DICOM', 'NIfTI']
-    """
-    return list(dict.fromkeys(name for name in map(find_format, paths) if name is not None))
-
-
-log = logging.getLogger("viewbox.envs")
 
 MAX_REPOSITORIES = 12  # of a batch
 MAX_ADDRESSES = 100  # of a batch that are read

@@ -1,20 +1,277 @@
 """DICOM files: pixels in their units, spacing and window. Nothing that identifies the patient leaves this module.
 
-Only the elements in `dicom_tags.READ` are parsed (`dicom_elements`), so that no identifier can reach a record or a
-message. pydicom's errors are replaced by our own sentences (see `viewbox.images.files`).
+Only the elements in `READ` are parsed, no further than they need, so that no identifier can reach a record or a
+message: `SeriesInstanceUID` and the position only sort the slices of a series, and no message quotes them;
+`SeriesNumber`, a small number, names a series to choose, and two others number time points. pydicom's errors are
+replaced by our own sentences (see `viewbox.images.files`), and its warnings, which quote values, are silenced.
 """
 
-from collections.abc import Callable
+import io
+import itertools
+import logging
+import os
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from ...errors import ImageError
+from .. import limits
 from ..pixels import fit_integers, rescale, to_native_dtype
 from ..source import Source, Volume
-from . import dicom_tags
-from .dicom_elements import HEADER_ROOM, NoPictureError, inflate, parse, read_header
+
+PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+COLORS = ("Red", "Green", "Blue")
+READ = (
+    *(
+        "SOPClassUID",
+        "Modality",
+        "SeriesInstanceUID",
+        "SeriesNumber",
+        "ImagePositionPatient",
+        "ImageOrientationPatient",
+        "TemporalPositionIdentifier",
+        "AcquisitionNumber",
+    ),
+    *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
+    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence"),
+    *("RescaleIntercept", "RescaleSlope", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction"),
+    *("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"),
+    *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
+    *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
+    *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
+    *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
+)
+GROUPS = {  # the sequence in which a multi-frame file keeps an element that others have at the top level
+    "PixelSpacing": "PixelMeasuresSequence",
+    **dict.fromkeys(("RescaleIntercept", "RescaleSlope", "RescaleType"), "PixelValueTransformationSequence"),
+    **dict.fromkeys(("WindowCenter", "WindowWidth", "VOILUTFunction"), "FrameVOILUTSequence"),
+}
+CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
+
+
+def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
+    """An element of the file or, in a multi-frame file, of one frame; None if it is missing."""
+    if dataset.get(keyword) is not None or keyword not in GROUPS:
+        return dataset.get(keyword)
+    for groups, number in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
+        items = dataset.get(groups) or []
+        group = items[number].get(GROUPS[keyword]) if number < len(items) else None
+        if group and group[0].get(keyword) is not None:
+            return group[0].get(keyword)
+    return None
+
+
+def parse_numbers(value: Any) -> list[float]:
+    """The element as floats; [] if any value is missing or not finite."""
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    try:
+        numbers = [float(part) for part in values]
+    except (TypeError, ValueError):
+        return []
+    return numbers if np.isfinite(numbers).all() else []
+
+
+def get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
+    """(slope, intercept) from stored values to values in their unit; (1, 0) if the file has none."""
+    slope, intercept = (get_value(dataset, f"Rescale{part}", frame) for part in ("Slope", "Intercept"))
+    if slope is None or intercept is None:
+        return 1.0, 0.0
+    numbers = parse_numbers([slope, intercept])
+    if not numbers or numbers[0] == 0:
+        raise ImageError("its rescale slope and intercept are not usable numbers")
+    return numbers[0], numbers[1]
+
+
+def get_unit(dataset: Any) -> Literal["HU"] | None:
+    """ "HU" for computed tomography whose rescale names no other unit (DICOM PS3.3 C.8.2.1, C.8.15.3.10)."""
+    tomography = dataset.get("Modality") == "CT" or dataset.get("SOPClassUID") in CT
+    scaled = get_value(dataset, "RescaleSlope") is not None and get_value(dataset, "RescaleIntercept") is not None
+    hounsfield = (get_value(dataset, "RescaleType") or "HU") == "HU"
+    return "HU" if tomography and scaled and hounsfield and not dataset.get("ModalityLUTSequence") else None
+
+
+def get_stored_range(dataset: Any) -> tuple[int, int]:
+    """The lowest and the highest value that the stored bits can hold."""
+    bits = int(dataset.get("BitsStored") or 16)
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dataset.get("PixelRepresentation") else (0, 2**bits - 1)
+
+
+def get_spacing(dataset: Any) -> tuple[float, float] | None:
+    """Millimeters per pixel along x and y; DICOM writes the distance of rows (y) first."""
+    for keyword in ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"):
+        numbers = parse_numbers(get_value(dataset, keyword))
+        if len(numbers) == 2 and min(numbers) > 0:
+            return numbers[1], numbers[0]
+    return None
+
+
+def get_window(dataset: Any) -> tuple[float, float] | None:
+    """The values shown as black and as white by the first window of the file (DICOM PS3.3 C.11.2.1.2)."""
+    centers, widths = (parse_numbers(get_value(dataset, f"Window{part}")) for part in ("Center", "Width"))
+    if not centers or not widths or widths[0] <= 0:
+        return None
+    center, width = centers[0], widths[0]
+    if (get_value(dataset, "VOILUTFunction") or "LINEAR") == "LINEAR" and width > 1:
+        return center - width / 2, center + width / 2 - 1
+    return center - width / 2, center + width / 2
+
+
+def choose_display(window: tuple[float, float] | None, values: np.ndarray) -> tuple[float, float]:
+    """The window, if it shows any of `values`; else the range of all values, or 0 to 255 for 8 bits."""
+    low, high = float(values.min()), float(values.max())
+    if window is not None and window[0] < high and window[1] > low:
+        return window
+    return (0.0, 255.0) if values.dtype == np.uint8 else (low, high)
+
+
+DEFLATED = "1.2.840.10008.1.2.1.99"
+PIXEL_TAGS = (0x7FE00010, 0x7FE00009, 0x7FE00008)
+MAX_ELEMENTS = 20_000  # at the top level of a file; the largest of real ones have some hundred
+TOO_MANY = f"it has more than {MAX_ELEMENTS} DICOM elements"
+SMALL_FILE = 2**22  # bytes
+HEADER_ROOM = 2**23  # bytes of a deflated file that are not pixels
+INFLATED = bytes(128) + b"DICM\x02\0\x10\0UI\x14\0" + b"1.2.840.10008.1.2.1\0"  # the beginning of a file
+
+
+class NoPictureError(ImageError):
+    """A DICOM file without an image: an index, a report, a treatment plan."""
+
+
+def is_dicom(head: bytes) -> bool:
+    """Whether a file begins like DICOM: with the DICM mark or, if that is missing, with an element of group 2 or 8.
+
+    >>> is_dicom(bytes(128) + b"DICM"), is_dicom(bytes(200))
+    (True, False)
+    """
+    if head[128:132] == b"DICM":
+        return True
+    typed = head[4:6].isalpha() and head[4:6].isupper()
+    if head[:2] in (b"\x02\0", b"\x08\0") and head[3:4] == b"\0":
+        return typed or (head[5:8] == b"\0\0\0" and head[4] % 2 == 0)
+    return head[:2] in (b"\0\x02", b"\0\x08") and head[2:3] == b"\0" and typed
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says before its pixels.
+
+    Args:
+        elements: those in `READ`, as a pydicom dataset.
+        frames, samples: how many frames there are, and values per pixel.
+        stored: bytes of the pixels as they are stored, decoded.
+        size: bytes of the pixels in their units, at most.
+        deflated: whether all elements are compressed.
+        whole: whether `elements` has the pixels too.
+    """
+
+    elements: Any
+    frames: int
+    samples: int
+    stored: int
+    size: int
+    deflated: bool
+    whole: bool
+
+
+def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
+    """The elements before the pixels; raises `NoPictureError` if there are none, and `ImageError` for a size.
+
+    Args:
+        file: open for reading.
+        small_whole: read also the pixels if the file is small: to parse it once takes half the time.
+    """
+    deflated = is_deflated(file)
+    whole = small_whole and not deflated and file.seek(0, os.SEEK_END) <= SMALL_FILE
+    file.seek(0)
+    elements = parse(inflate(file, HEADER_ROOM, whole=False) if deflated else file, stop_before_pixels=not whole)
+    file.seek(0)
+    if "Rows" not in elements or "Columns" not in elements:
+        raise NoPictureError("the DICOM file holds no picture")
+    shape, frames = (int(elements.Rows), int(elements.Columns)), int(elements.get("NumberOfFrames") or 1)
+    itemsize, samples = max(1, int(elements.get("BitsAllocated", 16)) // 8), int(elements.get("SamplesPerPixel", 1))
+    stored = limits.check_size(shape, samples * itemsize, frames=frames)
+    size = limits.estimate_size((*shape, samples), itemsize, frames=frames)
+    return Header(elements, frames, samples, stored, size, deflated, whole)
+
+
+def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
+    """The elements in `READ` as a pydicom dataset; raises `ImageError` if the file has too many of any kind."""
+    from pydicom.filereader import read_partial
+    from pydicom.tag import Tag
+
+    _silence_pydicom()
+    count = itertools.count(1)
+
+    def stop(tag: Any, vr: str | None, length: int) -> bool:
+        if next(count) > MAX_ELEMENTS:
+            raise ImageError(TOO_MANY)
+        return stop_before_pixels and tag in PIXEL_TAGS
+
+    tags: Any = [Tag(keyword) for keyword in READ]
+    return read_partial(file, stop, force=True, specific_tags=tags)
+
+
+@cache
+def _silence_pydicom() -> None:
+    """Keep pydicom from warning and logging: its messages quote values. A worker never needs them."""
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="pydicom")
+
+
+def is_deflated(file: BinaryIO) -> bool:
+    """Whether the elements of a file are compressed; the file is then at the first of them, else at its beginning."""
+    from pydicom.filereader import read_dataset
+    from pydicom.tag import Tag
+
+    _silence_pydicom()
+    file.seek(128)
+    meta: Any = {}
+    if file.read(4) == b"DICM":
+        meta = read_dataset(file, False, True, stop_when=_stop_after_meta(), specific_tags=[Tag(0x00020010)])
+        if meta.get("TransferSyntaxUID") == DEFLATED:
+            return True
+        _check_group(file.read(2))
+    file.seek(0)
+    return False
+
+
+def _check_group(start: bytes) -> None:
+    """Raises `ImageError` if the elements begin with those of group 0: pydicom would read them all, however many."""
+    if start == b"\0\0":
+        raise ImageError("it is damaged or cut short (its first element is of group 0)")
+
+
+def _stop_after_meta() -> Callable[[Any, str | None, int], bool]:
+    """Tells pydicom where the elements of group 2 end."""
+    count = itertools.count(1)
+
+    def stop(tag: Any, vr: str | None, length: int) -> bool:
+        if next(count) > MAX_ELEMENTS:
+            raise ImageError(TOO_MANY)
+        return bool(tag.group != 2)
+
+    return stop
+
+
+def inflate(file: BinaryIO, room: int, *, whole: bool) -> BinaryIO:
+    """The first `room` bytes of the elements of a deflated file, as a file that is not deflated.
+
+    Raises `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it.
+    """
+    is_deflated(file)
+    inflater, plain = zlib.decompressobj(-zlib.MAX_WBITS), bytearray()
+    while len(plain) < room and not inflater.eof and (packed := inflater.unconsumed_tail or file.read(2**20)):
+        plain += inflater.decompress(packed, min(2**20, room - len(plain)))
+    if whole and len(plain) == room and inflater.decompress(inflater.unconsumed_tail or file.read(2**20), 1):
+        raise ImageError(f"it inflates to more than the {room / 2**20:.1f} MiB that its header and pixels need")
+    _check_group(bytes(plain[:2]))
+    return io.BytesIO(INFLATED + plain)
+
 
 # (implicit types, little endian) → the transfer syntax of a file that does not name its own
 NATIVE = {
@@ -51,7 +308,7 @@ class DecodedFrames:
     @property
     def display(self) -> tuple[float, float]:
         """The values shown as black and as white."""
-        return dicom_tags.choose_display(self.window, self.pixels)
+        return choose_display(self.window, self.pixels)
 
 
 def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
@@ -85,7 +342,7 @@ def decode_elements(dataset: Any) -> DecodedFrames:
     """Decode the frames of a file that is parsed."""
     stored, color = _decode_stored(dataset)
     frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
-    spacing = dicom_tags.get_spacing(dataset)
+    spacing = get_spacing(dataset)
     if color:
         return DecodedFrames(to_native_dtype(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
     return _decode_gray(dataset, frames, spacing)
@@ -96,7 +353,7 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
     from pydicom.pixels import apply_color_lut, get_decoder
     from pydicom.uid import UID, UID_dictionary
 
-    if not any(name in dataset for name in dicom_tags.PIXELS):
+    if not any(name in dataset for name in PIXELS):
         raise NoPictureError("the DICOM file holds no picture")
     syntax = UID(dataset.file_meta.get("TransferSyntaxUID") or NATIVE[dataset.original_encoding])
     name = syntax.name if syntax in UID_dictionary else "unknown"
@@ -152,9 +409,9 @@ def _decode_gray(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] 
     """Convert stored values to values in their unit; a higher value is brighter."""
     from pydicom.pixels import apply_modality_lut
 
-    scales = [dicom_tags.get_rescale(dataset, frame) for frame in range(len(frames))]
-    window, unit = dicom_tags.get_window(dataset), dicom_tags.get_unit(dataset)
-    low, high = dicom_tags.get_stored_range(dataset)
+    scales = [get_rescale(dataset, frame) for frame in range(len(frames))]
+    window, unit = get_window(dataset), get_unit(dataset)
+    low, high = get_stored_range(dataset)
     if window is None and high < 255 and scales[0] == (1, 0):  # masks: 1 is white
         window = (float(low), float(high))
     if dataset.get("ModalityLUTSequence"):

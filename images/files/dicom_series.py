@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import ImageError
 from .. import limits
 from ..source import Source, Volume, reorient
-from . import dicom, dicom_elements, dicom_tags
+from . import dicom
 
 MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
 MAX_UNEVENNESS = 0.1  # largest deviation from the median distance of slices, as a share of it
@@ -37,7 +37,7 @@ class SeriesSlice:
 
     Args:
         name: of the file.
-        stored, size, deflated: of its `dicom_elements.Header`.
+        stored, size, deflated: of its `dicom.Header`.
         shape: (rows, columns).
         shared: the elements that all slices must share, by their noun in `SAME`.
         position: of its first pixel, in mm in the patient (x to the left, y to the back, z to the head).
@@ -123,7 +123,7 @@ def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve:
     unit = decoded[0].unit
     _check_equal("units", {str(item.unit) for item in decoded})
     joined = dicom.join_slices([decoded.pop(0).pixels[0] for _ in range(times * count)])
-    display = dicom_tags.choose_display(window, joined)
+    display = dicom.choose_display(window, joined)
     x, y = spacing or (0.0, 0.0)
     axes, steps = np.array([normal, columns, rows]), (distance, y, x)
     voxels, steps, plane = reorient(joined.reshape(times, count, *joined.shape[1:]), axes, steps)
@@ -205,12 +205,12 @@ def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
 def _read_slice(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesSlice | ImageError] | None:
     """The slice in a file, or why it cannot be one, and its series; None if it is not DICOM or holds no picture."""
     with _open_file(folder, name) as file:
-        if file is None or not dicom_elements.is_dicom(file.read(132)):
+        if file is None or not dicom.is_dicom(file.read(132)):
             return None
         file.seek(0)
         try:
-            header = dicom_elements.read_header(file)
-        except dicom_elements.NoPictureError:
+            header = dicom.read_header(file)
+        except dicom.NoPictureError:
             return None
     number = str(header.elements.get("SeriesNumber") if header.elements.get("SeriesNumber") is not None else "")
     key = SeriesKey(str(header.elements.get("SeriesInstanceUID")), number if number.isdecimal() else "")
@@ -220,12 +220,12 @@ def _read_slice(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesSlice |
         return key, ImageError(str(error))
 
 
-def _build_slice(name: str, header: dicom_elements.Header) -> SeriesSlice:
+def _build_slice(name: str, header: dicom.Header) -> SeriesSlice:
     if header.frames > 1 or header.samples > 1:
         raise ImageError("a file of the series holds several frames or colors; allowed: one gray slice per file")
     elements = header.elements
     position, directions = (
-        dicom_tags.parse_numbers(elements.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
+        dicom.parse_numbers(elements.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
     )
     if len(position) != 3 or len(directions) != 6:
         raise ImageError("a slice has no position and orientation: the slices cannot be sorted")
@@ -239,7 +239,7 @@ def _build_slice(name: str, header: dicom_elements.Header) -> SeriesSlice:
 
 
 def _read_number(value: Any) -> int | None:
-    numbers = dicom_tags.parse_numbers(value)
+    numbers = dicom.parse_numbers(value)
     return int(numbers[0]) if len(numbers) == 1 else None
 
 

@@ -1,16 +1,22 @@
 """Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`)."""
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 from PIL import Image
 
 from ...errors import ImageError
+from .. import limits
+from ..pixels import SHAPES
 from ..source import Source
-from . import npy, pillow
-from .dicom_elements import is_dicom
+from . import pillow
+from .dicom import is_dicom
+from .paths import read_exactly
 
+MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
 
 Content = BinaryIO | Path | int  # an open file, or a folder: its path or its descriptor
@@ -26,8 +32,8 @@ def read_source(content: Content, reserve: Reserve, series: str | None = None) -
     if series is not None:
         raise ImageError("#series=… chooses among the series of a folder, but this is a file")
     head = _read_head(content)
-    if head.startswith(npy.MAGIC):
-        return npy.read(content, reserve)
+    if head.startswith(MAGIC):
+        return _read_npy(content, reserve)
     if is_dicom(head):
         return dicom.read(content, reserve)
     zipped = head.startswith(b"\x1f\x8b")
@@ -52,6 +58,24 @@ def describe_failure(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "it needs more memory than its size explains, or than there is"
     return f"it is damaged or cut short ({type(error).__name__})"
+
+
+def _read_npy(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
+    """The array in a file; raises `ImageError` for another shape or type, a damaged header, or missing bytes."""
+    version = np.lib.format.read_magic(file)
+    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    if not 0 < length < 10_000:
+        raise ImageError("the header of the .npy file is damaged")
+    header = ast.literal_eval(file.read(length).decode("latin1"))
+    shape, dtype = tuple(header["shape"]), np.dtype(header["descr"])
+    if dtype.kind not in "biuf" or not all(isinstance(side, int) for side in shape):
+        raise ImageError(f"a .npy file of {str(dtype)[:40]}; allowed: booleans, integers and floats")
+    if len(shape) not in (2, 3):
+        raise ImageError(f"array of shape {str(shape)[:60]}; allowed: {SHAPES}")
+    limits.check_size(shape, dtype.itemsize)
+    reserve(limits.estimate_size(shape, dtype.itemsize))
+    content = read_exactly(file, int(np.prod(shape)) * dtype.itemsize)
+    return Source.of(content.view(dtype).reshape(shape, order="F" if header["fortran_order"] else "C"))
 
 
 def _read_head(content: BinaryIO) -> bytes:

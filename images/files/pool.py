@@ -31,7 +31,7 @@ from ...errors import ImageError
 from .. import limits
 from ..source import Source
 from . import formats, transfer
-from .channel import Channel, ChannelClosed, Message
+from .transfer import Channel, ChannelClosed, Message
 
 
 class Budget:

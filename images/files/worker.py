@@ -19,8 +19,7 @@ from contextlib import suppress
 from .. import limits
 from ..source import Source
 from . import formats
-from .channel import Channel, ChannelClosed, Message
-from .transfer import pack_picture, pack_source
+from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
 LIBRARIES = 2**26  # bytes for pydicom or nibabel, which are imported when a file needs them

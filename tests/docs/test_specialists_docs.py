@@ -19,7 +19,7 @@ from tests.support.tiny_specialists import (
 )
 from viewbox import plugins
 from viewbox.errors import ConfigError
-from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import forget_servers
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "specialists.md").read_text()
 BLOCKS = [yaml.safe_load(code)["specialists"] for code in re.findall(r"```yaml\n(.*?)```", PAGE, re.S)]

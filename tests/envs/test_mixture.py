@@ -39,8 +39,8 @@ def test_tasks_come_in_proportion_to_the_weights_and_evenly_spread():
     assert all(Counter(owners[k : k + 10]) == {"a": 5, "b": 3, "c": 2} for k in range(0, 2 * BLOCK, 10))
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (7, 3), (3, 7), (1, 500), (200, 1)])
-@pytest.mark.parametrize("weights", [(1, 1), (5, 1), (0.001, 1), (1, 3)])
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (200, 1)])
+@pytest.mark.parametrize("weights", [(5, 1), (0.001, 1)])
 def test_every_task_comes_and_none_is_left_out(sizes, weights):
     parts = {key: [Task(f"{n}") for n in range(size)] for key, size in zip("ab", sizes, strict=True)}
     tasks = MixtureTasks(parts, dict(zip("ab", weights, strict=True)))

@@ -16,7 +16,7 @@ from viewbox.core.messages import to_openai_messages
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError
 from viewbox.publish import models, publish
-from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import forget_servers
 
 SETTINGS = {"questions": ["which"], "split": "test", "num_tasks": 2}
 CLASSIFY = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}

@@ -134,7 +134,7 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
     assert "| license | MIT, chosen by the publisher of this package |" in readme
     assert project["dependencies"][0] == "verifiers>=0.4,<0.5"
     names = [one.split(">")[0] for one in project["dependencies"][1:]]
-    assert {"numpy", "pillow", "pydantic", "scikit-learn", "opencv-python-headless", "jsonschema-rs"} <= set(names)
+    assert {"numpy", "pillow", "pydantic", "opencv-python-headless", "jsonschema-rs"} <= set(names)
     assert not {"torch", "transformers", "trl", "typer", "mcp"} & set(names)
     assert "dynamic" not in project
     assert (tmp_path / "out" / "my_digits" / "__init__.py").is_file()
@@ -153,7 +153,7 @@ def test_what_travels_neither_trains_nor_calls_endpoints():
 
 FOR_TABLES = {"datasets", "pyarrow", "fsspec"}  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = {"mcp", "mcp-types", "httpx2", "anyio"}  # come with the extra `mcp`
-FOR_MODELS = {"torch", "transformers", "safetensors", "huggingface-hub"}  # imported when a model is loaded
+FOR_MODELS = {"torch", "transformers", "sentence-transformers", "safetensors", "huggingface-hub"}  # imported when a model is loaded
 
 
 def test_every_library_that_travels_is_named_in_the_dependencies():

@@ -9,7 +9,7 @@ from tests.support.front_doors import evaluate_package, map_overviews, play_righ
 from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion
 from viewbox import make
-from viewbox.envs.software_adviser.looks import write_query
+from viewbox.envs.software_adviser.demonstrations import write_query
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
 

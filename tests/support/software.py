@@ -42,5 +42,5 @@ class Advice(BaseMultiTurnEnv):
     def hidden_arguments(self, task, tool):
         if tool == "repo_info_batch":
             return {"sources": self.sources}
-        keys = {key: task.metadata[key] for key in ("top_k", "exclude", "formats", "paths") if key in task.metadata}
+        keys = {key: task.metadata[key] for key in ("top_k", "exclude", "formats") if key in task.metadata}
         return {"context": SearchContext(self.retriever, max_chars=self.max_tool_chars, **keys)}

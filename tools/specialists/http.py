@@ -34,11 +34,12 @@ from ...network.hosts import check_key_name, parse_url, read_api_key
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict
 from ..results import ToolOutput
-from ..tool import Tool, is_tool_name
+from ..tool import Tool
 from .remote import (
     Form,
     Returns,
     Unit,
+    build_remote_tool,
     check_places,
     encode_arguments,
     find_picture,
@@ -100,26 +101,6 @@ class HttpSpecialist(Specialist):
         check_places(parameters, self.returns, path)
         function = HttpTool(name, self, parameters)
         return [build_remote_tool(name, function, parameters, self.description or DESCRIPTION, self.max_calls)]
-
-
-def build_remote_tool(
-    name: str, function: Any, parameters: Parameters, description: str, max_calls: int | None
-) -> Tool:
-    """A stateless tool whose coroutine function takes these parameters; raises `TypeError` for a name that is none."""
-    if not is_tool_name(name):
-        raise TypeError(f"{name!r} is not a tool name; allowed: letters, digits, _ and -")
-    return Tool(
-        name,
-        function,
-        description,
-        parameters.properties,
-        required=parameters.required,
-        defaults={key: spec["default"] for key, spec in parameters.properties.items() if "default" in spec},
-        max_calls=max_calls,
-        takes_pictures=bool(parameters.get_names("picture")),
-        stateful=False,
-        is_async=True,
-    )
 
 
 @dataclass(frozen=True)

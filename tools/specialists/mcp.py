@@ -32,16 +32,15 @@ from ...utils import concurrency
 from ...utils.frozen import FrozenDict
 from ..results import ToolOutput
 from ..tool import Tool
-from .http import build_remote_tool
-from .mcp_server.listing import find_difference, list_offered
-from .mcp_server.server import get_server
-from .mcp_server.session import ServerSettings
+from .mcp_server import find_difference, get_server, list_offered
+from .mcp_session import ServerSettings
 from .remote import (
     JPEG,
     PNG,
     Form,
     Returns,
     Unit,
+    build_remote_tool,
     check_places,
     clean_text,
     encode_arguments,
@@ -119,7 +118,7 @@ class McpSpecialist(Specialist):
     ] = True
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a call")
     max_reply: ByteSize = Field(
-        default="16MiB", ge=1024, validate_default=True, description="limit of a message of the server"
+        default="16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply"
     )
 
     @field_validator("tools", mode="before")

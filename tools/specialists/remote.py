@@ -26,6 +26,7 @@ from ...utils.secrets import mask_text, mask_values
 from ..builtin.drawing import draw_mask, find_mask_box
 from ..fractions import ViewFractions
 from ..results import MAX_CHARACTERS, ToolOutput
+from ..tool import Tool, is_tool_name
 from .schemas import Parameters
 
 MAX_PICTURE = 2**26  # pixels of a picture that a server sends
@@ -52,6 +53,26 @@ class Returns(BaseModel):
     ] = None
     boxes: Annotated[tuple[FieldName, ...], Field(description="paths of boxes [x1, y1, x2, y2]")] = ()
     points: Annotated[tuple[FieldName, ...], Field(description="paths of points [x, y]")] = ()
+
+
+def build_remote_tool(
+    name: str, function: Any, parameters: Parameters, description: str, max_calls: int | None
+) -> Tool:
+    """A stateless tool whose coroutine function takes these parameters; raises `TypeError` for a name that is none."""
+    if not is_tool_name(name):
+        raise TypeError(f"{name!r} is not a tool name; allowed: letters, digits, _ and -")
+    return Tool(
+        name,
+        function,
+        description,
+        parameters.properties,
+        required=parameters.required,
+        defaults={key: spec["default"] for key, spec in parameters.properties.items() if "default" in spec},
+        max_calls=max_calls,
+        takes_pictures=bool(parameters.get_names("picture")),
+        stateful=False,
+        is_async=True,
+    )
 
 
 def check_places(parameters: Parameters, returns: Returns, key: str) -> None:

@@ -14,39 +14,65 @@ Nothing here knows torch: a `Runner` does the work (`viewbox.tools.specialists.m
 """
 
 import asyncio
+import dataclasses
 import logging
+import os
+import sys
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread
 from typing import Any, Protocol
 
+import numpy as np
+from cachetools import LRUCache
+
 from ...errors import ConfigError, ToolError, ToolFault
+from ...images.ref import ImageRef
+from ...images.view import View
 from ...utils import concurrency
-from .cache import ResultCache
-from .calls import (
-    Call,
-    Failed,
-    HungError,
-    OutOfMemory,
-    Request,
-    TextRequest,
-    describe_failure,
-    set_outcome,
-)
 
 log = logging.getLogger("viewbox.tools.specialists.models")
 
 MAX_HUNG = 4  # threads of one model that have not come back, with which it still takes calls
 
 
+class OutOfMemory(Exception):
+    """A runner's device has no memory for a batch of this size."""
+
+
+class HungError(Exception):
+    """A batch has taken longer than its timeout."""
+
+
+class Keyed(Protocol):
+    """What a model is asked; equal keys have equal results."""
+
+    @property
+    def key(self) -> Hashable: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a model is asked: a picture, and what else its result depends on."""
+
+    picture: ImageRef
+    arguments: Hashable = ()
+
+    @property
+    def key(self) -> Hashable:
+        """Names the result in the cache: the hash of the pixels as they are shown, and the arguments."""
+        return self.picture.hash, self.arguments
+
+
 class Runner(Protocol):
     """A loaded model."""
 
     def run(self, requests: Sequence[Any]) -> Sequence[Any]:
-        """One result for each `Request` or `TextRequest`, or a `ToolError` or `ToolFault` in its place.
+        """One result for each request, or a `ToolError` or `ToolFault` in its place.
 
         Episodes share results: nobody changes one.
 
@@ -94,6 +120,51 @@ class ServingSettings:
         )
 
 
+@dataclass
+class Call:
+    """A request in a queue; `futures` are those of all calls that wait for it."""
+
+    request: Keyed
+    futures: list[Future[Any]] = field(default_factory=list)
+    is_second_try: bool = False
+
+
+def set_outcome(future: Future[Any], outcome: Any) -> None:
+    """Every future gets an exception of its own: one that is raised again and again keeps every traceback."""
+    if isinstance(outcome, ToolError | ToolFault):
+        future.set_exception(type(outcome)(str(outcome)))
+    else:
+        future.set_result(outcome)
+
+
+def describe_failure(error: Exception) -> ToolError | ToolFault:
+    """The error of a call in words, without its traceback; the tool's name is put in front of it."""
+    if isinstance(error, ToolError | ToolFault):
+        return type(error)(str(error))
+    if isinstance(error, OutOfMemory):
+        return ToolFault("has no memory left for this picture")
+    if isinstance(error, HungError):
+        return ToolFault("gave no result in time")
+    return ToolFault(f"failed on this picture ({type(error).__name__})")
+
+
+def measure_bytes(value: Any) -> int:
+    """About how many bytes a result takes in memory.
+
+    >>> measure_bytes(np.zeros((100, 100), bool)) >= 10_000
+    True
+    """
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes) + 128
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return sum(measure_bytes(getattr(value, field.name)) for field in dataclasses.fields(value)) + 64
+    if isinstance(value, Mapping):
+        return sum(measure_bytes(one) for item in value.items() for one in item) + sys.getsizeof(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return sum(map(measure_bytes, value)) + sys.getsizeof(value)
+    return sys.getsizeof(value)
+
+
 class ModelServer:
     """A model that is loaded once, and the queue of its calls.
 
@@ -110,7 +181,7 @@ class ModelServer:
         self._load = load
         self._load_lock = RLock()
         self._failure: ConfigError | None = None
-        self._cache = ResultCache(self.settings.cache_bytes)
+        self._cache: LRUCache[Hashable, Any] = LRUCache(self.settings.cache_bytes, measure_bytes)
         self._lock = Lock()  # of the cache and the calls in flight
         self._in_flight: dict[Hashable, Call] = {}
         self._inbox: SimpleQueue[Call] = SimpleQueue()
@@ -123,7 +194,9 @@ class ModelServer:
         """Take on the settings of one more specialist: the smaller value of each holds."""
         self.settings = self.settings.merge(settings)
         self.batch_size = min(self.batch_size, self.settings.max_batch)
-        self._cache.max_bytes = self.settings.cache_bytes
+        with self._lock:
+            if self.settings.cache_bytes < self._cache.maxsize:
+                self._cache = LRUCache(self.settings.cache_bytes, measure_bytes)
 
     def prepare(self) -> None:
         """Load the model if it is not loaded yet, or move it back to its device. Raises `ConfigError`."""
@@ -153,7 +226,7 @@ class ModelServer:
             runner.wake()
             self._rests = False
 
-    async def ask(self, request: Request | TextRequest) -> Any:
+    async def ask(self, request: Keyed) -> Any:
         """The result of a request.
 
         Raises:
@@ -170,19 +243,18 @@ class ModelServer:
                 raise ToolFault("is not available") from error
         return await asyncio.wrap_future(self.submit(request))
 
-    def submit(self, request: Request | TextRequest) -> Future[Any]:
+    def submit(self, request: Keyed) -> Future[Any]:
         """Queue a request; equal requests that wait at the same time are run once. The model is loaded."""
         future: Future[Any] = Future()
         with self._lock:
             if request.key in self._cache:
-                set_outcome(future, self._cache.get(request.key))
+                set_outcome(future, self._cache[request.key])
                 return future
             call = self._in_flight.get(request.key)
             if call is not None:
                 call.futures.append(future)
                 return future
-            call = self._in_flight[request.key] = Call(request)
-            call.futures.append(future)
+            call = self._in_flight[request.key] = Call(request, [future])
             if self._dispatcher is None:
                 self._dispatcher = Thread(target=self._dispatch, daemon=True, name="viewbox specialist")
                 self._dispatcher.start()
@@ -217,7 +289,7 @@ class ModelServer:
             return
         if self.worker.count_hung() >= MAX_HUNG:
             for call in calls:
-                self._finish(call, Failed("is busy with calls that do not end"))
+                self._finish(call, ToolFault("is busy with calls that do not end"))
             return
         try:
             results = self._run([call.request for call in calls])
@@ -241,8 +313,7 @@ class ModelServer:
                 self._answer([call])
         else:
             for call, result in zip(calls, results, strict=True):
-                is_error = isinstance(result, ToolError | ToolFault)
-                self._finish(call, describe_failure(result) if is_error else result, keep=True)
+                self._finish(call, describe_failure(result) if isinstance(result, Exception) else result, keep=True)
 
     def _is_dropped(self, call: Call) -> bool:
         """Whether every call that waited has been cancelled; the request is then forgotten."""
@@ -256,10 +327,13 @@ class ModelServer:
         with self._lock:
             self._in_flight.pop(call.request.key, None)
             if keep:
-                self._cache.put(call.request.key, outcome)
-        call.finish(outcome)
+                with suppress(ValueError):  # larger than all that is kept
+                    self._cache[call.request.key] = outcome
+        for future in call.futures:
+            if not future.done() and future.set_running_or_notify_cancel():
+                set_outcome(future, outcome)
 
-    def _run(self, requests: Sequence[Request | TextRequest]) -> Sequence[Any]:
+    def _run(self, requests: Sequence[Keyed]) -> Sequence[Any]:
         runner = self.runner
         assert runner is not None
         self.batches = [*self.batches[-999:], len(requests)]
@@ -315,11 +389,74 @@ def _work(inbox: SimpleQueue[Job | None]) -> None:
 
 
 def _run_job(future: Future[Any], function: Callable[[], Any]) -> None:
+    """Run one in a frame of its own, which frees its objects."""
     try:
-        result = function()
+        future.set_result(function())
     except Exception as error:
         future.set_exception(error)
     except BaseException as error:  # SystemExit, say: it ends neither the process nor the thread
         future.set_exception(concurrency.to_foreign(error))
-    else:
-        future.set_result(result)
+
+
+_servers: dict[Hashable, ModelServer] = {}
+_servers_lock = Lock()
+os.register_at_fork(after_in_child=_servers.clear)  # a child process has none of their threads
+
+
+def get_server(key: Hashable, load: Callable[[], Runner], settings: ServingSettings) -> ModelServer:
+    """The server of a model; a new one if no specialist has named this model yet.
+
+    Args:
+        key: everything that decides how the model is loaded.
+        load: loads it.
+        settings: how calls are collected; of several specialists that share a model, the smaller value of each holds.
+    """
+    with _servers_lock:
+        server = _servers.get(key)
+        if server is None:
+            server = _servers[key] = ModelServer(load, settings)
+        else:
+            server.apply(settings)
+    return server
+
+
+def forget_servers() -> None:
+    """Forget every model, so that a specialist that is made from now on loads its own. For tests."""
+    with _servers_lock:
+        _servers.clear()
+
+
+@dataclass(frozen=True)
+class ServedTool:
+    """The base of a tool's function that asks a `ModelServer`.
+
+    Args:
+        name: of the tool, which begins the messages of its errors.
+        server: of the model.
+    """
+
+    name: str
+    server: ModelServer
+
+    def prepare(self) -> None:
+        """Load the model. Raises `ConfigError`; its key begins with `specialists.NAME`."""
+        try:
+            self.server.prepare()
+        except ConfigError as error:
+            path = f"specialists.{self.name}"
+            key = f"{path}.{error.key}" if error.key else path
+            raise ConfigError(f"{path}.{error}", key=key, given=error.given, allowed=error.allowed) from error
+
+    def rest(self) -> None:
+        """Free the device until the next call, if the specialist says `offload`."""
+        self.server.rest()
+
+    async def ask(self, view: View, arguments: Hashable = ()) -> Any:
+        """The model's result for a picture as it is shown. Raises `ToolError` or `ToolFault`."""
+        picture = await concurrency.run_in_thread(view.to_ref)
+        try:
+            return await self.server.ask(Request(picture, arguments))
+        except (ToolError, ToolFault) as error:
+            text = str(error)
+            joint = ": " if text[:1].isupper() else " "
+            raise type(error)(f"{self.name}{joint}{text}") from error

@@ -22,8 +22,7 @@ from ...engines.hf.quantization import KEPT as QUANTIZATION_KEPT
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_PATCHES
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
-from ...tools.specialists.models.model import ModelSpecialist
-from ...tools.specialists.models.weights import estimate_bytes
+from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
 from ..grpo.logprobs import MAX_LOGITS
 from ..grpo.micro_batches import split_by_tokens
 from ..grpo.packing import MAX_TOKENS

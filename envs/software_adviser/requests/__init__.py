@@ -2,7 +2,6 @@
 
 from .generator import RequestGenerator, split_of
 from .previews import draw_preview
-from .relevance import SUITABLE, grade
-from .request import Request, answer_question
+from .request import SUITABLE, Request, answer_question, grade
 
 __all__ = ["SUITABLE", "Request", "RequestGenerator", "answer_question", "draw_preview", "grade", "split_of"]

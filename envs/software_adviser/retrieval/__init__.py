@@ -5,7 +5,6 @@ query names. Embedding models and cross-encoders take the place of the second an
 `retriever.py` is the whole.
 """
 
-from .retriever import Hit, Retriever
-from .settings import RetrievalSettings
+from .retriever import Hit, RetrievalSettings, Retriever
 
 __all__ = ["Hit", "RetrievalSettings", "Retriever"]

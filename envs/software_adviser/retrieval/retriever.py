@@ -3,34 +3,30 @@
 FTS5's `bm25` is a sum over the phrases of a query. So the scores of each phrase are asked for once and kept, and a
 query adds up a few arrays: a query of frequent words, which takes FTS5 10 ms among 10,000 records, takes 0.1 ms. The
 scorings are joined by reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009).
-
-LSA needs no model to download: texts become counts of words, weighted by how rare each word is, and a truncated SVD of
-these puts words that stand beside the same words near to each other (Deerwester et al., "Indexing by latent semantic
-analysis", 1990). A query is encoded here: scikit-learn takes a millisecond for one short text.
 """
 
-import math
 import os
 import sqlite3
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
+from cachetools import LRUCache
+from pydantic import BaseModel, ConfigDict, Field
 
 from ....tools.search.snapshot.schema import TOKENIZER
-from ....tools.search.snapshot.words import Synonyms, is_telling, quote, read_query, split_words, stem_all
-from ....tools.specialists.cache import ResultCache
+from ....tools.search.snapshot.words import Synonyms, quote, read_query
+from ....tools.specialists.serving import measure_bytes
 from ..software import SoftwareTool
-from .settings import FACTS, LSA, NONE, RetrievalSettings
-from .text_models import build_encoder, build_pair_scorer
-from .vectors import VectorIndex, normalize
+from .text_models import ModelEncoder, ModelPairScorer
+from .vectors import LsaEncoder, VectorIndex
 from .wishes import Wish, get_synonyms, get_wish_reader, has_fact, read_table
 
+LSA, FACTS, NONE = "lsa", "facts", "none"
 K: Final = 60  # of the paper
 DIGITS: Final = 5  # of a score that count: the last ones differ between machines
 
@@ -77,6 +73,31 @@ COLUMN_WEIGHTS: Final = {
     "formats": 1.0,
     "features": 1.0,
 }
+
+
+class RetrievalSettings(BaseModel):
+    """How a catalogue is searched."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    embedding: Annotated[
+        str | Mapping[str, Any],
+        Field(
+            description="vectors beside BM25. lsa: fitted on the catalogue; none: BM25 alone; or a "
+            "sentence-transformers model by name, or a mapping with `model` and the keys of every model"
+        ),
+    ] = LSA
+    dimensions: Annotated[int, Field(ge=2, le=1024, description="of the vectors of lsa")] = 64
+    reranker: Annotated[
+        str | Mapping[str, Any],
+        Field(
+            description="orders the best of both. facts: by the facts that the query names; none: their fused ranks; or"
+            " a cross-encoder by name, or a mapping with `model` and the keys of every model"
+        ),
+    ] = FACTS
+    candidates: Annotated[
+        int, Field(ge=1, le=1000, description="of BM25 and of the vectors each, which are reranked")
+    ] = 100
 
 
 @dataclass(frozen=True)
@@ -177,9 +198,9 @@ class _Parts:
             if settings.embedding == LSA:
                 self.vectors = VectorIndex(LsaEncoder(self.texts, settings.dimensions, get_synonyms()), self.texts)
             else:
-                self.vectors = VectorIndex(build_encoder(settings.embedding), self.texts)
+                self.vectors = VectorIndex(ModelEncoder(settings.embedding), self.texts)
         self.facts = FactReranker(tools)
-        self.pairs = None if settings.reranker in (FACTS, NONE) else build_pair_scorer(settings.reranker)
+        self.pairs = None if settings.reranker in (FACTS, NONE) else ModelPairScorer(settings.reranker)
 
 
 def write_record(tool: SoftwareTool) -> dict[str, str]:
@@ -278,7 +299,7 @@ class Bm25Index:
     def __init__(self, records: Sequence[Mapping[str, str]], weights: Mapping[str, float], synonyms: Synonyms) -> None:
         self.size, self.synonyms = len(records), synonyms
         self._lock = Lock()  # of the connection and of what is kept
-        self._kept = ResultCache(KEPT_BYTES)
+        self._kept: LRUCache[tuple[Phrase, ...], Any] = LRUCache(KEPT_BYTES, measure_bytes)
         columns = ", ".join(weights)
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute(
@@ -306,87 +327,15 @@ class Bm25Index:
         """The records that hold each phrase, and their scores."""
         with self._lock:
             if phrases in self._kept:
-                kept: Sequence[tuple[np.ndarray, np.ndarray]] = self._kept.get(phrases)
+                kept: Sequence[tuple[np.ndarray, np.ndarray]] = self._kept[phrases]
                 return kept
             found = [self._connection.execute(self._statement, (quote(phrase),)).fetchall() for phrase in phrases]
             scored = [_split(pairs) for pairs in found if pairs]
-            self._kept.put(phrases, scored)
+            with suppress(ValueError):  # larger than all that is kept
+                self._kept[phrases] = scored
         return scored
 
 
 def _split(pairs: Sequence[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
     rows, values = zip(*pairs, strict=True)
     return np.array(rows, np.int64), np.array(values, np.float64)
-
-
-class LsaEncoder:
-    """Fitted on texts.
-
-    Args:
-        texts: of the catalogue.
-        dimensions: of a vector at most; fewer if the texts do not have as many.
-        synonyms: phrases that mean the same; each class counts as a word.
-
-    >>> encoder = LsaEncoder(["segments cells", "segments nuclei", "registers brains"], 2, Synonyms())
-    >>> cells, nuclei, brains = encoder.encode(["cells", "nuclei", "brains"])
-    >>> bool(cells @ nuclei > 0.9), bool(abs(cells @ brains) < 0.1)
-    (True, True)
-    """
-
-    def __init__(self, texts: Sequence[str], dimensions: int, synonyms: Synonyms) -> None:
-        self.synonyms = synonyms
-        self._words: dict[str, int] = {}
-        self._weights = np.zeros((0, 1), np.float32)  # (words, dimensions)
-        self._fit(texts, dimensions)
-
-    def _fit(self, texts: Sequence[str], dimensions: int) -> None:
-        from sklearn.decomposition import TruncatedSVD
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        if not any(map(self.list_tokens, texts)):
-            return
-        counts = TfidfVectorizer(analyzer=self.list_tokens, sublinear_tf=True)
-        table = counts.fit_transform(texts)
-        with np.errstate(invalid="ignore"):  # texts that are all equal have no variance to explain
-            svd = TruncatedSVD(min(dimensions, *table.shape), random_state=0).fit(table)
-        self._words = {str(word): int(column) for word, column in counts.vocabulary_.items()}
-        self._weights = np.ascontiguousarray(svd.components_.T * counts.idf_[:, None], np.float32)
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of unit length, (len(texts), D) float32; zeros for a text without a known word."""
-        return normalize(np.stack([self._encode(text) for text in texts]))
-
-    def encode_query(self, words: str) -> np.ndarray:
-        """The vector of a query, (D,) float32."""
-        vector: np.ndarray = self.encode([words])[0]
-        return vector
-
-    def rest(self) -> None:
-        """It holds nothing that another could use."""
-
-    def _encode(self, text: str) -> np.ndarray:
-        known = [(self._words[word], count) for word, count in self._count(text).items() if word in self._words]
-        if not known:
-            return np.zeros(self._weights.shape[1], np.float32)
-        columns, counts = zip(*known, strict=True)
-        values = np.array([1 + math.log(count) for count in counts], np.float32)
-        vector: np.ndarray = values @ self._weights[list(columns)]
-        return vector
-
-    def _count(self, text: str) -> Counter[str]:
-        return Counter(self.list_tokens(text))
-
-    def list_tokens(self, text: str) -> list[str]:
-        """The stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
-        words = split_words(text)
-        tokens = list(stem_all([word for word in words if is_telling(word)]))
-        for group in self.synonyms.group(words):
-            if len(group.phrases) > 1:
-                tokens.append(_name_class(group.phrases))
-        return tokens
-
-
-@lru_cache(maxsize=2**14)
-def _name_class(phrases: tuple[tuple[str, ...], ...]) -> str:
-    """A token that is the same for every phrase of a class."""
-    return "=" + min(" ".join(stem_all(phrase)) for phrase in phrases)

@@ -1,72 +1,170 @@
-"""Models that read text, by name: what `viewbox.tools.specialists.models` registers and what is asked of them.
+"""Models of a search that read text, through sentence-transformers: embeddings and cross-encoders.
 
-No torch here. `plugins.py` names the module of each kind; it is imported when a config names a model.
+retrieval:
+  embedding: {model: sentence-transformers/all-MiniLM-L6-v2, device: cpu}
+  reranker: cross-encoder/ms-marco-MiniLM-L-6-v2
+
+The checkpoint says how the vectors of its tokens are pooled. Texts of one length only are computed together: without
+padding, a text has the same result whatever stands beside it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import Field, ValidationError
 
-from .... import plugins
 from ....configs.validation import describe_errors
-from ....errors import ConfigError
-from .vectors import Encoder
+from ....errors import ConfigError, ToolError, ToolFault
+from ....tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSettings
+from ....tools.specialists.serving import ModelServer
 
-M = TypeVar("M", bound="type[BaseModel]")
+MAX_TOKENS = 512  # of a text, or a query and a text; the end of a longer one is cut off
+MAX_CHARS = 20_000  # of a text that are tokenized
 
-TEXT_MODELS: dict[str, Any] = {}  # classes of settings by kind, each with a method `build`
+
+@dataclass(frozen=True)
+class TextRequest:
+    """What a model of texts is asked: one text, or a query and a text."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def key(self) -> Hashable:
+        return self.texts
 
 
-class PairScorer(Protocol):
-    """Says how well texts fit a query."""
+class TextRunner(ModelRunner):
+    """A model of sentence-transformers, with its tokenizer."""
 
-    def score(self, words: str, texts: Sequence[str]) -> np.ndarray:
-        """The score of each text, (len(texts),), higher is better. Raises `ToolError` if it cannot."""
-        ...
+    packages = ("torch", "transformers", "sentence_transformers")
+    processor_class = "AutoTokenizer"
+    library_class: ClassVar[str]
+
+    def load(self, name: str, dtype: Any, options: Mapping[str, Any]) -> Sequence[str]:
+        import sentence_transformers
+
+        logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
+        build = getattr(sentence_transformers, self.library_class)
+        kwargs = {"dtype": dtype, "use_safetensors": True}
+        self.model = build(name, device="cpu", model_kwargs=kwargs, **options)
+        limits = [MAX_TOKENS, self.model.max_seq_length, getattr(self.config, "max_position_embeddings", None)]
+        if limits[-1] and "roberta" in self.config.model_type:
+            limits[-1] -= 2  # its positions count from 2
+        self.model.max_seq_length = min(limit for limit in limits if limit)
+        return ()
+
+    def get_group(self, request: TextRequest) -> Hashable:  # type: ignore[override]
+        texts = (text[:MAX_CHARS] for text in request.texts)
+        return len(self.processor(*texts, truncation=True, max_length=self.model.max_seq_length).input_ids)
+
+
+class EmbeddingRunner(TextRunner):
+    """Returns a vector of unit length for each text, (D,) float32."""
+
+    library_class = "SentenceTransformer"
+
+    def infer(self, requests: Sequence[TextRequest]) -> Sequence[Any]:  # type: ignore[override]
+        texts = [request.texts[0][:MAX_CHARS] for request in requests]
+        vectors = self.model.encode(texts, batch_size=len(texts), show_progress_bar=False, normalize_embeddings=True)
+        return [vector if np.isfinite(vector).all() else ToolFault(NOT_FINITE) for vector in vectors]
+
+
+class CrossEncoderRunner(TextRunner):
+    """Returns how well a text fits a query, a float for each pair."""
+
+    library_class = "CrossEncoder"
+
+    def load(self, name: str, dtype: Any, options: Mapping[str, Any]) -> Sequence[str]:
+        names = self.config.architectures or ()
+        if self.config.num_labels != 1 or not any("ForSequenceClassification" in one for one in names):
+            given = f"it is {', '.join(names) or 'of an unknown class'} with {self.config.num_labels} outputs"
+            allowed = "a classifier (ForSequenceClassification) with 1 output"
+            raise ConfigError(f"model = {self.spec.model!r}: {given}; allowed: {allowed}", key="model")
+        return super().load(name, dtype, options)
+
+    def infer(self, requests: Sequence[TextRequest]) -> Sequence[Any]:  # type: ignore[override]
+        from torch.nn import Identity
+
+        pairs = [tuple(text[:MAX_CHARS] for text in request.texts) for request in requests]
+        scores = self.model.predict(pairs, batch_size=len(pairs), show_progress_bar=False, activation_fn=Identity())
+        return [float(score) if np.isfinite(score) else ToolFault(NOT_FINITE) for score in scores]
+
+
+class EmbeddingModel(ModelSettings):
+    """An embedding model by name."""
+
+    query_prefix: Annotated[str, Field(description='before each query, as some models need ("query: ")')] = ""
+    text_prefix: Annotated[str, Field(description='before each text of the catalogue ("passage: ")')] = ""
+
+    runner = EmbeddingRunner
+
+
+class CrossEncoderModel(ModelSettings):
+    """A cross-encoder by name."""
+
+    runner = CrossEncoderRunner
+
+
+class ModelEncoder:
+    """Asks a served embedding model; equal texts are computed once as long as their vectors are kept."""
+
+    def __init__(self, spec: str | Mapping[str, Any]) -> None:
+        settings, self.server = _load(EmbeddingModel, "embedding", spec)
+        self.query_prefix, self.text_prefix = settings.query_prefix, settings.text_prefix
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of unit length, (len(texts), D) float32. Raises `ToolFault` if the model failed."""
+        return np.stack(_ask(self.server, [(self.text_prefix + text,) for text in texts]))
+
+    def encode_query(self, words: str) -> np.ndarray:
+        """The vector of a query, (D,) float32. Raises `ToolFault` if the model failed."""
+        vector: np.ndarray = _ask(self.server, [(self.query_prefix + words,)])[0]
+        return vector
 
     def rest(self) -> None:
-        """Give back what the next query can take again."""
-        ...
+        self.server.rest()
 
 
-def register_text_model(kind: str) -> Callable[[M], M]:
-    """A decorator: makes a pydantic model with a method `build` the settings of a kind of model."""
+class ModelPairScorer:
+    """Asks a served cross-encoder how well texts fit a query."""
 
-    def register(cls: M) -> M:
-        TEXT_MODELS[kind] = cls
-        return cls
+    def __init__(self, spec: str | Mapping[str, Any]) -> None:
+        _, self.server = _load(CrossEncoderModel, "reranker", spec)
 
-    return register
+    def score(self, words: str, texts: Sequence[str]) -> np.ndarray:
+        """The score of each text, (len(texts),), higher is better. Raises `ToolFault` if the model failed."""
+        return np.array(_ask(self.server, [(words, text) for text in texts]), np.float64)
 
-
-def build_encoder(spec: str | Mapping[str, Any]) -> Encoder:
-    """The embedding model of the setting `retrieval.embedding`, loaded. Raises `ConfigError`."""
-    encoder: Encoder = _build("embedding", "embedding", spec)
-    return encoder
+    def rest(self) -> None:
+        self.server.rest()
 
 
-def build_pair_scorer(spec: str | Mapping[str, Any]) -> PairScorer:
-    """The cross-encoder of the setting `retrieval.reranker`, loaded. Raises `ConfigError`."""
-    scorer: PairScorer = _build("cross_encoder", "reranker", spec)
-    return scorer
-
-
-def _build(kind: str, setting: str, spec: str | Mapping[str, Any]) -> Any:
+def _load(cls: type[ModelSettings], setting: str, spec: str | Mapping[str, Any]) -> tuple[Any, ModelServer]:
+    """The settings of a model, and its server with the model loaded. Raises `ConfigError`."""
     path = f"retrieval.{setting}"
     given = {"model": spec} if isinstance(spec, str) else dict(spec)
-    if kind not in TEXT_MODELS:
-        plugins.import_plugin("text_models", kind)
-    cls = TEXT_MODELS[kind]
     try:
         settings = cls.model_validate(given)
     except ValidationError as error:
         problem = describe_errors(error, cls, given)[0]
         joint = "." if problem.key else " "
         raise ConfigError(f"{path}{joint}{problem}", key=f"{path}.{problem.key}".rstrip("."), given=spec) from error
+    server = settings.get_server()
     try:
-        return settings.build()
+        server.prepare()
     except ConfigError as error:
         key = f"{path}.{error.key}" if error.key else path
         raise ConfigError(f"{path}.{error}", key=key, given=error.given, allowed=error.allowed) from error
+    return settings, server
+
+
+def _ask(server: ModelServer, texts: Sequence[tuple[str, ...]]) -> list[Any]:
+    """One result for each; called in a thread. Raises `ToolFault` if the model failed on one of them."""
+    futures = [server.submit(TextRequest(one)) for one in texts]
+    try:
+        return [future.result() for future in futures]
+    except (ToolError, ToolFault) as error:
+        raise ToolFault(f"the search failed: its model {error}") from error

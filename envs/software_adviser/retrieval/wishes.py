@@ -10,8 +10,7 @@ from importlib.resources import files
 from typing import Final
 
 from ....tools.search.snapshot.words import Synonyms, is_telling, read_shipped_synonyms, split_words, stem_word
-from ..software import SoftwareTool
-from ..vocabulary import ANY
+from ..software import ANY, SoftwareTool
 
 LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
 ANSWERS: Final = ("gpu", "demo", "license")  # facts whose words ("no", "yes") are no words of a query

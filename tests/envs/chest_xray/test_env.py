@@ -1,6 +1,5 @@
 """`chest_xray`: exact answers, tools beside each other, two films, a doctor who is asked, data of other people."""
 
-import asyncio
 import json
 
 import numpy as np
@@ -107,40 +106,12 @@ def test_the_splits_share_no_film_and_a_task_is_the_same_every_time():
 # ---- tools
 
 
-def test_several_tools_of_one_reply_run_at_the_same_time_and_answer_in_order():
-    meeting = asyncio.Barrier(2)
-
-    async def first(image: Picture) -> str:
-        """Waits for the other: one after the other they would wait for ever."""
-        await asyncio.wait_for(meeting.wait(), 30)
-        return "met"
-
-    env = make("chest_xray", tools=[first, Tool.from_function(first, "second"), "zoom"], questions=["which"])
-    task = env.tasks[0]
-    episode = play(env, task, call("first", image="image_1") + call("zoom") + call("second", image="view_0"), "{}")
-    results = episode.turns[2].tool_results
-    assert [result.tool_name for result in results] == ["first", "zoom", "second"]
-    assert [result.text for result in results][::2] == ["met", "met"]
-
-
 def test_the_same_specialist_under_two_names_and_both_films_by_name():
     env = make("chest_xray", tools=TOOLS, questions=["compare"])
     task = env.tasks[0]
     asked = "".join(call(name, image=image) for name in ASKED[:2] for image in ("image_1", "image_2"))
     one, two, three, four = play(env, task, asked, env.write_answer(task)).turns[2].tool_results
     assert one.facts == three.facts != two.facts == four.facts
-
-
-def test_a_specialist_of_the_config_stands_beside_the_viewers_tools(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from viewbox.tools import Picture\n"
-        "def mean(image: Picture) -> dict:\n    'Mean brightness.'\n    return {'mean': 7}\n"
-    )
-    env = make("chest_xray", specialists={"brightness": {"kind": "function", "function": f"{tmp_path}/mine.py:mean"}})
-    [result] = play(env, env.tasks[0], call("brightness", image="image_1"), "{}").turns[2].tool_results
-    assert result.facts == {"mean": 7}
-    assert "brightness" in env.tools
-    assert "zoom" in env.tools
 
 
 def test_a_second_film_can_be_opened_only_where_there_is_one():
@@ -231,19 +202,6 @@ def test_the_facts_and_the_reference_are_not_in_the_prompt():
     for task in env.tasks[:18]:
         said = "".join(message.text for message in env.reset(task, seed=0).messages)
         assert not any(line in said for line in task.reference["facts"].splitlines())
-
-
-def test_a_history_window_shows_the_last_images_only():
-    env = make("chest_xray", tools=TOOLS, questions=["which"], history={"last_images": 1})
-    seen = []
-
-    def policy(messages):
-        seen.append(sum(len(message.images) for message in messages))
-        return call("zoom", factor=2) if len(seen) < 4 else "{}"
-
-    episode = env.play(env.tasks[0], policy)
-    assert seen == [1, 1, 1, 1]
-    assert sum(len(turn.images) for turn in episode.turns) == 4
 
 
 # ---- data

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.data import tasks
+from viewbox.envs.data import selection
 from viewbox.errors import BadRow, ConfigError
 from viewbox.rollouts.play import play_many
 
@@ -154,7 +154,7 @@ def test_a_box_in_pixels_is_checked_against_its_image_when_the_task_is_opened(tm
 
 
 def test_bad_rows_of_a_large_dataset_are_found_when_they_are_played(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr(tasks, "MAX_CHECKED", 3)
+    monkeypatch.setattr(selection, "MAX_CHECKED", 3)
     env = make(tmp_path, change(rows, 2, answer="maybe"))
     assert len(env.tasks) == 6
     episodes = play_all(env)

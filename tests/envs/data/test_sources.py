@@ -8,7 +8,7 @@ from pyarrow import ipc, parquet
 
 from tests.support import ct_folder
 from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, write_images, write_jsonl
-from viewbox.envs.data import arrow, tasks
+from viewbox.envs.data import arrow, selection
 from viewbox.envs.data.images import check_path
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
@@ -190,7 +190,7 @@ def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatc
         return original(self, number, *args, **kwargs)
 
     monkeypatch.setattr(arrow, "KEPT_GROUPS", 6 * parquet.ParquetFile(folder / "t.parquet").read_row_group(0).nbytes)
-    monkeypatch.setattr(tasks, "MAX_CHECKED", 1)
+    monkeypatch.setattr(selection, "MAX_CHECKED", 1)
     env = make_env(folder / "t.parquet", streaming=True, sample=400)
     assert len(env.tasks) == 400
     monkeypatch.setattr(parquet.ParquetFile, "read_row_group", count)

@@ -35,10 +35,10 @@ def play_gold(env, number=0):
 
 
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-@pytest.mark.parametrize("boxes", [[3, 2, 6, 4], [[3, 2, 6, 4]], [[3, 2, 6, 4], [15, 10, 3, 2]], []])
-def test_gold_scores_one_for_one_box_many_and_none(tmp_path, boxes, coordinates):
-    env = make(tmp_path, [{"boxes": boxes}], coordinates=coordinates)
-    assert play_gold(env).scores.total == 1.0
+def test_gold_scores_one_for_one_box_many_and_none(tmp_path, coordinates):
+    given = ([3, 2, 6, 4], [[3, 2, 6, 4]], [[3, 2, 6, 4], [15, 10, 3, 2]], [])
+    env = make(tmp_path, [{"boxes": boxes} for boxes in given], coordinates=coordinates)
+    assert [play_gold(env, number).scores.total for number in range(len(given))] == [1.0] * len(given)
     assert viewbox.check_rewards(env) == []
 
 

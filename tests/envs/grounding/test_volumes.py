@@ -120,7 +120,7 @@ def check_gold(env):
         assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
 
 
-@pytest.mark.parametrize("codes", ["xyz", "Xyz", "xYZ", "XYZ", "zxy", "yZX"])
+@pytest.mark.parametrize("codes", ["xyz", "XYZ", "yZX"])
 def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_nifti_volume(tmp_path, codes):
     write_nifti(tmp_path / "v.nii.gz", codes)
     check_gold(make(tmp_path, make_rows()))
@@ -132,8 +132,9 @@ def test_so_they_are_with_a_qform_alone_and_with_a_tilted_one(tmp_path, header):
     check_gold(make(tmp_path, make_rows()))
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize(
+    ("plane", "reverse"), [("axial", False), ("axial", True), ("coronal", True), ("sagittal", False)]
+)
 def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_dicom_series(tmp_path, plane, reverse):
     write_dicom(tmp_path / "series", plane, reverse)
     check_gold(make(tmp_path, make_rows("series")))
@@ -148,8 +149,9 @@ def test_the_right_answer_is_right_in_all_coordinates(tmp_path, coordinates):
         assert answer["boxes"] == [pytest.approx(FRACTIONS[task.id], abs=1e-2)]
 
 
-@pytest.mark.parametrize("unit", ["pixel", "unit"])
-@pytest.mark.parametrize("image", ["v.nii.gz", "scan.bin"])  # the name says that it is a volume; only its content does
+@pytest.mark.parametrize(
+    ("unit", "image"), [("pixel", "v.nii.gz"), ("unit", "scan.bin")]
+)  # the name says that it is a volume; only its content does
 def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_volumes(tmp_path, unit, image):
     write_nifti(tmp_path / "v.nii.gz")
     shutil.copy(tmp_path / "v.nii.gz", tmp_path / "scan.bin")
@@ -209,8 +211,7 @@ def test_several_slices_may_count(tmp_path):
     assert isinstance(gold["slice"], int)
 
 
-@pytest.mark.parametrize("unit", ["pixel", "unit", "per_mille"])
-@pytest.mark.parametrize("kind", ["nifti", "dicom"])
+@pytest.mark.parametrize(("kind", "unit"), [("nifti", "pixel"), ("dicom", "unit"), ("nifti", "per_mille")])
 def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tmp_path, kind, unit):
     image = "v.nii.gz" if kind == "nifti" else "series"
     write_nifti(tmp_path / image) if kind == "nifti" else write_dicom(tmp_path / image, "axial")

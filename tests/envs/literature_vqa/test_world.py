@@ -13,9 +13,8 @@ import pytest
 
 from viewbox.assets import resolve_snapshot_path
 from viewbox.envs.literature_vqa.articles import FIRST_PMID, get_support, write_articles
-from viewbox.envs.literature_vqa.names import Draws
 from viewbox.envs.literature_vqa.sentences import state, write_query
-from viewbox.envs.literature_vqa.world import QUESTIONS, build_facts, find_facts
+from viewbox.envs.literature_vqa.world import QUESTIONS, Draws, build_facts, find_facts
 from viewbox.tools.search.records import ArticleQuery, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
 

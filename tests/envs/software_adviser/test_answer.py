@@ -54,7 +54,6 @@ def test_a_regular_answer_stays_as_it_is():
     ("answer", "problem"),
     [
         (choose("a", "b", "c", "d"), "4 are given; allowed: at most 3"),
-        (choose(*map(str, range(20))), "20 are given; allowed: at most 3"),
         (choose("a", "b", rank=1), "the ranks are 1, 1; allowed: 1 to 2, each once"),
         ({"choices": [{"name": "a", "accuracy": 1, "rank": 2}, {"name": "b", "accuracy": 1}]}, "allowed: 1 to 2"),
         (choose("Fiji", "fiji"), "'fiji' is named twice"),
@@ -72,14 +71,11 @@ def test_what_contradicts_itself_is_refused_in_words(answer, problem):
     [
         (choose("a", rank=0), "rank"),
         ({"choices": [{"name": "a", "accuracy": 101}]}, "101"),
-        ({"choices": [{"name": "a", "accuracy": -1}]}, "-1"),
         ({"choices": [{"name": "a", "accuracy": "high"}]}, "high"),
         ({"choices": [{"name": "a"}]}, "accuracy"),
-        ({"choices": [{"accuracy": 5}]}, "name"),
         ({"choices": ["Fiji"]}, "Fiji"),
         ({"reason": "too expensive"}, "too expensive"),
         ({"conversation": {"status": "done"}}, "done"),
-        ({"conversation": "Which format?"}, "conversation"),
     ],
 )
 def test_what_does_not_fit_the_schema_is_answered_with_what_is_wrong(answer, problem):

@@ -7,7 +7,7 @@ import pytest
 from viewbox import check_rewards, make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import OVER_QUOTA
-from viewbox.envs.software_adviser.looks import write_call, write_question
+from viewbox.envs.software_adviser.demonstrations import write_call, write_question
 from viewbox.envs.software_adviser.requests.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
 from viewbox.errors import ConfigError

@@ -19,10 +19,10 @@ from viewbox.envs.software_adviser.requests import (
     split_of,
 )
 from viewbox.envs.software_adviser.requests import words as said
+from viewbox.envs.software_adviser.requests.generator import ASKED, VAGUE
 from viewbox.envs.software_adviser.requests.previews import DRAWINGS, SIZE
 from viewbox.envs.software_adviser.requests.request import REASONS, UNKNOWN
-from viewbox.envs.software_adviser.requests.wording import ASKED, VAGUE
-from viewbox.envs.software_adviser.vocabulary import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS
+from viewbox.envs.software_adviser.software import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS
 from viewbox.errors import ConfigError
 
 CATALOGUE = read_catalogue().tools

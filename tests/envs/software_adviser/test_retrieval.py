@@ -17,7 +17,7 @@ from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.retrieval.retriever import Bm25Index, find_best, fuse
 from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_wish_reader, has_fact, read_table
-from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, INTERFACES, MODALITIES, TASKS
+from viewbox.envs.software_adviser.software import DIMENSIONS, FORMATS, INTERFACES, MODALITIES, TASKS
 from viewbox.tools.search.snapshot.words import Synonyms
 
 VOCABULARY = {
@@ -101,31 +101,17 @@ def test_a_catalogue_of_one_tool_and_of_equal_tools():
 
 
 # ---------------------------------------------------------------------- hostile queries
+HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "name:x OR *", "-", "\x00", "\ud800"]
+HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        "   ",
-        "the of and",
-        '"',
-        "'; DROP TABLE records; --",
-        "NEAR(a b)",
-        "name:x OR *",
-        "-",
-        "\x00",
-        "\ud800",
-        "😀" * 99,
-        "a" * 100_000,
-        "ct " * 5_000,
-        "MR " * 3,
-        "qqqqzzzz",
-    ],
-)
-def test_any_words_are_searched_for_and_none_is_an_expression(way, words):
-    hits = Retriever(TOOLS, RetrievalSettings(**way)).search(words, top_k=3)
-    assert len(hits) <= 3
-    assert all(np.isfinite(hit.score) for hit in hits)
+def test_any_words_are_searched_for_and_none_is_an_expression(way):
+    retriever = Retriever(TOOLS, RetrievalSettings(**way))
+    for words in HOSTILE:
+        hits = retriever.search(words, top_k=3)
+        assert len(hits) <= 3
+        assert all(np.isfinite(hit.score) for hit in hits)
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,16 +3,13 @@
 import json
 
 import pytest
-from PIL import Image
 
 from tests.support.software import Advice, make_tool
 from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts
-from viewbox.envs.software_adviser.repositories.sources import CatalogueSource, RecordedSource
+from viewbox.envs.software_adviser.repositories import CatalogueSource, RecordedSource, RepositoryFacts
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
-from viewbox.images.ref import ImageRef
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
 RECORDED = RecordedSource({FACTS.repository: FACTS})
@@ -67,7 +64,7 @@ def test_the_model_sees_words_and_addresses_only():
     assert "At most 1 call." in texts and "At most 3 calls." in texts and "At most 4 calls." in texts  # noqa: PT018
 
 
-def test_exclusions_formats_paths_and_top_k_come_from_the_environment():
+def test_exclusions_formats_and_top_k_come_from_the_environment():
     words = call("search_tools", query="outline organs in CT")
     assert set(get_names(list_results(play(words))[0])[:2]) == {"Cutter", "Twin"}
     found = get_names(list_results(play(words, exclude=("cutter",)))[0])
@@ -76,11 +73,10 @@ def test_exclusions_formats_paths_and_top_k_come_from_the_environment():
     assert len(get_names(list_results(play(words, top_k=2))[0])) == 2
     text = call("search_tools", query="outline")
     assert get_names(list_results(play(text, formats=("TIFF",)))[0])[0] == "Glow"
-    assert get_names(list_results(play(text, paths=("in/cells.TIF", "notes")))[0])[0] == "Glow"
     assert get_names(list_results(play(text, formats=("DICOM",)))[0])[0] == "Cutter"
 
 
-@pytest.mark.parametrize("name", ["exclude", "formats", "top_k", "context", "paths"])
+@pytest.mark.parametrize("name", ["exclude", "context"])
 def test_no_model_can_set_what_the_environment_fills_in(name):
     (result,) = list_results(play(call("search_tools", query="organs", **{name: ["Glow"]}), exclude=("Cutter",)))
     assert name in result.error
@@ -92,12 +88,11 @@ def test_what_was_filled_in_is_in_no_message_and_no_record():
         call("search_tools", query="outline organs"),
         exclude=("Cutter", "Secretum"),
         formats=("NIfTI",),
-        paths=("/home/me/scan.nii.gz",),
     )
     (result,) = list_results(episode)
     assert result.arguments == {"query": "outline organs"}
     said = episode.system_prompt + "".join(turn.content for turn in episode.turns) + result.text
-    assert not any(word in said for word in ("Secretum", "Cutter", "scan.nii.gz", "/home/me"))
+    assert not any(word in said for word in ("Secretum", "Cutter"))
 
 
 def test_every_name_in_the_facts_stands_in_the_text():
@@ -140,35 +135,6 @@ def test_one_search_three_alternatives_and_four_batches():
     assert "search_tools is used up (1 call)" in results[1].error
     assert "You can still call: search_alternative, repo_info_batch" in results[1].error
     assert "repo_info_batch is used up (4 calls)" in results[-1].error
-
-
-def test_quotas_are_of_one_episode_and_hold_within_one_reply():
-    episode = play("".join(call("search_alternative", query=f"organs {n}") for n in range(5)))
-    assert [result.success for result in list_results(episode)] == [True, True, True, False, False]
-    for _ in range(2):  # the environment keeps nothing
-        assert list_results(play(call("search_tools", query="organs")))[0].success
-
-
-def test_twenty_calls_in_all():
-    looks = "".join(call("zoom", center=[0.5, 0.5], factor=1.1) for _ in range(12))
-    results = list_results(
-        play(looks, looks, call("search_tools", query="organs"), images=(ImageRef.of(Image.new("L", (2048, 2048))),))
-    )
-    refused = [result for result in results if result.error and "Tool budget used up (20 calls)" in result.error]
-    assert len(results) - len(refused) == 20
-    assert results[-1] in refused
-
-
-def test_tools_are_disabled_for_a_task():
-    episode = play(
-        call("search_alternative", query="organs"),
-        call("search_tools", query="organs"),
-        disabled=("search_alternative", "repo_info_batch"),
-    )
-    refused, found = list_results(episode)
-    assert "unknown tool 'search_alternative'" in refused.error
-    assert "repo_info_batch" not in refused.error
-    assert found.success
 
 
 # ---------------------------------------------------------------------- repositories
@@ -230,7 +196,7 @@ def test_too_many_addresses_are_named_and_the_first_are_answered():
     assert "allowed: 1 to 100" in ask().error
 
 
-@pytest.mark.parametrize("urls", ["https://github.com/owner/cutter", [1], [["a"]], None, {"a": 1}])
+@pytest.mark.parametrize("urls", ["https://github.com/owner/cutter", [1], None])
 def test_urls_of_another_type_are_refused_in_words(urls):
     (result,) = list_results(play(call("repo_info_batch", urls=urls)))
     assert "urls" in result.error

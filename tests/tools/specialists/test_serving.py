@@ -9,10 +9,15 @@ import pytest
 
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.ref import ImageRef
-from viewbox.tools.specialists.cache import ResultCache
-from viewbox.tools.specialists.calls import OutOfMemory, Request
-from viewbox.tools.specialists.served import forget_servers, get_server
-from viewbox.tools.specialists.serving import MAX_HUNG, ModelServer, ServingSettings
+from viewbox.tools.specialists.serving import (
+    MAX_HUNG,
+    ModelServer,
+    OutOfMemory,
+    Request,
+    ServingSettings,
+    forget_servers,
+    get_server,
+)
 
 
 def picture(value):
@@ -92,24 +97,13 @@ def test_equal_requests_at_the_same_time_are_run_once():
     assert runner.ran == [[3, 4]]
 
 
-def test_the_bytes_of_results_are_bounded():
-    cache = ResultCache(10_000)
-    for number in range(100):
-        cache.put(number, {"mask": np.zeros(1000, np.uint8)})
-    assert 5_000 < cache.bytes <= 10_000
-    assert 99 in cache
-    cache.put("large", np.zeros(20_000, np.uint8))
-    assert "large" not in cache
-    assert cache.get(99)["mask"].size == 1000
-
-
-def test_what_is_used_stays():
-    cache = ResultCache(3_000)
-    for name in "ab":
-        cache.put(name, np.zeros(1000, np.uint8))
-    cache.get("a")
-    cache.put("c", np.zeros(1000, np.uint8))
-    assert [name in cache for name in "abc"] == [True, False, True]
+def test_the_bytes_of_results_are_bounded_and_what_is_used_stays():
+    runner = Mean(trouble={value: lambda: np.zeros(1000, np.uint8) for value in range(6)})
+    runner.trouble[9] = lambda: np.zeros(9000, np.uint8)
+    server = ModelServer(lambda: runner, ServingSettings(cache_bytes=3_000))
+    for value in (0, 1, 0, 2, 0, 1, 9, 9):
+        ask_all(server, [value])
+    assert runner.ran == [[0], [1], [2], [1], [9], [9]]
 
 
 # ---------------------------------------------------------------------- faults

@@ -19,8 +19,7 @@ from ....errors import ConfigError, ToolFault, describe_unknown
 from ...arguments import Picture
 from ...results import ToolOutput
 from ...tool import Tool
-from ..calls import Request
-from ..served import ServedTool
+from ..serving import Request, ServedTool
 from ..spec import register_specialist
 from .model import NOT_FINITE, ModelRunner, ModelSpecialist
 

@@ -19,8 +19,7 @@ from ...arguments import Picture, Range
 from ...fractions import ViewFractions
 from ...results import ToolOutput
 from ...tool import Tool
-from ..calls import Request
-from ..served import ServedTool
+from ..serving import Request, ServedTool
 from ..spec import register_specialist
 from .model import NOT_FINITE, ModelRunner, ModelSpecialist
 

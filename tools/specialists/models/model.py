@@ -4,7 +4,9 @@ Weights are read from safetensors only, and code in a model's folder is never ru
 its kind is refused: transformers would fill them with random numbers and answer with those.
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -15,14 +17,13 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field
 from ....assets import resolve_model_path
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
-from ..calls import OutOfMemory, Request
-from ..served import get_server
-from ..serving import ModelServer, ServingSettings
+from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
 from ..spec import Specialist
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
+
 
 MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
@@ -83,19 +84,22 @@ class ModelRunner:
         ConfigError: the model cannot be loaded; the key is that of the setting to blame.
     """
 
+    packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")  # that it imports
     auto_classes: ClassVar[tuple[str, ...]]  # classes of transformers; the first that knows the model's type loads it
     processor_class: ClassVar[str] = "AutoImageProcessor"
-    unused: ClassVar[tuple[str, ...]] = ()  # beginnings of names of weights that a checkpoint may lack
     same_size: ClassVar[bool] = False  # whether the pictures of a batch must have one size
 
     def __init__(self, spec: ModelSettings) -> None:
         try:
-            import torch
-            import transformers
+            for package in self.packages:
+                import_module(package)
         except ImportError as error:
             raise ConfigError(
                 f"kind = {spec.kind!r}: needs {error.name}, which is not installed; {MODEL_PACKAGES}", key="kind"
             ) from error
+        import torch
+        import transformers
+
         transformers.utils.logging.disable_progress_bar()
         self.spec = spec
         self.device = find_device(spec)
@@ -103,26 +107,32 @@ class ModelRunner:
         try:
             self.config = transformers.AutoConfig.from_pretrained(name, **options)
             check_attention(self.config, spec)
-            auto_class = self.choose_auto_class(transformers)
-            self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
             dtype: Any = getattr(torch, spec.dtype) if spec.dtype != "auto" else "auto"
             if spec.dtype == "auto" and self.device.type == "cpu":
                 dtype = torch.float32
-            self.model, info = auto_class.from_pretrained(
-                name, config=self.config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
-            )
+            missing = self.load(name, dtype, options)
+            self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
         except ConfigError:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
             raise ConfigError(
                 f"model = {spec.model!r}: cannot be loaded: {describe_first_line(error)}", key="model", given=spec.model
             ) from error
-        self._check_weights(info)
+        self._check_weights(missing)
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
 
-    def choose_auto_class(self, transformers: Any) -> Any:
+    def load(self, name: str, dtype: Any, options: Mapping[str, Any]) -> Sequence[str]:
+        """Load `model`, a module of torch on the CPU; return the names of weights that its files lack."""
+        self.model, info = self._choose_auto_class().from_pretrained(
+            name, config=self.config, dtype=dtype, use_safetensors=True, output_loading_info=True, **options
+        )
+        return sorted(info["missing_keys"])
+
+    def _choose_auto_class(self) -> Any:
         """The class of `auto_classes` that knows the type of the model; `architectures` decides between several."""
+        import transformers
+
         known = {name: getattr(transformers, name) for name in self.auto_classes}
         fitting = [one for one in known.values() if type(self.config) in one._model_mapping]
         if not fitting:
@@ -139,8 +149,7 @@ class ModelRunner:
 
         return next((one for one in fitting if lists(one)), fitting[0])
 
-    def _check_weights(self, info: Mapping[str, Any]) -> None:
-        missing = sorted(name for name in info["missing_keys"] if not name.startswith(self.unused))
+    def _check_weights(self, missing: Sequence[str]) -> None:
         given = f"model = {self.spec.model!r}"
         if missing:
             listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
@@ -291,3 +300,58 @@ def describe_first_line(error: Exception) -> str:
     """The first line of an exception that says something, or its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+
+def estimate_bytes(spec: ModelSpecialist, *, gpu: bool) -> int:
+    """The bytes of the weights on their device; `memory` of the specialist if the files are not on this machine.
+
+    Args:
+        spec: the specialist.
+        gpu: whether `dtype: auto` keeps the type in which the weights are stored.
+
+    Raises:
+        ConfigError: the files are not here, and `memory` is not set.
+    """
+    folder = _find_folder(spec)
+    if folder is None:
+        if spec.memory is not None:
+            return int(spec.memory)
+        raise ConfigError(
+            f"model = {spec.model!r}: its files are not on this machine, so its memory is not known; set memory",
+            key="model",
+            given=spec.model,
+        )
+    wanted = DTYPES.get(spec.dtype) if spec.dtype != "auto" else None if gpu else "F32"
+    return sum(_count_bytes(path, wanted) for path in sorted(folder.glob("*.safetensors")))
+
+
+def _find_folder(spec: ModelSpecialist) -> Path | None:
+    name = find_model(spec.model)
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    except ImportError:
+        return None
+    try:
+        return Path(snapshot_download(name, revision=spec.revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError):
+        return None
+
+
+def _count_bytes(path: Path, wanted: str | None) -> int:
+    from safetensors import safe_open
+
+    total = 0
+    with safe_open(path, framework="numpy") as file:
+        for name in file.keys():  # noqa: SIM118 (it is no mapping)
+            weight = file.get_slice(name)
+            stored = weight.get_dtype()
+            is_float = stored in ("F64", "F32", "BF16", "F16")
+            total += math.prod(weight.get_shape()) * BYTES.get(wanted if wanted and is_float else stored, 4)
+    return total

@@ -1,29 +1,145 @@
-"""`kind: segmentation`: the regions of a picture, with a label for each.
+"""`kind: segmentation` and `prompted_segmentation`: the regions of a picture, and the region that a place means.
 
     specialists:
       segment: {kind: segmentation, model: some/segformer, labels: [lung, heart]}
+      outline: {kind: prompted_segmentation, model: facebook/sam-vit-base}
 
 Semantic models give each label one region; instance and universal models (`task: instance`) give each object one. The
 policy reads area, box and mean intensity of each region, and sees the picture with colors on them.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from ....errors import ConfigError, ToolFault, describe_unknown
-from ...arguments import Picture
+from ....errors import ConfigError, ToolError, ToolFault, describe_unknown
+from ....images.view import WHOLE, View
+from ...arguments import Box, Picture, Point
+from ...fractions import ViewFractions
 from ...results import ToolOutput
 from ...tool import Tool
-from ..calls import Request
-from ..served import ServedTool
+from ..serving import Request, ServedTool
 from ..spec import register_specialist
 from .model import NOT_FINITE, ModelRunner, ModelSpecialist
-from .regions import Segment, Segmented, check_map, describe_regions
+
+COLORS = {  # of the overlay, in this order
+    "red": (255, 60, 60),
+    "green": (60, 220, 60),
+    "blue": (80, 120, 255),
+    "yellow": (240, 220, 40),
+    "cyan": (40, 220, 220),
+    "magenta": (230, 60, 230),
+}
+OPACITY = 0.4
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A region: its number in the map, its label, and how sure the model is, if it says so."""
+
+    number: int
+    label: str
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """What a model marked in a picture.
+
+    Args:
+        map: (height, width) of the picture: the number of the region of each pixel, 0 for none.
+        segments: the regions.
+    """
+
+    map: np.ndarray
+    segments: tuple[Segment, ...]
+
+
+def check_map(found: Any, request: Request) -> np.ndarray:
+    """A map in the smallest type that holds it. Raises `ToolFault` unless it has the size of the picture.
+
+    It is never resized here: only the processor of a model knows how its masks lie on the picture.
+    """
+    numbers = np.asarray(found)
+    size = request.picture.height, request.picture.width
+    if numbers.shape != size:
+        shape = " x ".join(map(str, numbers.shape[::-1])) or "no"
+        raise ToolFault(f"gave a mask of {shape} pixels for a picture of {size[1]} x {size[0]}")
+    kept = numbers.astype(np.uint8 if numbers.max(initial=0) < 256 else np.int32)
+    kept.flags.writeable = False
+    return kept
+
+
+def measure_pixel(view: View) -> float | None:
+    """The area of a pixel of a view in mm²; None if the spacing of its image is not known."""
+    spacing = view.source.spacing
+    if spacing is None:
+        return None
+    x1, y1, x2, y2 = view.native
+    width, height = view.size
+    return (x2 - x1) * spacing[0] * (y2 - y1) * spacing[1] / (width * height)
+
+
+def describe_regions(view: View, found: Segmented, label: str | None, most: int) -> ToolOutput:
+    """The numbers of each region, the largest first, and the picture with a color on each.
+
+    `mean_intensity` is of the gray values of the picture as it is shown, 0 to 255. Areas in mm² are given if the
+    spacing is known.
+    """
+    gray, pixel = view.to_gray(), measure_pixel(view)
+    wanted = [one for one in found.segments if label is None or one.label == label]
+    masks = [(one, found.map == one.number) for one in wanted]
+    masks = sorted(
+        ((one, mask) for one, mask in masks if mask.any()), key=lambda item: (-item[1].sum(), item[0].number)
+    )
+    if not masks:
+        return ToolOutput("nothing found" if label is None else f"no {label} found")
+    regions = []
+    names = list(COLORS)
+    for place, (one, mask) in enumerate(masks[:most]):
+        facts: dict[str, Any] = {"label": one.label}
+        if one.score is not None:
+            facts["score"] = round(one.score, 3)
+        facts |= {
+            "color": names[place % len(names)],
+            "area_percent": round(100 * float(mask.mean()), 2),
+            "box": ViewFractions(find_box(mask)),
+            "mean_intensity": round(float(gray[mask].mean()), 1),
+        }
+        if pixel is not None:
+            facts["area_mm2"] = round(float(mask.sum()) * pixel, 1)
+        regions.append(facts)
+    more = f"; the {most} largest" if len(masks) > most else ""
+    text = f"{len(masks)} {'region' if len(masks) == 1 else 'regions'}{more}"
+    picture = draw_overlay(view.to_picture(), [mask for _, mask in masks[:most]])
+    return ToolOutput(text, {"regions": regions}, picture, beside=((view, WHOLE),))
+
+
+def find_box(mask: np.ndarray) -> tuple[float, float, float, float]:
+    """The smallest box around a mask, in fractions of the picture.
+
+    >>> find_box(np.array([[False, True], [False, False]]))
+    (0.5, 0.0, 1.0, 0.5)
+    """
+    rows, columns = np.nonzero(mask.any(1))[0], np.nonzero(mask.any(0))[0]
+    height, width = mask.shape
+    x1, x2 = float(columns[0]) / width, float(columns[-1] + 1) / width
+    return x1, float(rows[0]) / height, x2, float(rows[-1] + 1) / height
+
+
+def draw_overlay(pixels: np.ndarray, masks: Sequence[np.ndarray]) -> np.ndarray:
+    """The picture, uint8 (height, width, 3), with a half-transparent color on each mask."""
+    drawn = np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels.copy()
+    colors = list(COLORS.values())
+    for place, mask in enumerate(masks):
+        color = np.array(colors[place % len(colors)])
+        drawn[mask] = np.rint((1 - OPACITY) * drawn[mask] + OPACITY * color).astype(np.uint8)
+    return drawn
+
 
 BACKGROUND = ("background", "unlabeled")  # labels that are no region unless `labels` names them
 
@@ -147,3 +263,87 @@ class SegmentationSpecialist(ModelSpecialist):
         server = self.get_server(task=self.task, labels=self.labels, threshold=self.threshold)
         tool = SegmentPicture(name, server, self.max_regions)
         return [Tool.from_function(tool, name, self.description, self.max_calls)]
+
+
+LABEL = "region"
+
+
+class PromptedRunner(ModelRunner):
+    """Returns the `Segmented` of one region. A request's arguments are (box or None, point or None), as fractions."""
+
+    auto_classes = ("AutoModelForMaskGeneration",)
+    processor_class = "AutoProcessor"
+    same_size = True
+
+    def get_group(self, request: Request) -> Hashable:
+        box, point = _get_prompts(request)
+        return (super().get_group(request), box is None, point is None)
+
+    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+        prompts: dict[str, Any] = {}
+        boxes, points = zip(*(_get_prompts(request) for request in requests), strict=True)
+        if boxes[0] is not None:
+            prompts["input_boxes"] = [[_to_pixels(box, one)] for box, one in zip(boxes, requests, strict=True)]
+        if points[0] is not None:
+            prompts["input_points"] = [[[_to_pixels(point, one)]] for point, one in zip(points, requests, strict=True)]
+            prompts["input_labels"] = [[[1]] for _ in requests]
+        inputs = self.processor(images=self.open_pictures(requests), return_tensors="pt", **prompts)
+        sizes = {name: inputs[name] for name in ("original_sizes", "reshaped_input_sizes") if name in inputs}
+        tensors = self.to_device(inputs)
+        known = inspect.signature(self.model.forward).parameters
+        outputs = self.model(**{key: one for key, one in tensors.items() if key in known}, multimask_output=False)
+        usable = find_usable(outputs, len(requests))
+        masks = self.processor.post_process_masks(outputs.pred_masks.float().cpu(), **sizes)
+        scores = outputs.iou_scores.float().cpu().reshape(len(requests), -1)[:, 0].tolist()
+        return [
+            _build(mask, score, request) if good else ToolFault(NOT_FINITE)
+            for mask, score, request, good in zip(masks, scores, requests, usable, strict=True)
+        ]
+
+
+def _get_prompts(request: Request) -> tuple[Any, Any]:
+    arguments: Any = request.arguments
+    box, point = arguments
+    return box, point
+
+
+def _to_pixels(fractions: Sequence[float], request: Request) -> list[float]:
+    sides = (request.picture.width, request.picture.height)
+    return [part * sides[place % 2] for place, part in enumerate(fractions)]
+
+
+def _build(mask: Any, score: float, request: Request) -> Segmented | ToolFault:
+    try:
+        numbers = check_map(mask.numpy().reshape(mask.shape[-2:]), request)
+    except ToolFault as error:
+        return error
+    return Segmented(numbers, (Segment(1, LABEL, score),))
+
+
+@dataclass(frozen=True)
+class Outline(ServedTool):
+    """The tool: the region that a box or a point means."""
+
+    async def __call__(
+        self,
+        image: Picture,
+        box: Annotated[Box | None, "around the region"] = None,
+        point: Annotated[Point | None, "inside the region"] = None,
+    ) -> ToolOutput:
+        """Marks the region at a point or in a box of a picture with a color, and measures it: area, box, intensity."""
+        if box is None and point is None:
+            raise ToolError(f"{self.name}: needs a box, a point or both")
+        if box is not None and not (box[0] < box[2] and box[1] < box[3]):
+            raise ToolError(f"{self.name}: box needs x1 < x2 and y1 < y2")
+        found: Segmented = await self.ask(image, (box and tuple(box), point and tuple(point)))
+        return describe_regions(image, found, None, 1)
+
+
+@register_specialist("prompted_segmentation")
+class PromptedSpecialist(ModelSpecialist):
+    """The region at a point or in a box: any model of `AutoModelForMaskGeneration` (SAM, SAM 2, …)."""
+
+    runner = PromptedRunner
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        return [Tool.from_function(Outline(name, self.get_server()), name, self.description, self.max_calls)]

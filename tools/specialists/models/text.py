@@ -18,8 +18,7 @@ from pydantic import Field
 from ....errors import ToolError, ToolFault
 from ...arguments import Picture
 from ...tool import Tool
-from ..calls import Request
-from ..served import ServedTool
+from ..serving import Request, ServedTool
 from ..spec import register_specialist
 from .model import NOT_FINITE, ModelRunner, ModelSpecialist
 

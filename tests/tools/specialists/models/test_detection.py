@@ -11,7 +11,7 @@ from transformers import (
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import LABELS, save_grounding_dino, save_owlvit, save_yolos
-from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import forget_servers
 
 
 def make(kind, folder, coordinates="unit", **spec):

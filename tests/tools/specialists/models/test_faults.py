@@ -12,8 +12,7 @@ from tests.support.tiny_specialists import save_segformer, save_vit
 from viewbox.engines.scripted import PolicyGenerator
 from viewbox.records import Reply
 from viewbox.rollouts.play import play_one
-from viewbox.tools.specialists.served import forget_servers
-from viewbox.tools.specialists.serving import ServingSettings
+from viewbox.tools.specialists.serving import ServingSettings, forget_servers
 
 BAD = 5  # the task whose picture makes trouble
 REPLIES = [call("look"), call("zoom_out_of_nowhere"), "done"]

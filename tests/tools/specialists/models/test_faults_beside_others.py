@@ -8,7 +8,6 @@ import pytest
 from tests.support.servers import serve
 from tests.support.tiny_specialists import save_vit
 from tests.support.ward import Ward, get_result, make_tasks, play
-from viewbox.errors import ConfigError
 
 BAD = 3  # the task that asks the specialist that fails
 FUNCTIONS = """
@@ -68,13 +67,6 @@ FAULTS = {
 SETTINGS = {"tool_timeout": 3}
 
 
-class Begun(Ward):
-    """Nobody prepares it: as if the model had gone after the run began."""
-
-    def prepare(self):
-        return
-
-
 def make_calls():
     """Eight tasks; only the fourth asks the tool `failing`."""
     return make_tasks(*[("failing" if number == BAD else "good", {"image": "image_1"}) for number in range(8)])
@@ -131,21 +123,6 @@ def test_an_address_that_goes_down_costs_its_calls(functions):
         env.prepare()
     result = compare(play(env, make_calls()), clean)
     assert result.error.startswith(("failing cannot be reached", "failing gave no reply that can be used"))
-
-
-def test_a_model_that_cannot_be_loaded_costs_its_calls(functions, tmp_path):
-    model = {"kind": "classification", "model": save_vit(tmp_path / "model"), "device": "cpu"}
-
-    def make_env(name):
-        return Begun(specialists={"good": functions["good"], "failing": {**model, "model": str(tmp_path / name)}})
-
-    clean = play(make_env("model"), make_calls())
-    env = make_env("gone")
-    with pytest.raises(ConfigError, match=r"specialists\.failing\.model = .*no such folder"):
-        Ward.prepare(env)
-    result = compare(play(env, make_calls()), clean)
-    assert result.error.startswith("failing is not available")
-    assert str(tmp_path) not in result.error
 
 
 def test_two_models_do_not_share_results_of_one_picture(tmp_path):

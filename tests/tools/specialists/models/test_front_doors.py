@@ -7,7 +7,7 @@ import yaml
 
 from tests.support.tiny_specialists import save_vit
 from viewbox.rollouts.store.reader import load
-from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.serving import forget_servers
 from viewbox.training import command as train
 
 CONFIG = {

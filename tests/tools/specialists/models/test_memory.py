@@ -10,7 +10,7 @@ from tests.support.tiny_specialists import save_vit
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError
 from viewbox.tools.specialists import build_specialists
-from viewbox.tools.specialists.models.weights import estimate_bytes
+from viewbox.tools.specialists.models.model import estimate_bytes
 from viewbox.training.memory.forecast import predict
 
 GIB = 2**30

@@ -16,8 +16,8 @@ from tests.support.tiny_specialists import save_mask2former, save_sam, save_segf
 from viewbox.errors import ConfigError, ToolFault
 from viewbox.images.source import Source
 from viewbox.images.view import View
-from viewbox.tools.specialists.models.regions import measure_pixel
-from viewbox.tools.specialists.served import forget_servers
+from viewbox.tools.specialists.models.segmentation import measure_pixel
+from viewbox.tools.specialists.serving import forget_servers
 
 
 def make(kind, folder, env=Clinic, **spec):

@@ -1,28 +1,25 @@
-"""One MCP server of this process: its session, which is started when it is needed, and again after it ended.
+"""An MCP server as `kind: mcp` uses it: shared by its calls, started when it is needed, and what it offers.
 
 A server that dies or hangs takes every call with it that is in progress. Only one of them may be the reason. So each of
 them is sent once more, alone, to a fresh session: the call that ends the server again fails, and the others get what
-they would have got without it. Everything here runs on the event loop of `network.background`.
+they would have got without it. Everything here but the listing runs on the event loop of `network.background`.
 """
 
 import asyncio
 import atexit
+import importlib.util
 import logging
+import shutil
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ....errors import ToolError, ToolFault
-from ....network import background
-from .session import (
-    ServerSettings,
-    Session,
-    SessionEndedError,
-    StartError,
-    describe_failure,
-)
+from ...errors import ConfigError, ToolError, ToolFault, describe_unknown
+from ...network import background
+from .mcp_session import ServerSettings, Session, SessionEndedError, StartError, describe_failure
+from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
@@ -98,7 +95,7 @@ class McpServer:
                     if cursor is None or len(tools) > MAX_TOOLS:
                         break
         except TimeoutError:
-            session.end("it did not list its tools in time")
+            session.end()
             raise StartError(f"no list of tools within {self.settings.start_timeout:g} s") from None
         except Exception as error:
             raise StartError(describe_failure(error)) from error
@@ -110,7 +107,7 @@ class McpServer:
     async def close(self) -> None:
         """End the session, and the process."""
         if self._session is not None:
-            self._session.end("closed", hurry=False)
+            self._session.end()
             await asyncio.wait({self._session.task})
 
     # ------------------------------------------------------------------ one attempt
@@ -129,10 +126,10 @@ class McpServer:
                 result: CallToolResult = await session.wait_for(request)
                 return result
         except TimeoutError:
-            session.end(f"gave no result within {timeout:g} s")
+            session.end()
             raise LostError(f"gave no result within {timeout:g} s", alone=session.was_alone) from None
         except asyncio.CancelledError:
-            session.end("a call was given up")
+            session.end()
             raise
         except SessionEndedError as error:
             session.end()
@@ -160,9 +157,9 @@ class McpServer:
                 for _ in range(held):
                     self._places.release()
 
-    async def _connect(self) -> "Session":
+    async def _connect(self) -> Session:
         async with self._starting:
-            if self._session is not None and not self._session.ended:
+            if self._session is not None and not self._session.ended.is_set():
                 return self._session
             if self._failed is not None and time.monotonic() < self._failed[0] + COOLDOWN:
                 raise StartError(self._failed[1])
@@ -199,3 +196,79 @@ def _close_all(loop: asyncio.AbstractEventLoop) -> None:
     if loop is background.get_loop():
         with suppress(Exception):
             asyncio.run_coroutine_threadsafe(close(), loop).result(timeout=10)
+
+
+# ---------------------------------------------------------------------- what it offers
+class OfferedTool(NamedTuple):
+    """A tool of a server: its description, cleaned, and the JSON Schema of its arguments as the server sent it."""
+
+    description: str
+    schema: dict[str, Any]
+
+
+def list_offered(settings: ServerSettings, key: str) -> dict[str, OfferedTool]:
+    """The tools of a server, which is started or asked, by name.
+
+    Args:
+        settings: of the server.
+        key: where it stands in a config.
+
+    Raises:
+        ConfigError: the package or the program is missing, or the server cannot be used.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigError(f"{key}: needs the package mcp; install it with pip install 'viewbox[mcp]'", key=key)
+    if settings.command and shutil.which(settings.command[0]) is None:
+        key = f"{key}.command"
+        raise ConfigError(f"{key}: there is no program {settings.command[0]!r}", key=key, given=settings.command)
+    try:
+        tools = background.run(_list_tools(settings))
+    except StartError as error:
+        raise ConfigError(f"{key}: the MCP server {settings.name}: {error}", key=key) from error
+    return {tool.name: OfferedTool(clean_note(tool.description, MAX_DESCRIPTION), tool.input_schema) for tool in tools}
+
+
+async def _list_tools(settings: ServerSettings) -> list[Any]:
+    return list(await get_server(settings).list_tools())
+
+
+def record_tools(settings: ServerSettings, pictures: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """The tools of a server as `tools` of a config: cleaned, cut and bounded.
+
+    Args:
+        settings: of the server.
+        pictures: names of arguments that are pictures, of every tool.
+
+    Raises:
+        ConfigError: the server cannot be used, or one of its schemas is refused.
+    """
+    return {name: _record(name, tool, pictures) for name, tool in list_offered(settings, "mcp").items()}
+
+
+def find_difference(key: str, tool: str, ours: Parameters, offered: dict[str, OfferedTool]) -> str | None:
+    """Why the server could not answer the calls that a config allows; None if it could.
+
+    Args:
+        key: of the tool in the config.
+        tool: its name at the server.
+        ours: its parameters in the config.
+        offered: what the server offers.
+    """
+    if tool not in offered:
+        return describe_unknown("tool of the server", tool, offered)
+    theirs = read_parameters(offered[tool].schema, f"{key}: of the server")
+    unknown = [name for name in ours.properties if name not in theirs.properties]
+    if unknown and theirs.properties:
+        return describe_unknown("argument at the server", unknown[0], theirs.properties)
+    missing = [name for name in theirs.required if name not in ours.required]
+    return f"the server needs the argument {missing[0]!r}, which is not required here" if missing else None
+
+
+def _record(name: str, tool: OfferedTool, pictures: Sequence[str]) -> dict[str, Any]:
+    parameters = read_parameters(tool.schema, f"tools.{name}.parameters")
+    properties = {key: dict(value) for key, value in parameters.properties.items()}
+    for key in properties.keys() & set(pictures):
+        note = properties[key].get("description")
+        properties[key] = {"x-kind": "picture"} | ({"description": note} if note else {})
+    schema: dict[str, Any] = {"properties": properties, "required": list(parameters.required)}
+    return {"description": tool.description, "parameters": schema}
