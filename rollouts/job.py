@@ -18,13 +18,12 @@ from ..configs.schema import Config
 from ..configs.sections import EnvSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
-from ..core import model_profiles
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
 from ..core.variants import remove_tools
+from ..engines import model_profiles
 from ..engines.generator import Generator
-from ..engines.openai import http
-from ..engines.openai.settings import EndpointSettings, build_token_check
+from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
 from ..envs.data.fingerprint import fingerprint_data
 from ..envs.from_config import (
     build_endpoint_settings,
@@ -193,12 +192,10 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
 
 
 def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: str) -> RolloutJob:
-    from ..engines.openai.client import OpenAIGenerator
-
     name = config.model.name
     assert name is not None
-    url = http.build_completions_url(server)
-    defaults = {"reply_format": "hermes"} | http.get_view_settings(name)
+    url = build_completions_url(server)
+    defaults = {"reply_format": "hermes"} | model_profiles.find_model_settings(name)
     if endpoint.native_tools:
         defaults["reply_format"] = "native"
     config, env = _build_env(config, defaults)
@@ -215,6 +212,8 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
     assert endpoint.tool_images is not None
     check = None
     if options.check_tokens:
+        from ..engines.openai.token_check import build_token_check
+
         check = build_token_check(config, env, endpoint.tokenizer or name, endpoint.tool_images)
     generator = OpenAIGenerator(
         url,

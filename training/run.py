@@ -14,13 +14,13 @@ from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, Train
 
 from ..configs.schema import Config
 from ..configs.sections import MAX_THREADS
-from ..core.model_profiles import get_model_settings
 from ..core.tasks import to_sequence
 from ..engines.generator import GeneratorError
 from ..engines.hf import loading
 from ..engines.hf.chat_tokens import ChatTokens
 from ..engines.hf.quantization import merge_adapters
 from ..engines.hf.threads import choose_threads
+from ..engines.model_profiles import get_model_settings
 from ..engines.vllm.weights.sender import build_sender
 from ..envs.from_config import build_engine_settings, build_envs, describe_filters
 from ..errors import ConfigError

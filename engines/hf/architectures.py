@@ -1,7 +1,7 @@
 """What differs between model architectures: pixel layout, image token counts, position ids.
 
 `get_architecture` looks them up by `model_type`; Qwen3-VL and Qwen2.5-VL are supported. The conventions that a model
-was trained on (coordinates, tool calls) are in `core/model_profiles.py`.
+was trained on (coordinates, tool calls) are in `engines/model_profiles.py`.
 
 Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
 

@@ -28,12 +28,10 @@ from ...version import get_versions
 from ..generator import Conversation, Load
 from .chat_tokens import ChatTokens
 from .decode_graphs import choose_recorder
-from .kv_cache import KVCache, compute_bytes_per_token, to_device
-from .memory import find_kv_cache_bytes
+from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
 from .model_runner import ModelRunner, use_eval_mode
 from .sampler import Sampler, draw_uniform
-from .scheduler import Scheduler
-from .sequence import Sequence, Stats
+from .scheduler import Scheduler, Sequence, Stats
 from .vision_cache import VisionCache
 
 DEFAULT_SAMPLING = SamplingParams()
@@ -52,7 +50,7 @@ class HFGenerator:
         max_completion_tokens: limit of all tokens after the prompt, observations included.
         prefill_tokens: tokens of one prefill forward at most, padding included.
         kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit. Default: a share of the
-            memory that is free (`memory.py`).
+            memory that is free (`kv_cache.py`).
         tool_wait_timeout: seconds to wait for a conversation whose tool is late.
         cuda_graphs: replay decode steps as CUDA graphs, if there is a GPU (`decode_graphs.py`).
         vision_cache: the cache of image features, if other generators of the same model share it.

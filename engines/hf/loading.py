@@ -9,10 +9,10 @@ import torch
 from ...assets import resolve_model_path
 from ...configs.schema import Config
 from ...configs.sections import ModelSection, TinyModel
-from ...core import model_profiles
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
+from .. import model_profiles
 from . import tiny_model
 from .architectures import get_architecture
 from .quantization import Quantization, build_quantization_config, keep_weights

@@ -31,7 +31,7 @@ from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, ReplyError
 from ..hf.chat_tokens import ChatTokens
-from ..openai.connection import Connection, EndpointError
+from ..openai.client import Connection, EndpointError
 from .generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
 from .process import MAX_STARTS, PAUSE, ServerProcess
 from .wire import build_request, encode_body, parse_generated

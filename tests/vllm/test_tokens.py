@@ -9,8 +9,8 @@ import pytest
 from viewbox.configs.sections import ModelSection, SamplingParams
 from viewbox.engines.generator import ReplyError
 from viewbox.engines.hf import loading
-from viewbox.engines.hf.trainable import describe_mismatch
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.hf.chat_tokens import describe_mismatch
+from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm import wire
 from viewbox.engines.vllm.vllm import GENERATE, VLLMServer
 from viewbox.rollouts.job import RolloutOptions, build_job

@@ -31,8 +31,7 @@ from ...configs.sections import SamplingParams
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.architectures import Pixels
-from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.trainable import build_stand_in, describe_problem
+from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
 from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights.sender import WeightSender
 from ...errors import ConfigError

@@ -12,8 +12,7 @@ import torch
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...engines.hf.adapters import has_two_byte_weights, use_merged_adapters
-from ...engines.hf.kv_cache import compute_bytes_per_token
-from ...engines.hf.memory import CPU_SHARE, GPU_SHARE
+from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, compute_bytes_per_token
 from ...engines.hf.quantization import KEPT as QUANTIZATION_KEPT
 from ...engines.hf.vision_cache import MAX_BYTES
 from ...envs.from_config import build_envs

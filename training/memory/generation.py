@@ -12,7 +12,7 @@ from ...engines.hf.architectures import get_architecture
 from ...engines.hf.kv_cache import GROWTH, KVCache
 from ...engines.hf.model_runner import ModelRunner, use_eval_mode
 from ...engines.hf.sampler import Sampler
-from ...engines.hf.sequence import Stats
+from ...engines.hf.scheduler import Stats
 from ...engines.hf.vision_cache import MAX_PATCHES
 from .live_bytes import LiveBytes
 from .pictures import build_features, build_pixels

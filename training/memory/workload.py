@@ -9,7 +9,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ...configs.schema import Config
-from ...core import model_profiles
+from ...engines import model_profiles
 from ...engines.hf.architectures import get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.loading import get_view_settings, set_max_pixels

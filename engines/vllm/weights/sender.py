@@ -33,7 +33,7 @@ from ....utils.terminal import make_line
 from ...generator import GeneratorError
 from ...hf.adapters import KeptChange, get_factors, round_stochastically
 from ...hf.chat_tokens import ChatTokens
-from ...openai.connection import EndpointError
+from ...openai.client import EndpointError
 from ..launch import build_server
 from ..process import ServerProcess
 from ..vllm import FLAGS, VLLMServer, clean_url

@@ -10,7 +10,7 @@ from tests.support.model_fixtures import *  # noqa: F403
 from tests.support.servers import make_response, serve
 from tests.support.vllm_server import PlainVLLM
 from viewbox.configs.sections import SamplingParams
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm.vllm import build_vllm_generator
 from viewbox.rollouts.play import MAX_FAILURES, play_many
 

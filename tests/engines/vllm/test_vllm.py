@@ -12,7 +12,7 @@ from tests.support.servers import make_response
 from tests.support.vllm_server import PlainVLLM
 from viewbox.configs.sections import ModelSection, SamplingParams
 from viewbox.engines.generator import ReplyError
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm import wire
 from viewbox.engines.vllm.vllm import FLAGS, GENERATE, build_probe, build_vllm_generator, clean_url
 from viewbox.errors import ConfigError

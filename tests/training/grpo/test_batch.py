@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from viewbox.engines.hf.trainable import describe_mismatch
+from viewbox.engines.hf.chat_tokens import describe_mismatch
 from viewbox.records import EpisodeTokens
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 

@@ -12,7 +12,7 @@ from tests.support.vllm_server import TrainedVLLM
 from viewbox.configs.schema import parse
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.hf.adapters import use_merged_adapters
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
 from viewbox.engines.vllm.weights.transfers import split_tensors
 from viewbox.errors import ConfigError
