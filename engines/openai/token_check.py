@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
-from ...configs.schema import Config
-from ...core.base import BaseMultiTurnEnv
+from ...configs.sections import ModelSection
 from ...core.messages import ToolImages
 from ...errors import ConfigError, ModelError
 from .. import model_profiles
@@ -141,9 +140,8 @@ def _read_ids(reply: Any) -> tuple[list[int] | None, list[int] | None]:
     return prompt, sampled or None
 
 
-def build_token_check(config: Config, env: BaseMultiTurnEnv, name: str, tool_images: ToolImages) -> TokenCheck:
-    """Compares the prompts of a server with those of our engine, for the model in this folder or of this hub name."""
-    section = config.model.model_copy(update={"name": name})
+def build_token_check(section: ModelSection, max_pixels: int, tool_images: ToolImages) -> TokenCheck:
+    """Compares the prompts of a server with those of our engine, for the model of a section."""
     try:
         model_config, processor = loading.load_processor(section)
     except ModelError as error:
@@ -152,5 +150,5 @@ def build_token_check(config: Config, env: BaseMultiTurnEnv, name: str, tool_ima
             "endpoint.tokenizer=FOLDER",
             key="endpoint.tokenizer",
         ) from error
-    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
+    loading.set_max_pixels(processor, max_pixels)
     return TokenCheck(ChatTokens(processor, model_config, loading.load_generation_config(section)), tool_images)

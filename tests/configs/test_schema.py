@@ -4,7 +4,7 @@ import pytest
 
 from viewbox.configs import schema
 from viewbox.errors import ConfigError
-from viewbox.rollouts.job import RolloutOptions, load_config
+from viewbox.rollouts.job import read_config
 
 PLAIN = "model: {name: m}\nenv: {name: digits}\n"
 SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b")
@@ -234,7 +234,7 @@ def test_nor_can_an_override_of_a_rollout(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(RESTRICTED)
     with pytest.raises(ConfigError, match=r"restricted = .*allowed: to leave it so"):
-        load_config(RolloutOptions(config=str(path), overrides=["env.data.restricted=false"]))
+        read_config(str(path), overrides=["env.data.restricted=false"])
 
 
 def test_an_override_can_restrict_data(load):

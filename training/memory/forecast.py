@@ -14,6 +14,7 @@ from ...core.base import BaseMultiTurnEnv
 from ...engines.hf.adapters import has_two_byte_weights, use_merged_adapters
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, compute_bytes_per_token
 from ...engines.hf.quantization import KEPT as QUANTIZATION_KEPT
+from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
@@ -140,7 +141,7 @@ def predict_workload(
     update = replace(update, parts=_sort(Counter(update.parts) + Counter(specialists=learning)))
     held["specialists"] = playing
     phases, slots = [update], 0
-    if config.rollout.engine == "hf" and (config.train.method != "sft" or config.log.eval_tasks):
+    if isinstance(config.rollout, Settings) and (config.train.method != "sft" or config.log.eval_tasks):
         generation, slots = _predict_generation(config, arguments, model_config, workload, held, device_memory)
         phases.insert(0, generation)
     return Forecast(workload, tuple(phases), slots, device_memory)
@@ -277,6 +278,7 @@ def _find_load(config: Config, arguments: Any, workload: Workload) -> tuple[Load
 
 def _find_cache_bytes(config: Config, device_memory: int | None, held: int) -> int:
     """The limit of keys and values, as `find_kv_cache_bytes` sets it."""
+    assert isinstance(config.rollout, Settings)
     if config.rollout.kv_cache_bytes is not None:
         return int(config.rollout.kv_cache_bytes)
     if device_memory is None:
