@@ -274,6 +274,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
 
         from ..engines.hf import loading
         from ..engines.hf.chat_tokens import ChatTokens
+        from ..engines.hf.parity import check_parity
         from ..engines.hf.threads import choose_threads
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
@@ -294,6 +295,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
     model = loading.load_model(config.model)
     threads = choose_threads(model, config.model.threads)
     chat = ChatTokens(processor, model.config, model.generation_config)
+    check_parity(model, chat)
     build_generator = partial(build, rollout, chat, model, model_name=str(config.model.name))
     return RolloutJob(config, env, tasks, build_generator, rollout.slots, rollout.timeout, threads=threads)
 

@@ -18,6 +18,7 @@ from ..core.tasks import to_sequence
 from ..engines.generator import GeneratorError
 from ..engines.hf import loading
 from ..engines.hf.chat_tokens import ChatTokens
+from ..engines.hf.parity import check_parity
 from ..engines.hf.quantization import merge_adapters
 from ..engines.hf.threads import choose_threads
 from ..engines.model_profiles import get_model_settings
@@ -63,6 +64,7 @@ class Run:
         self.model, self.processor = self._load_model()
         self.threads = self._choose_threads()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
+        check_parity(self.model, self.tokens)
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()

@@ -80,11 +80,11 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     name = str(find_model_folder(section.name) or section.name)
     try:
         config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
+        get_architecture(config)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
-    get_architecture(config)
     return config, processor
 
 

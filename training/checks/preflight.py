@@ -284,7 +284,9 @@ def find_model(section: ModelSection) -> LocalModel | None:
     """The model of a folder; None for a hub name and for `model.tiny`. Raises `ConfigError` and `ModelError`."""
     if section.name is None:
         return None
-    from ...engines.hf.architectures import ARCHITECTURES
+    from transformers import CONFIG_MAPPING
+
+    from ...engines.hf.architectures import TESTED
     from ...engines.hf.loading import find_model_folder, get_view_settings, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
@@ -304,8 +306,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
         raise ConfigError(
             f"{given}: {reason}; allowed: a folder written by save_pretrained (found: {files})", key=key
         ) from error
-    if model_type not in ARCHITECTURES:
-        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), ARCHITECTURES)}", key=key)
+    if model_type not in CONFIG_MAPPING:
+        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), TESTED)}", key=key)
     config, processor = load_processor(section)
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
