@@ -72,8 +72,7 @@ def test_each_step_samples_with_the_weights_after_the_step_before(train, served,
     assert len(changed) == 3
 
 
-@pytest.mark.parametrize("rounds", [0, 2])
-def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served, tmp_path, looking, rounds):
+def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served, tmp_path, looking):
     """Wake, weights, empty caches, episodes, sleep: asleep, the stand-in takes no weights and gives no reply."""
     with served.serve() as server:
         sender = WeightSender(server.url, tmp_path / "weights", find_model, wait=10.0, pause=0.05, sleeps=True)
