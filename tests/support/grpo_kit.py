@@ -39,7 +39,7 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
         peft_config=peft_config,
         callbacks=[MetricsFile(folder / "metrics.jsonl", ProgressPrinter())],
         env=env,
-        rollout=RolloutSection.read(GENERATION | (generation or {})),
+        rollout=RolloutSection.read(GENERATION | {"temperature": given.get("temperature", 1.0)} | (generation or {})),
         episodes_folder=folder / "episodes",
         **{"episodes_per_step": 2} | (own or {}),
     )
