@@ -5,63 +5,16 @@
     episode = env.play(env.tasks[0], lambda messages: '{"label": "one", "bbox": [0, 0, 9, 9]}')
     episode.scores.components
 
-A name is imported when it is first used: `import viewbox` loads neither torch nor numpy.
+A name is imported when it is first used: `import viewbox` loads neither torch nor numpy. The block below is read by
+type checkers, and at run time as text.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
-
-_HOMES = {  # public name → the module that defines it; type checkers read the same table below
-    "make": "viewbox.envs",
-    "BaseMultiTurnEnv": "viewbox.core.base",
-    "Reply": "viewbox.records",
-    "StepResult": "viewbox.core.state",
-    "Box": "viewbox.tools",
-    "Hidden": "viewbox.tools",
-    "Picture": "viewbox.tools",
-    "Point": "viewbox.tools",
-    "Range": "viewbox.tools",
-    "Tool": "viewbox.tools",
-    "ToolOutput": "viewbox.tools",
-    "tool": "viewbox.tools.tool",
-    "ConfigError": "viewbox.errors",
-    "ImageError": "viewbox.errors",
-    "ModelError": "viewbox.errors",
-    "StoreError": "viewbox.errors",
-    "ToolError": "viewbox.errors",
-    "ToolFault": "viewbox.errors",
-    "ViewboxError": "viewbox.errors",
-    "open_image": "viewbox.images.files",
-    "ImageRef": "viewbox.images.ref",
-    "View": "viewbox.images.view",
-    "Episode": "viewbox.records",
-    "EpisodeTokens": "viewbox.records",
-    "Message": "viewbox.records",
-    "RunConfig": "viewbox.records",
-    "Scores": "viewbox.records",
-    "Task": "viewbox.records",
-    "ToolCall": "viewbox.records",
-    "ToolResult": "viewbox.records",
-    "Turn": "viewbox.records",
-    "BrierReward": "viewbox.rewards",
-    "CombinedReward": "viewbox.rewards",
-    "ExactMatchReward": "viewbox.rewards",
-    "FormatReward": "viewbox.rewards",
-    "IoUReward": "viewbox.rewards",
-    "LabelSetF1Reward": "viewbox.rewards",
-    "RankingReward": "viewbox.rewards",
-    "TokenF1Reward": "viewbox.rewards",
-    "ToolUseReward": "viewbox.rewards",
-    "check_rewards": "viewbox.rewards",
-    "play_many": "viewbox.rollouts.play",
-    "ScriptedPolicy": "viewbox.engines.scripted",
-    "summarize": "viewbox.rollouts.scoring.summary",
-    "EpisodeWriter": "viewbox.rollouts.store.writer",
-    "load": "viewbox.rollouts.store.reader",
-}
-__all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
     from .core.base import BaseMultiTurnEnv as BaseMultiTurnEnv
@@ -110,6 +63,18 @@ if TYPE_CHECKING:
     from .tools import Tool as Tool
     from .tools import ToolOutput as ToolOutput
     from .tools.tool import tool as tool
+
+
+def _read_homes() -> dict[str, str]:
+    """Public name → the module that defines it, from the imports above."""
+    body = ast.parse(Path(__file__).read_text()).body
+    (block,) = (node for node in body if isinstance(node, ast.If))
+    imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
+    return {alias.name: f"{__name__}.{node.module}" for node in imports for alias in node.names}
+
+
+_HOMES = _read_homes()
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,10 +10,15 @@ names it. Another package adds a name by an entry point of the group, in its pyp
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module, metadata
+from types import ModuleType
 from typing import Literal
 
-Group = Literal["environments", "rewards", "specialists"]
+Group = Literal["engines", "environments", "rewards", "specialists"]
 
+ENGINES: dict[str, str] = {  # `rollout.engine`; `engines/table.py` says what such a module has
+    "hf": "viewbox.engines.hf",
+    "vllm": "viewbox.engines.vllm",
+}
 ENVIRONMENTS: dict[str, str] = {  # `env.name`
     "chest_xray": "viewbox.envs.chest_xray:ChestXray",
     "consultation": "viewbox.envs.consultation:Consultation",
@@ -42,6 +47,7 @@ SPECIALISTS: dict[str, str] = {  # `kind` of a specialist
     "text": "viewbox.tools.specialists.models.text",
 }
 TABLES: Mapping[Group, dict[str, str]] = {
+    "engines": ENGINES,
     "environments": ENVIRONMENTS,
     "rewards": REWARDS,
     "specialists": SPECIALISTS,
@@ -66,11 +72,10 @@ def find_plugin(group: Group, name: str) -> str | None:
     return TABLES[group].get(name) or _read_entry_points(group).get(name)
 
 
-def import_plugin(group: Group, name: str) -> None:
-    """Import the module that registers a name, if there is one."""
+def import_plugin(group: Group, name: str) -> ModuleType | None:
+    """Import the module that a name stands for; None if it stands for nothing."""
     path = find_plugin(group, name)
-    if path is not None:
-        import_module(path.partition(":")[0])
+    return None if path is None else import_module(path.partition(":")[0])
 
 
 @cache

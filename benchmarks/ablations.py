@@ -12,8 +12,7 @@ from typing import Any
 from scripted_case import LooksEnv, ScriptedEngine, Stage
 
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.scheduler import Scheduler
-from viewbox.engines.hf.sequence import Sequence
+from viewbox.engines.hf.scheduler import Scheduler, Sequence
 from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.records import Reply
 

@@ -66,8 +66,8 @@ def measure(steps: int, episodes: int = EPISODES) -> list[dict[str, float]]:
     run = load("quickstart", ["model.dtype=bfloat16", "rollout.temperature=1.0"])
     _, env, base, processor = loading.open_policy(run)
     tokens = ChatTokens(processor, base.config)
-    generation = {"slots": episodes, "sampling": run.rollout.sampling, "max_completion_tokens": 400}
-    _, played = evaluate(env, base, tokens, tasks=episodes, seed=0, generation=generation)
+    rollout = run.rollout.model_copy(update={"slots": episodes, "max_completion_tokens": 400})
+    _, played = evaluate(env, base, tokens, tasks=episodes, seed=0, rollout=rollout)
     rows = [episode.tokens for episode in played if episode.tokens is not None]
     rewards = torch.tensor([episode.scores.total if episode.scores else 0.0 for episode in played])
     batch = add_pixels(collate(rows, tokens), rows, tokens)

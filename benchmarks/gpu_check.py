@@ -41,6 +41,7 @@ from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.kv_cache import compute_bytes_per_token
+from viewbox.engines.hf.settings import Settings
 from viewbox.images.ref import ImageRef
 
 BAR = 2.0  # times the difference that padding alone makes: plain forwards of batch 1 against batch N
@@ -120,8 +121,8 @@ def check_parity(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slo
 def measure_speed(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slots: int, repeats: int) -> float:
     """Measures engine and per-turn loop alternately; returns the best seconds of the engine."""
     cuda = model.device.type == "cuda"
-    settings = {"max_reply_tokens": plan.reply, "max_completion_tokens": NO_LIMIT}
-    generator = HFGenerator(model, tokens, slots=slots, **settings)
+    settings = Settings(slots=slots, max_reply_tokens=plan.reply, max_completion_tokens=NO_LIMIT)
+    generator = HFGenerator(model, tokens, settings)
     sides = {
         "engine": lambda: play_with_engine(generator, plan),
         "per turn": lambda: play_per_turn(model, tokens, plan, slots),

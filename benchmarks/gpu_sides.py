@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from viewbox.configs.sections import SamplingParams
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.model_runner import use_eval_mode
+from viewbox.engines.hf.settings import Settings
 from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens, Message
 from viewbox.rollouts.play import sample_seed
@@ -202,10 +202,7 @@ def measure_parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, tempe
     generator = HFGenerator(
         model,
         tokens,
-        slots=slots,
-        sampling=SamplingParams(temperature=temperature),
-        max_reply_tokens=plan.reply,
-        max_completion_tokens=NO_LIMIT,
+        Settings(slots=slots, temperature=temperature, max_reply_tokens=plan.reply, max_completion_tokens=NO_LIMIT),
     )
     episodes = play_with_engine(generator, plan)
     recorded = [logp for one in episodes for logp, bit in zip(one.logprobs, one.mask, strict=True) if bit]
@@ -222,8 +219,8 @@ def measure_parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, tempe
 def compare_greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, float]:
     """The share of greedy replies equal to `generate` up to the first difference, and the largest margin there."""
     plan, agreeing, margin = replace(plan, turns=1), 0, 0.0
-    settings = {"max_reply_tokens": plan.reply, "max_completion_tokens": NO_LIMIT}
-    generator = HFGenerator(model, tokens, slots=slots, sampling=SamplingParams(temperature=0.0), **settings)
+    settings = Settings(slots=slots, temperature=0.0, max_reply_tokens=plan.reply, max_completion_tokens=NO_LIMIT)
+    generator = HFGenerator(model, tokens, settings)
     for index, ours in enumerate(play_with_engine(generator, plan)):
         conversation = plan.start_conversation(index)
         tokens.observe(conversation, NO_LIMIT)

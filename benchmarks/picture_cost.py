@@ -22,16 +22,13 @@ from trl import GRPOConfig
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.hf import chat_tokens
+from viewbox.engines.hf import engine as engine_module
 from viewbox.engines.hf.architectures import Architecture
+from viewbox.engines.hf.settings import Settings
 from viewbox.images.view import View
 from viewbox.tools import ToolOutput
 from viewbox.training.grpo import trainer as trainer_module
 from viewbox.training.grpo.trl_reward import TRLReward
-
-try:
-    from viewbox.training import generation as engine_user
-except ImportError:  # the earlier commit
-    engine_user = trainer_module
 
 CASE, TURNS = CaseSize(prompts=8, group=8, side=4, tool_side=4), 4
 BYTES, REAL_BYTES = CASE.side**2 * 4 * 6 * PATCH**2, 672 * 4 * 6 * 16**2  # of a picture, for each byte of a number
@@ -58,7 +55,7 @@ def build_trainer(folder: str, stage: Stage) -> Any:
     env = NewPicturesEnv(CASE)
     encode = partial(stage.tokens.tokenizer, add_special_tokens=False)
     call, answer = ([*encode(text)["input_ids"], stage.tokens.end_id] for text in (CALL, "hello world"))
-    engine_user.HFGenerator = partial(ScriptedEngine, scripts=[[*[call] * TURNS, answer]])  # type: ignore[misc]
+    engine_module.HFGenerator = partial(ScriptedEngine, scripts=[[*[call] * TURNS, answer]])  # type: ignore[misc]
     arguments = GRPOConfig(
         folder, max_steps=1, num_generations=CASE.group, per_device_train_batch_size=CASE.episodes, bf16=True,
         gradient_checkpointing=True, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True,
@@ -71,7 +68,7 @@ def build_trainer(folder: str, stage: Stage) -> Any:
         processing_class=stage.processor,
         peft_config=LoraConfig(target_modules=".*language_model.*_proj"),
         env=env,
-        generation={"max_completion_tokens": 4000},
+        rollout=Settings(max_completion_tokens=4000),
     )
 
 

@@ -20,6 +20,7 @@ from viewbox.engines.generator import Conversation
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.hf.settings import Settings
 from viewbox.images.view import View
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
@@ -147,9 +148,11 @@ class Stage:
         self.scripts = [write_script(self.tokens, i) for i in range(self.case.episodes)]
         self.env = LooksEnv(self.case)
 
-    def build_engine(self, kind: type[ScriptedEngine] = ScriptedEngine, **settings: Any) -> ScriptedEngine:
-        given = {"model": self.model, "tokens": self.tokens, "slots": self.case.episodes, "max_completion_tokens": 4000}
-        return kind(scripts=self.scripts, **given | settings)
+    def build_engine(
+        self, kind: type[ScriptedEngine] = ScriptedEngine, *, model: Any = None, vision_cache: Any = None, **given: Any
+    ) -> ScriptedEngine:
+        rollout = Settings(**{"slots": self.case.episodes, "max_completion_tokens": 4000} | given)
+        return kind(model or self.model, self.tokens, rollout, scripts=self.scripts, vision_cache=vision_cache)
 
     def play_episodes(self, generator: ScriptedEngine, env: LooksEnv | None = None) -> list[Episode]:
         """Plays all episodes; returns them in the order of their tasks."""

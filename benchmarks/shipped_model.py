@@ -9,7 +9,6 @@ import json
 import sys
 
 from viewbox.configs import schema
-from viewbox.configs.sections import SamplingParams
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.training.evaluate import evaluate
@@ -26,14 +25,9 @@ def main() -> None:
     found = {}
     for temperature in (1.0, 0.0):
         for oracle in (False, True):
-            generation = {
-                "slots": rollout.slots,
-                "sampling": SamplingParams(temperature=temperature),
-                "max_reply_tokens": rollout.max_reply_tokens,
-                "max_completion_tokens": rollout.max_completion_tokens,
-            }
+            played = rollout.model_copy(update={"temperature": temperature})
             tokens = ChatTokens(processor, model.config, model.generation_config)
-            figures, _ = evaluate(env, model, tokens, tasks=count, seed=0, generation=generation, oracle=oracle)
+            figures, _ = evaluate(env, model, tokens, tasks=count, seed=0, rollout=played, oracle=oracle)
             name = f"{'right zoom first' if oracle else 'alone'}, T = {temperature:g}"
             found[name] = {key: round(figures[key], 3) for key in KEYS}
             print(f"{name}: {found[name]}", flush=True)

@@ -37,6 +37,7 @@ from viewbox.engines.generator import Conversation
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.hf.settings import Settings
 from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.images.view import View
@@ -143,8 +144,8 @@ def build_engine(env: Soak) -> HFGenerator:
     ).eval()
     tokens = ChatTokens(processor, model.config)
     features = VisionCache(model, tokens.architecture, max_bytes=MAX_FEATURE_BYTES)
-    limits: dict[str, Any] = {"max_reply_tokens": 6, "max_completion_tokens": 400}
-    return HFGenerator(model, tokens, slots=SLOTS, tool_wait_timeout=0.02, vision_cache=features, **limits)
+    settings = Settings(slots=SLOTS, tool_wait_timeout=0.02, max_reply_tokens=6, max_completion_tokens=400)
+    return HFGenerator(model, tokens, settings, vision_cache=features)
 
 
 async def play_rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:

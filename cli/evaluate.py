@@ -67,24 +67,20 @@ def evaluate(
     from ..utils.files import write_atomically
     from .rollout import INTERRUPTED, play_folder
 
-    given = options.build_options(
-        overrides,
+    job = build_job(
         env=env,
         model=model,
         endpoint=endpoint,
         config=config,
         held_out=None,
+        overrides=options.list_overrides(
+            overrides, concurrency=concurrency, temperature=temperature, max_tokens=max_tokens
+        ),
         tasks=tasks,
         group=group,
-        concurrency=concurrency,
-        temperature=temperature,
-        max_tokens=max_tokens,
         seed=seed,
     )
-    job = build_job(given)
-    # a client is used once
-    again = build_job(given, job.server) if endpoint or job.config.rollout.engine == "vllm" else job
-    bare = remove_tools_of_job(again, refuse=refuse)
+    bare = remove_tools_of_job(job, refuse=refuse)
     folder = create_rollout_folder(job, out, kind="evaluate")
     with closing(job):
         for way, chosen in ((WITH, job), (WITHOUT, bare)):

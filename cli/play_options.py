@@ -1,12 +1,9 @@
 """The options that `viewbox rollout` and `viewbox evaluate` share: who plays what, and how."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from ..rollouts.job import RolloutOptions
 
 Overrides = Annotated[
     list[str] | None,
@@ -41,17 +38,10 @@ RetryFailed = Annotated[
 ]
 
 
-def build_options(
-    overrides: Sequence[str] | None,
-    *,
-    concurrency: int | None,
-    temperature: float | None,
-    max_tokens: int | None,
-    **settings: Any,
-) -> "RolloutOptions":
-    """What to play; options of the section `rollout` come before the overrides, which win."""
-    from ..rollouts.job import RolloutOptions
-
+def list_overrides(
+    overrides: Sequence[str] | None, *, concurrency: int | None, temperature: float | None, max_tokens: int | None
+) -> list[str]:
+    """Options of the section `rollout` as overrides, before those that were given, which win."""
     section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
     given = [f"rollout.{name}={value}" for name, value in section.items() if value is not None]
-    return RolloutOptions(overrides=[*given, *(overrides or ())], **settings)
+    return [*given, *(overrides or ())]

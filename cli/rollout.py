@@ -65,21 +65,18 @@ def rollout(
     from ..rollouts.session import create_rollout_folder
 
     job = build_job(
-        options.build_options(
-            overrides,
-            env=env,
-            model=model,
-            endpoint=endpoint,
-            config=config,
-            held_out=held_out,
-            tasks=tasks,
-            group=group,
-            concurrency=concurrency,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            seed=seed,
-            check_tokens=check_tokens,
-        )
+        env=env,
+        model=model,
+        endpoint=endpoint,
+        config=config,
+        held_out=held_out,
+        overrides=options.list_overrides(
+            overrides, concurrency=concurrency, temperature=temperature, max_tokens=max_tokens
+        ),
+        tasks=tasks,
+        group=group,
+        seed=seed,
+        check_tokens=check_tokens,
     )
     with closing(job):
         status = play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed)

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
 
 from ..errors import ConfigError, ViewboxError, describe_unknown
 from . import yaml_reader
@@ -32,7 +32,9 @@ class Config(Section):
     reward: dict[str, Any] | None = Field(
         default=None, description="a reward by its `type`; default: the environment's reward"
     )
-    rollout: RolloutSection = RolloutSection()
+    rollout: Annotated[SerializeAsAny[RolloutSection], BeforeValidator(RolloutSection.read)] = Field(
+        default_factory=lambda: RolloutSection.read({})
+    )
     train: TrainSection = TrainSection()
     lora: LoraSection | None = None
     log: LogSection = LogSection()
@@ -67,19 +69,30 @@ def load(name: str, overrides: Sequence[str] = (), *, needs_model: bool = True) 
     >>> load("quickstart", ["train.learning_rate=1e-4", "env.noise=10"]).env.settings["noise"]
     10
     """
+    document = read(name)
+    apply_overrides(document, overrides)
+    if not needs_model:
+        document.values.setdefault("model", {"tiny": {}})
+    return parse(document.values, document)
+
+
+def read(name: str) -> Document:
+    """The sections of a config file or of a shipped config, not checked yet. Raises `ConfigError`."""
     document = yaml_reader.read(find(name))
     if not isinstance(document.values, dict):
         given = "is empty" if document.values is None else f"holds a {type(document.values).__name__}"
         raise ConfigError(
             f"{document.name}: {given}; allowed: a mapping of the sections {', '.join(Config.model_fields)}"
         )
+    return document
+
+
+def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
+    """Sets `key.path=value` in a document; raises `ConfigError` if one lifts a limit of the data."""
     limits = read_limits(document.values)
     for override in overrides:
         document.override(override)
     check_limits(limits, document)
-    if not needs_model:
-        document.values.setdefault("model", {"tiny": {}})
-    return parse(document.values, document)
 
 
 def read_limits(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,13 @@
 """The sections of a config that say what is played, by whom, how, and what is kept: model, env, rollout, log."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
+
+from ..errors import describe_unknown
+from ..plugins import find_plugin, import_plugin, list_plugins
 
 # strict: `true` is not the number 1, and "7" is text
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
@@ -13,6 +18,7 @@ NonNegativeFloat = Annotated[float, Field(ge=0, strict=True)]
 Probability = Annotated[float, Field(ge=0, le=1, strict=True)]
 Bytes = Annotated[ByteSize, Field(ge=1024)]
 MAX_THREADS = 1024
+DEFAULT_ENGINE = "hf"
 
 
 class Section(BaseModel):
@@ -103,22 +109,24 @@ class SamplingParams(Section):
         description="strings that end a reply; the engine keeps the string in the reply, endpoints remove it",
     )
 
+    def list_filters(self) -> dict[str, float]:
+        """The filters that are on, with their values: a filtered distribution is not the one that the loss sees.
+
+        >>> SamplingParams(top_k=5, temperature=0.5).list_filters()
+        {'top_k': 5}
+        """
+        names = ("top_p", "top_k", "min_p", "repetition_penalty")
+        fields = SamplingParams.model_fields
+        return {name: getattr(self, name) for name in names if getattr(self, name) != fields[name].default}
+
 
 class RolloutSection(SamplingParams):
-    """How episodes are generated, by the local engine or by a server, which decides the settings of engines itself."""
+    """How episodes are generated. The engine that `engine` names adds keys of its own (listed below, by engine)."""
 
-    engine: Literal["hf", "vllm"] = Field(
-        default="hf", description="what samples the replies: hf: viewbox's own engine in this process; vllm: a server"
-    )
-    url: str | None = Field(
-        default=None,
-        description="with engine vllm: the server, such as http://127.0.0.1:8000; default: viewbox starts one on this "
-        "machine, and ends it",
-    )
-    gpu_memory: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
-        default=None,
-        description="with engine vllm and no url: the share of the GPU's memory for the server; default: 0.9, and 0.4 "
-        "beside a trainer",
+    engine: str = Field(
+        default=DEFAULT_ENGINE,
+        description="what samples the replies: hf: viewbox's own engine in this process; vllm: a server; or one that "
+        "another package adds",
     )
     slots: PositiveInt = Field(default=64, description="episodes decoded together; the others wait for a free slot")
     max_reply_tokens: PositiveInt = Field(default=512, description="maximum tokens of one reply")
@@ -126,33 +134,47 @@ class RolloutSection(SamplingParams):
         default=4096, description="maximum tokens after the prompt: replies, tool results and their images"
     )
     prefill_tokens: PositiveInt = Field(
-        default=16384, description="maximum prompt tokens in one forward pass; bounds memory"
-    )
-    kv_cache_bytes: Bytes | None = Field(
-        default=None,
-        description="memory for keys and values; fewer slots are used if they do not all fit; default: 80 % of a GPU's "
-        "free memory, half of a CPU's",
-    )
-    tool_wait_timeout: NonNegativeFloat = Field(
-        default=5.0, description="seconds the engine waits for a late tool before it continues without that episode"
-    )
-    cuda_graphs: Annotated[bool, Field(strict=True)] = Field(
-        default=False,
-        description="replay decode steps as CUDA graphs: fewer launches; the first replays are compared with plain "
-        "steps, and after any problem all steps are plain ones. Never run on a GPU so far",
+        default=16384,
+        description="maximum prompt tokens in one forward pass; bounds memory. A server decides this itself",
     )
     timeout: PositiveFloat | None = Field(default=None, description="maximum seconds of an episode; default: no limit")
 
-    @model_validator(mode="after")
-    def _check_engine(self) -> Self:
-        if self.gpu_memory is not None and (self.engine != "vllm" or self.url is not None):
-            raise ValueError(
-                f"gpu_memory = {self.gpu_memory:g} is read with engine: vllm and no url only; the server at a url was "
-                "given its share when it was started"
-            )
-        if self.engine != "vllm" and self.url is not None:
-            raise ValueError(f"url = {self.url!r} is read with engine: vllm only; the engine is {self.engine!r}")
-        return self
+    @field_validator("engine")
+    @classmethod
+    def _check_engine(cls, name: str) -> str:
+        if find_plugin("engines", name) is None:
+            raise ValueError(describe_unknown("engine", name, list_plugins("engines")))
+        return name
+
+    @classmethod
+    def find_class(cls, values: Any) -> "type[RolloutSection]":
+        """The class of a section with these values: that of the engine, with its own keys."""
+        name = values.get("engine", DEFAULT_ENGINE) if isinstance(values, Mapping) else None
+        module = import_plugin("engines", name) if isinstance(name, str) else None
+        return RolloutSection if module is None else module.Settings
+
+    @classmethod
+    def read(cls, values: Any) -> Any:
+        """The section of an engine; null for a key of another engine counts as not given.
+
+        >>> type(RolloutSection.read({"engine": "vllm", "kv_cache_bytes": None})).__module__
+        'viewbox.engines.vllm.settings'
+        """
+        if not isinstance(values, Mapping):
+            return values
+        found, kept = cls.find_class(values), dict(values)
+        for name in values.keys() - found.model_fields.keys():
+            owners = [one for one in list_plugins("engines") if name in cls.find_class({"engine": one}).model_fields]
+            if owners and values[name] is not None:
+                raise _refuse_key(
+                    name,
+                    values[name],
+                    f"= {values[name]!r:.80} is read with engine: {' or '.join(owners)} only; the engine is "
+                    f"{values.get('engine', DEFAULT_ENGINE)!r:.80}",
+                )
+            if owners:
+                del kept[name]
+        return found.model_validate(kept)
 
     @property
     def sampling(self) -> SamplingParams:
@@ -163,6 +185,12 @@ class RolloutSection(SamplingParams):
         """
         names = SamplingParams.model_fields.keys() & self.model_fields_set
         return SamplingParams(**{name: getattr(self, name) for name in names})
+
+
+def _refuse_key(name: str, value: Any, text: str) -> ValidationError:
+    """The error of a key, in our own words (see `validation.py`)."""
+    kind = PydanticCustomError("refused_key", "{text}", {"text": text})
+    return ValidationError.from_exception_data("RolloutSection", [{"type": kind, "loc": (name,), "input": value}])
 
 
 class LogSection(Section):

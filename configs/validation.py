@@ -110,9 +110,11 @@ def describe_errors(error: ValidationError, expected: Any, given: Any, *, noun: 
 
 def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Problem:
     kind, loc, value = detail["type"], detail["loc"], detail["input"]
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+    if kind in ("extra_forbidden", "unexpected_keyword_argument", "refused_key"):
         path, annotation, _ = _follow(expected, loc[:-1], given)
         key = ".".join([*path, str(loc[-1])])
+        if kind == "refused_key":
+            return Problem(key, detail["msg"], value)
         return Problem(key, describe_unknown("key", str(loc[-1]), _get_keys(annotation)), value)
     path, annotation, metadata = _follow(expected, loc, given)
     if kind in ("invalid_key", "string_type") and loc and not path and isinstance(given, Mapping):
@@ -153,6 +155,8 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
         inside = isinstance(given, Mapping) and part in given
         indexed = isinstance(given, list | tuple) and isinstance(part, int) and part < len(given)
         given = given[part] if inside or indexed else None
+        find_class = getattr(annotation, "find_class", None)  # a section whose keys depend on its values
+        annotation = annotation if find_class is None else find_class(given)
     return path, annotation, metadata
 
 

@@ -1,4 +1,4 @@
-"""Builds environments and generator settings from the sections `env`, `reward` and `rollout` of a config.
+"""Builds environments from the sections `env` and `reward` of a config.
 
 Training, held-out evaluation and `viewbox rollout` all call these functions, so a setting means the same in each.
 """
@@ -9,12 +9,9 @@ from typing import Any
 from ..configs.schema import Config
 from ..core.base import BaseMultiTurnEnv
 from ..errors import ConfigError
-from ..network.data_policy import check_may_leave
 from ..rewards.base import EpisodeReward, Reward
 from .data.settings import merge_data
 
-FILTERS = ("top_p", "top_k", "repetition_penalty")
-ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")  # a server decides these itself
 # What a path in an environment's settings raises if it leads to no file that can be read
 MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NOT_ENV_SETTINGS = {
@@ -24,7 +21,6 @@ _NOT_ENV_SETTINGS = {
 }
 
 
-# ---------------------------------------------------------------------- environments
 def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv]:
     """The (training, held-out) environments, with the reward of the config.
 
@@ -125,89 +121,3 @@ def describe_missing_file(key: str, error: OSError) -> str:
     "env: its file 'tasks.jsonl' cannot be opened: No such file or directory"
     """
     return f"{key}: its file {str(error.filename)!r} cannot be opened: {error.strerror or error}"
-
-
-# ---------------------------------------------------------------------- generators
-def build_engine_settings(config: Config, **changes: Any) -> dict[str, Any]:
-    """Keyword arguments of `HFGenerator`: those of the section `rollout`, overridden by `changes`.
-
-    With `rollout.engine: vllm` they are those of `build_vllm_generator`, and `slots`.
-
-    >>> from viewbox.configs.schema import parse
-    >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"kv_cache_bytes": "2GiB"}})
-    >>> settings = build_engine_settings(config, slots=8)
-    >>> settings["model_name"], settings["kv_cache_bytes"], settings["slots"], settings["sampling"].temperature
-    ('m', 2147483648, 8, 1.0)
-    """
-    section = config.rollout
-    if section.engine == "vllm":
-        return build_vllm_settings(config, slots=section.slots, **changes)
-    others = {"timeout", "engine", "url", "gpu_memory"}
-    names = section.__class__.model_fields.keys() - type(section.sampling).model_fields.keys() - others
-    settings = section.model_dump(mode="json", include=names)
-    return {**settings, "sampling": section.sampling, "model_name": config.model.name or "tiny", **changes}
-
-
-def build_endpoint_settings(config: Config) -> dict[str, Any]:
-    """Keyword arguments of `OpenAIGenerator`: only what the config sets; the server chooses the rest.
-
-    Raises:
-        ConfigError: a setting of the local engine is set, which no server accepts from a client.
-    """
-    section = config.rollout
-    check_server_settings(config)
-    settings: dict[str, Any] = {"sampling": section.sampling}
-    if "max_reply_tokens" in section.model_fields_set:
-        settings["max_tokens"] = section.max_reply_tokens
-    return settings
-
-
-def build_vllm_settings(config: Config, **changes: Any) -> dict[str, Any]:
-    """Keyword arguments of `build_vllm_generator`, overridden by `changes`.
-
-    Raises:
-        ConfigError: a setting of the local engine is set.
-    """
-    check_server_settings(config)
-    section = config.rollout
-    names = ("url", "sampling", "max_reply_tokens", "max_completion_tokens")
-    return {**{name: getattr(section, name) for name in names}, "model_name": config.model.name, **changes}
-
-
-def check_server_settings(config: Config) -> None:
-    """Raises `ConfigError` if a setting of the local engine is set, which no server accepts from a client."""
-    section = config.rollout
-    for name in ENGINE_ONLY:
-        if name in section.model_fields_set and getattr(section, name) is not None:
-            raise ConfigError(
-                f"rollout.{name} = {getattr(section, name)}: applies to a local model only; a server decides this "
-                "itself, so remove it",
-                key=f"rollout.{name}",
-            )
-
-
-def check_url_for_data(env: BaseMultiTurnEnv, config: Config) -> None:
-    """Raises `ConfigError` if the images of a restricted environment would be sent to another machine."""
-    check_may_leave(
-        env,
-        config.rollout.url,
-        action="rollout.url sends its images to",
-        allowed="a server on localhost",
-        key="rollout.url",
-    )
-
-
-def describe_filters(config: Config) -> list[str]:
-    """A warning if a GRPO run samples with filters: the loss uses log-probs of the unfiltered distribution.
-
-    >>> from viewbox.configs.schema import parse
-    >>> print(*describe_filters(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"top_p": 0.9}})))
-    rollout.top_p = 0.9: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one
-    """
-    section = config.rollout
-    fields = type(section).model_fields
-    active = {name: getattr(section, name) for name in FILTERS if getattr(section, name) != fields[name].default}
-    if not active or config.train.method != "grpo":
-        return []
-    settings = ", ".join(f"rollout.{name} = {value}" for name, value in active.items())
-    return [f"{settings}: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one"]

@@ -1,13 +1,14 @@
 """What `viewbox rollout` plays: the environment, its tasks and the generator, built from a config and overrides.
 
-    job = build_job(RolloutOptions(env="digits", model="package:tiny_viewer", tasks=5))
+    job = build_job(env="digits", model="package:tiny_viewer", tasks=5)
 
 `viewbox.rollouts.session` plays a job into a folder. Nothing here imports torch unless the model is a local one.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +16,18 @@ from pydantic import ValidationError
 
 from ..configs import schema as configs
 from ..configs.schema import Config
-from ..configs.sections import EnvSection
+from ..configs.sections import DEFAULT_ENGINE, EnvSection, RolloutSection
 from ..configs.validation import describe_errors
 from ..configs.yaml_reader import Document
-from ..core import model_profiles
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
 from ..core.variants import remove_tools
+from ..engines import model_profiles
 from ..engines.generator import Generator
-from ..engines.openai import http
-from ..engines.openai.settings import EndpointSettings, build_token_check
+from ..engines.openai.client import EndpointSettings, OpenAIGenerator, build_completions_url
+from ..engines.table import get_engine, get_server_engine
 from ..envs.data.fingerprint import fingerprint_data
-from ..envs.from_config import (
-    build_endpoint_settings,
-    build_engine_settings,
-    build_envs,
-    build_vllm_settings,
-    check_url_for_data,
-    merge_settings,
-    prepare_env,
-)
+from ..envs.from_config import build_envs, merge_settings, prepare_env
 from ..errors import ConfigError, describe_unknown
 from ..network.data_policy import check_may_leave
 from ..network.hosts import read_api_key
@@ -45,12 +38,66 @@ if TYPE_CHECKING:
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
-SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of an override
+SECTIONS = ("model", "env", "reward", "rollout")  # of a config; an override may also be of `endpoint`
 
 
 @dataclass(frozen=True)
-class RolloutOptions:
-    """What to play.
+class RolloutJob:
+    """Everything that is needed to play.
+
+    Args:
+        config: the resolved config, with every setting of the environment.
+        env: the environment.
+        tasks: the tasks to play.
+        build_generator: builds what gives the replies. It is used for one session, since a client that was closed
+            cannot be used again; a job made with `replace` has another.
+        concurrency: episodes in progress at once.
+        timeout: seconds per episode; None for no limit.
+        group: episodes per task.
+        seed: sampling seed.
+        record: the settings of the command, saved in `rollout.json` (see `store/rollout_folder.py`).
+        server: the server that belongs to this job, if there is one. It starts before the first reply at the latest,
+            and ends with `close`, or with this process.
+        threads: how many this process computes with, in words; None if that was not chosen.
+    """
+
+    config: Config
+    env: BaseMultiTurnEnv
+    tasks: Sequence[Task]
+    build_generator: Callable[[], Generator]
+    concurrency: int
+    timeout: float | None
+    group: int = 1
+    seed: int = 0
+    record: Mapping[str, Any] = field(default_factory=dict)
+    server: "ServerProcess | None" = None
+    threads: str | None = None
+
+    @cached_property
+    def generator(self) -> Generator:
+        """What gives the replies."""
+        return self.build_generator()
+
+    def close(self) -> None:
+        """Ends the server, if one belongs to this job."""
+        if self.server is not None:
+            self.server.end()
+
+
+def build_job(
+    *,
+    env: str | None = None,
+    model: str | None = None,
+    endpoint: str | None = None,
+    config: str | None = None,
+    held_out: bool | None = False,
+    overrides: Sequence[str] = (),
+    tasks: int = 100,
+    group: int = 1,
+    seed: int = 0,
+    check_tokens: bool = False,
+) -> RolloutJob:
+    """Build a job; nothing is played yet.
 
     Args:
         env: a registered environment, or `package.module:Class`; default: the config's.
@@ -64,76 +111,35 @@ class RolloutOptions:
         group: episodes per task.
         seed: sampling seed; each episode derives its own from it.
         check_tokens: with an endpoint: compare the tokens of its prompts with those of our engine.
+
+    Raises:
+        ConfigError: an argument or a setting is invalid.
     """
-
-    env: str | None = None
-    model: str | None = None
-    endpoint: str | None = None
-    config: str | None = None
-    held_out: bool | None = False
-    overrides: Sequence[str] = ()
-    tasks: int = 100
-    group: int = 1
-    seed: int = 0
-    check_tokens: bool = False
-
-
-@dataclass(frozen=True)
-class RolloutJob:
-    """Everything that is needed to play.
-
-    Args:
-        config: the resolved config, with every setting of the environment.
-        env: the environment.
-        tasks: the tasks to play.
-        generator: gives the replies.
-        concurrency: episodes in progress at once.
-        timeout: seconds per episode; None for no limit.
-        group: episodes per task.
-        seed: sampling seed.
-        record: the settings of the command, saved in `rollout.json` (see `store/rollout_folder.py`).
-        server: the vLLM server that belongs to this job, if there is one. It starts before the first reply at the
-            latest, and ends with `close`, or with this process.
-        threads: how many this process computes with, in words; None if that was not chosen.
-    """
-
-    config: Config
-    env: BaseMultiTurnEnv
-    tasks: Sequence[Task]
-    generator: Generator
-    concurrency: int
-    timeout: float | None
-    group: int = 1
-    seed: int = 0
-    record: Mapping[str, Any] = field(default_factory=dict)
-    server: "ServerProcess | None" = None
-    threads: str | None = None
-
-    def close(self) -> None:
-        """Ends the server, if one belongs to this job."""
-        if self.server is not None:
-            self.server.end()
-
-
-def build_job(options: RolloutOptions, server: "ServerProcess | None" = None) -> RolloutJob:
-    """Build the job for these options; raises `ConfigError` if an option or a setting is invalid.
-
-    `server` is that of another job with the same model, which then serves both.
-    """
-    for name in ("tasks", "group"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} = {getattr(options, name)}; allowed: at least 1", key=name)
-    config, endpoint = load_config(options)
-    if options.check_tokens and options.endpoint is None:
-        raise ConfigError("--check-tokens: compares the prompts of a chat server; give its --endpoint", key="endpoint")
-    if options.endpoint is None:
-        return _build_token_job(options, config, endpoint, server)
-    if config.rollout.engine != "hf":
-        raise ConfigError(
-            f"--endpoint {options.endpoint}: rollout.engine is {config.rollout.engine}; give one of the two",
-            key="endpoint",
-        )
-    return _build_endpoint_job(options, config, endpoint, options.endpoint)
+    for name, number in (("tasks", tasks), ("group", group)):
+        if number < 1:
+            raise ConfigError(f"--{name} = {number}; allowed: at least 1", key=name)
+    read, requests = read_config(config, env=env, model=model, held_out=held_out, overrides=overrides)
+    if endpoint is None:
+        if check_tokens:
+            raise ConfigError(
+                "--check-tokens: compares the prompts of a chat server; give its --endpoint", key="endpoint"
+            )
+        job = _build_token_job(read, tasks)
+    else:
+        job, requests = _build_endpoint_job(read, requests, endpoint, tasks, check_tokens)
+    url = None if endpoint is None else build_completions_url(endpoint)
+    record = {
+        "endpoint": url,
+        "tasks": tasks,
+        "group": group,
+        "seed": seed,
+        **requests.model_dump(include={"tool_images", "native_tools", "extra"}),
+    }
+    data = fingerprint_data(job.env)
+    job = replace(job, group=group, seed=seed, record={**({"data": data} if data else {}), **record})
+    with configs.locate_errors(read):
+        job.generator  # noqa: B018  # its settings are checked now
+    return job
 
 
 def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
@@ -148,37 +154,50 @@ def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
     return replace(job, env=remove_tools(job.env, refuse=refuse), record=record)
 
 
-def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
-    """The sections of the config file, with the options and then the overrides applied."""
-    raw: dict[str, Any] = {}
-    if options.config is not None:
-        whole = configs.load(options.config).model_dump(mode="json", exclude_unset=True)
-        raw = {name: whole[name] for name in ("model", "env", "reward", "rollout") if name in whole}
-    env = raw.setdefault("env", {})
-    if options.env is not None and env.setdefault("name", options.env) != options.env:
-        raise ConfigError(f"--env {options.env}: the config's environment is {env['name']}; give one of the two")
-    held_out = env.pop("eval", {})
-    if options.held_out and not held_out:
-        raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
-    if options.held_out is not False:
-        env |= merge_settings(env, held_out)
-    if options.model is not None:
-        raw["model"] = {"name": options.model}
-    document, limits = Document("command line", raw), configs.read_limits(raw)
-    for override in options.overrides:
-        document.override(override)
-    configs.check_limits(limits, document)
-    for section in raw.keys() - set(SECTIONS):
+def read_config(
+    name: str | None = None,
+    *,
+    env: str | None = None,
+    model: str | None = None,
+    held_out: bool | None = False,
+    overrides: Sequence[str] = (),
+) -> tuple[Config, EndpointSettings]:
+    """The sections of a config file that say what is played, with the arguments and then the overrides applied once.
+
+    The arguments are those of `build_job`.
+    """
+    document = Document("command line", {}) if name is None else configs.read(name)
+    raw = document.values
+    for unused in ("train", "lora", "log"):
+        raw.pop(unused, None)
+    _check_sections(document, SECTIONS)
+    section = raw.setdefault("env", {})
+    if isinstance(section, dict):  # another value is refused below
+        if env is not None and section.setdefault("name", env) != env:
+            raise ConfigError(f"--env {env}: the config's environment is {section['name']}; give one of the two")
+        changes = section.pop("eval", {})
+        if held_out and not changes:
+            raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
+        if held_out is not False and isinstance(changes, Mapping):
+            section |= merge_settings(section, changes)
+    if model is not None:
+        raw["model"] = {"name": model}
+    configs.apply_overrides(document, overrides)
+    _check_sections(document, (*SECTIONS, "endpoint"))
+    for part in ("env", "model"):
+        values = raw.get(part) or {}
+        if isinstance(values, Mapping) and not values.get("name"):
+            raise ConfigError(f"--{part}: is missing; give it, or a --config that names one")
+    requests = _parse_endpoint_settings(raw.pop("endpoint", {}), document)
+    return configs.parse(raw, document), requests
+
+
+def _check_sections(document: Document, allowed: Sequence[str]) -> None:
+    for unknown in document.values.keys() - set(allowed):
         raise ConfigError(
-            f"{document.find_place(section)}: {describe_unknown('section', section, SECTIONS)}; "
+            f"{document.find_place(str(unknown))}: {describe_unknown('section', str(unknown), allowed)}; "
             "a setting of the environment is written env.KEY=VALUE"
         )
-    for name in ("env", "model"):
-        values = raw.get(name) or {}
-        if isinstance(values, Mapping) and not values.get("name"):
-            raise ConfigError(f"--{name}: is missing; give it, or a --config that names one")
-    endpoint = _parse_endpoint_settings(raw.pop("endpoint", {}), document)
-    return configs.parse(raw, document), endpoint
 
 
 def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSettings:
@@ -192,102 +211,93 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
         ) from error
 
 
-def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: str) -> RolloutJob:
-    from ..engines.openai.client import OpenAIGenerator
-
-    name = config.model.name
-    assert name is not None
-    url = http.build_completions_url(server)
-    defaults = {"reply_format": "hermes"} | http.get_view_settings(name)
-    if endpoint.native_tools:
+def _build_endpoint_job(
+    config: Config, requests: EndpointSettings, endpoint: str, count: int, check_tokens: bool
+) -> tuple[RolloutJob, EndpointSettings]:
+    """The job for a chat server, and the settings of its requests with what follows from the model."""
+    name, rollout = str(config.model.name), config.rollout
+    if rollout.engine != DEFAULT_ENGINE:
+        raise ConfigError(
+            f"--endpoint {endpoint}: rollout.engine is {rollout.engine}; give one of the two", key="endpoint"
+        )
+    url = build_completions_url(endpoint)
+    defaults = {"reply_format": "hermes"} | model_profiles.find_model_settings(name)
+    if requests.native_tools:
         defaults["reply_format"] = "native"
     config, env = _build_env(config, defaults)
     check_may_leave(
         env, url, action="--endpoint sends its images to", allowed="an --endpoint on localhost", key="endpoint"
     )
-    rollout = config.rollout
     with configs.locate_errors(config):
-        settings = build_endpoint_settings(config)
+        check_for_endpoint(rollout)
     kind = model_profiles.find_model_type(name)
-    if endpoint.tool_images is None:
-        default = model_profiles.get_model_defaults(kind).tool_images if kind else "user"
-        endpoint = endpoint.model_copy(update={"tool_images": default})
-    assert endpoint.tool_images is not None
+    tool_images = requests.tool_images or (model_profiles.get_model_defaults(kind).tool_images if kind else "user")
     check = None
-    if options.check_tokens:
-        check = build_token_check(config, env, endpoint.tokenizer or name, endpoint.tool_images)
-    generator = OpenAIGenerator(
+    if check_tokens:
+        from ..engines.openai.token_check import build_token_check
+
+        section = config.model.model_copy(update={"name": requests.tokenizer or name})
+        check = build_token_check(section, config.model.max_pixels or env.max_pixels, tool_images)
+    build_generator = partial(
+        OpenAIGenerator,
         url,
         name,
-        api_key=read_api_key(url, endpoint.api_key_env, chosen=True, key="endpoint.api_key_env"),
-        tool_images=endpoint.tool_images,
+        api_key=read_api_key(url, requests.api_key_env, chosen=True, key="endpoint.api_key_env"),
+        sampling=rollout.sampling,
+        max_tokens=rollout.max_reply_tokens if "max_reply_tokens" in rollout.model_fields_set else None,
+        tool_images=tool_images,
         token_check=check,
-        extra=endpoint.extra,
-        **settings,
+        extra=requests.extra,
     )
-    return RolloutJob(
-        config,
-        env,
-        _select_tasks(env, options.tasks),
-        generator,
-        rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY,
-        rollout.timeout or TIMEOUT,
-        options.group,
-        options.seed,
-        _describe_command(options, endpoint, url, env),
-    )
+    concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
+    tasks = _select_tasks(env, count)
+    job = RolloutJob(config, env, tasks, build_generator, concurrency, rollout.timeout or TIMEOUT)
+    return job, requests.model_copy(update={"tool_images": tool_images})
 
 
-def _build_token_job(
-    options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: "ServerProcess | None"
-) -> RolloutJob:
+def check_for_endpoint(rollout: RolloutSection) -> None:
+    """Raise `ConfigError` if a setting of the local engine is set, which no server accepts from a client."""
+    for name in type(rollout).model_fields.keys() - RolloutSection.model_fields.keys():
+        if name in rollout.model_fields_set and getattr(rollout, name) is not None:
+            raise ConfigError(
+                f"rollout.{name} = {getattr(rollout, name)}: applies to a local model only; a server decides this "
+                "itself, so remove it",
+                key=f"rollout.{name}",
+            )
+
+
+def _build_token_job(config: Config, count: int) -> RolloutJob:
+    """The job for a model that an engine of the table plays, from tokens to tokens."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from transformers.utils import logging as transformers_logging
 
         from ..engines.hf import loading
         from ..engines.hf.chat_tokens import ChatTokens
-        from ..engines.hf.engine import HFGenerator
+        from ..engines.hf.parity import check_parity
         from ..engines.hf.threads import choose_threads
-        from ..engines.vllm.vllm import build_vllm_generator
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     model_config, processor = loading.load_processor(config.model)
     config, env = _build_env(config, loading.get_view_settings(model_config, processor))
-    tasks, rollout = _select_tasks(env, options.tasks), config.rollout
+    tasks, rollout = _select_tasks(env, count), config.rollout
     loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    generator: Generator
-    threads = None
-    if rollout.engine == "vllm":
-        check_url_for_data(env, config)
-        chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
+    build, elsewhere = get_engine(rollout.engine).build, get_server_engine(rollout.engine)
+    if elsewhere is not None:
         with configs.locate_errors(config):
-            settings = build_vllm_settings(config)
-            if rollout.url is None:
-                server = server or _build_server(config, model_config, processor)
-                settings |= {"url": server.url, "process": server}
-            generator = build_vllm_generator(tokens=chat, **settings)
-    else:
-        model = loading.load_model(config.model)
-        threads = choose_threads(model, config.model.threads)
-        chat = ChatTokens(processor, model.config, model.generation_config)
-        generator = HFGenerator(model, chat, **build_engine_settings(config))
-    timeout = rollout.timeout or (TIMEOUT if rollout.engine == "vllm" else None)
-    record = _describe_command(options, endpoint, None, env)
-    return RolloutJob(
-        config, env, tasks, generator, rollout.slots, timeout, options.group, options.seed, record, server, threads
-    )
-
-
-def _build_server(config: Config, model_config: Any, processor: Any) -> "ServerProcess":
-    import torch
-
-    from ..engines.vllm.launch import build_server, choose_dtype
-
-    dtype = choose_dtype(config.model.dtype, model_config)
-    return build_server(config, processor.image_processor, dtype=dtype, gpu=torch.cuda.is_available())
+            served = elsewhere.open_server(config.model, rollout, env, model_config, processor)
+        chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
+        build_generator = partial(build, rollout, chat, served, model_name=str(config.model.name))
+        timeout = rollout.timeout or TIMEOUT
+        return RolloutJob(config, env, tasks, build_generator, rollout.slots, timeout, server=served.process)
+    model = loading.load_model(config.model)
+    threads = choose_threads(model, config.model.threads)
+    chat = ChatTokens(processor, model.config, model.generation_config)
+    check_parity(model, chat)
+    build_generator = partial(build, rollout, chat, model, model_name=str(config.model.name))
+    return RolloutJob(config, env, tasks, build_generator, rollout.slots, rollout.timeout, threads=threads)
 
 
 def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
@@ -307,20 +317,3 @@ def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
     if count > len(tasks):
         raise ConfigError(f"--tasks = {count}; {env.name} has {len(tasks)} tasks", key="tasks", given=count)
     return tasks[:count]
-
-
-def _describe_command(
-    options: RolloutOptions, endpoint: EndpointSettings, url: str | None, env: BaseMultiTurnEnv
-) -> dict[str, Any]:
-    """The settings of the command, and its data; to resume it, they must be the same: see `store/rollout_folder.py`."""
-    data = fingerprint_data(env)
-    return {
-        **({"data": data} if data else {}),
-        "endpoint": url,
-        "tasks": options.tasks,
-        "group": options.group,
-        "seed": options.seed,
-        "tool_images": endpoint.tool_images,
-        "native_tools": endpoint.native_tools,
-        "extra": endpoint.extra,
-    }

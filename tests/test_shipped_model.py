@@ -7,9 +7,9 @@ import torch
 
 from viewbox import assets, train
 from viewbox.configs import schema
-from viewbox.configs.sections import SamplingParams
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.settings import Settings
 from viewbox.errors import ModelError
 from viewbox.training.evaluate import evaluate
 
@@ -20,16 +20,11 @@ torch.set_num_threads(1)
 def figures():
     """(of the model alone, of the model after a script made the right zoom) on 48 held-out tasks of the quickstart."""
     _, env, model, processor = loading.open_policy(schema.load("quickstart"))
-    generation = {
-        "slots": 48,
-        "sampling": SamplingParams(temperature=1.0),
-        "max_reply_tokens": 40,
-        "max_completion_tokens": 400,
-    }
+    rollout = Settings(slots=48, max_reply_tokens=40, max_completion_tokens=400)
 
     def play(oracle):
         tokens = ChatTokens(processor, model.config)
-        return evaluate(env, model, tokens, tasks=48, seed=0, generation=generation, oracle=oracle)[0]
+        return evaluate(env, model, tokens, tasks=48, seed=0, rollout=rollout, oracle=oracle)[0]
 
     return play(False), play(True)
 

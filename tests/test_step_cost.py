@@ -4,16 +4,15 @@ import pytest
 import torch
 
 from tests.test_benchmarks import load
-from viewbox.engines.hf import chat_tokens
+from viewbox.engines.hf import chat_tokens, engine
 from viewbox.engines.hf.architectures import Architecture
-from viewbox.training import generation
 from viewbox.training.grpo import logprobs, packing
 
 COST, PICTURES, UPDATE = load("step_cost"), load("picture_cost"), load("update_cost")
 
 
 def test_a_step_prepares_each_distinct_picture_once(monkeypatch):
-    for owner, name in ((Architecture, "preprocess"), (generation, "HFGenerator")):
+    for owner, name in ((Architecture, "preprocess"), (engine, "HFGenerator")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # puts back what the benchmark replaces
     for name in ("MAX_BYTES", "MIN_BYTES_EACH"):
         monkeypatch.setattr(chat_tokens, name, getattr(chat_tokens, name))

@@ -103,7 +103,11 @@ def format_sections() -> str:
         keys = (
             ", ".join(model.model_fields) if model else "a reward by its `type`, e.g. {type: exact_match, field: label}"
         )
-        more = {"env": ", + the environment's settings", "train": ", + any argument of TRL's GRPOConfig"}.get(name, "")
+        more = {
+            "env": ", + the environment's settings",
+            "rollout": ", + the engine's settings",
+            "train": ", + any argument of TRL's GRPOConfig",
+        }.get(name, "")
         lines.append(f"  {name}: {keys}{more}")
     return "\n".join(lines)
 

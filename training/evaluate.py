@@ -10,6 +10,7 @@ from accelerate.utils import gather_object
 from msgspec.structs import replace
 from transformers import PreTrainedModel
 
+from ..configs.sections import RolloutSection
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
 from ..engines.generator import Conversation, Generator
@@ -94,7 +95,8 @@ def evaluate(
     *,
     tasks: int,
     seed: int,
-    generation: dict[str, Any],
+    rollout: RolloutSection,
+    model_name: str = "",
     oracle: bool = False,
     weights: WeightSender | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
@@ -105,7 +107,8 @@ def evaluate(
         model, tokens: the policy.
         tasks: the number of tasks.
         seed: the sampling seed.
-        generation: keyword arguments of `HFGenerator`, or of a server's generator; see `prepare_generator`.
+        rollout: how they are generated.
+        model_name: recorded with each episode.
         oracle: whether the environment's oracle makes the tool calls, and the policy only answers.
         weights: sends the policy's weights to the server that generates; None: our engine generates.
 
@@ -114,12 +117,12 @@ def evaluate(
             (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high].
         episodes: in the order of the tasks.
     """
-    generator = prepare_generator(model, tokens, generation, weights=weights)()
+    generator = prepare_generator(model, tokens, rollout, model_name=model_name, weights=weights)()
     if oracle:
         generator = ScriptedGenerator(tokens, build_script(env, "oracle"), generator)
     selected = to_sequence(env.tasks, env.name)[:tasks]
     timeout = SERVER_TIMEOUT if weights else None
-    episodes = collect_episodes(env, selected, generator, slots=generation.get("slots", 64), seed=seed, timeout=timeout)
+    episodes = collect_episodes(env, selected, generator, slots=rollout.slots, seed=seed, timeout=timeout)
     if weights is not None:
         weights.release()
     return compute_figures(episodes, env), episodes

@@ -1,6 +1,6 @@
 """The model of a trainer as it plays: adapters merged, in the precision of the loss, here or on a server."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
+from ..configs.sections import RolloutSection
 from ..engines.generator import Generator
 from ..engines.hf.adapters import has_two_byte_weights, use_merged_adapters
 from ..engines.hf.chat_tokens import ChatTokens
-from ..engines.hf.engine import HFGenerator
 from ..engines.hf.quantization import is_quantized
 from ..engines.hf.vision_cache import VisionCache
-from ..engines.vllm.vllm import build_vllm_generator
+from ..engines.table import get_engine
 
 if TYPE_CHECKING:
     from ..engines.vllm.weights.sender import WeightSender
 
+TINY = "tiny"  # recorded as the name of a model that is built, not loaded
 SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may hang
 
 
@@ -42,8 +43,9 @@ def use_for_generation(accelerator: Accelerator, model: Any) -> Iterator[PreTrai
 def prepare_generator(
     model: PreTrainedModel,
     tokens: ChatTokens,
-    generation: Mapping[str, Any],
+    settings: RolloutSection,
     *,
+    model_name: str = "",
     weights: "WeightSender | None" = None,
     vision_cache: VisionCache | None = None,
     key: Hashable = None,
@@ -56,22 +58,15 @@ def prepare_generator(
     Args:
         model: the policy.
         tokens: the way from messages to tokens.
-        generation: keyword arguments of `HFGenerator`, or of `build_vllm_generator` with `slots`.
-        weights: sends the model's weights to the server that generates; None: our engine does.
-        vision_cache: image features of our engine.
+        settings: the section `rollout`.
+        model_name: recorded with each episode.
+        weights: sends the model's weights to the server that generates; None: the model does, in this process.
+        vision_cache: image features of the model.
         key: see `WeightSender.send`.
         sends: False: the server still has these weights, and this process may be the only one that calls.
     """
-    if weights is None:
-        return partial(HFGenerator, model, tokens, vision_cache=vision_cache, **generation)
-    served = weights.send(model, key) if sends else weights.latest
-    assert served is not None
-    settings = {name: value for name, value in generation.items() if name != "slots"} | {"url": weights.url}
-    return partial(
-        build_vllm_generator,
-        tokens=tokens,
-        model=served.model,
-        version=served.version,
-        is_checked=True,
-        **settings,
-    )
+    source: Any = model
+    if weights is not None:
+        source = weights.send(model, key) if sends else weights.latest
+    build = get_engine(settings.engine).build
+    return partial(build, settings, tokens, source, model_name=model_name, vision_cache=vision_cache)

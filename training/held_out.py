@@ -20,7 +20,6 @@ from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
 from ..engines.hf.chat_tokens import ChatTokens
 from ..engines.vllm.weights.sender import WeightSender
-from ..envs.from_config import build_engine_settings
 from ..records import Episode
 from ..rollouts.scoring.metrics import drop_undefined
 from ..rollouts.store import run_folder
@@ -29,7 +28,7 @@ from ..rollouts.store.writer import EpisodeWriter
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .evaluate import evaluate
-from .generation import use_for_generation
+from .generation import TINY, use_for_generation
 
 PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
@@ -74,9 +73,9 @@ class HeldOutTasks:
 
         `step` is that of the weights, if it is not the trainer's.
         """
-        section, sampling = self.config.log, self.config.rollout.sampling
+        section, rollout = self.config.log, self.config.rollout
         if section.eval_temperature is not None:
-            sampling = sampling.model_copy(update={"temperature": section.eval_temperature})
+            rollout = rollout.model_copy(update={"temperature": section.eval_temperature})
         with use_for_generation(self.trainer.accelerator, self.trainer.model) as model:
             figures, episodes = evaluate(
                 self.env,
@@ -84,7 +83,8 @@ class HeldOutTasks:
                 self.tokens,
                 tasks=section.eval_tasks,
                 seed=section.eval_seed,
-                generation=build_engine_settings(self.config, sampling=sampling),
+                rollout=rollout,
+                model_name=self.config.model.name or TINY,
                 oracle=oracle,
                 weights=self.weights,
             )

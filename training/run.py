@@ -14,21 +14,24 @@ from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, Train
 
 from ..configs.schema import Config
 from ..configs.sections import MAX_THREADS
-from ..core.model_profiles import get_model_settings
 from ..core.tasks import to_sequence
 from ..engines.generator import GeneratorError
 from ..engines.hf import loading
 from ..engines.hf.chat_tokens import ChatTokens
+from ..engines.hf.parity import check_parity
 from ..engines.hf.quantization import merge_adapters
 from ..engines.hf.threads import choose_threads
-from ..engines.vllm.weights.sender import build_sender
-from ..envs.from_config import build_engine_settings, build_envs, describe_filters
+from ..engines.model_profiles import get_model_settings
+from ..engines.table import get_server_engine
+from ..engines.vllm.weights.sender import WeightSender
+from ..envs.from_config import build_envs
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
-from .checks.outline import count_parameters, outline_run
+from .checks.outline import count_parameters, describe_filters, outline_run
 from .checks.plan import check_trained, describe_finished, describe_overlap
+from .generation import TINY
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .grpo.trl_reward import TRLReward
@@ -59,13 +62,11 @@ class Run:
         self.model, self.processor = self._load_model()
         self.threads = self._choose_threads()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
+        check_parity(self.model, self.tokens)
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
-        dtype = str(self.model.dtype).removeprefix("torch.")
-        self.weights = build_sender(config, self.tokens, self.folder, dtype)
-        if self.weights is not None and self.weights.process is not None:
-            self.weights.process.show = self.printer.show_status
+        self.weights = self._build_sender()
 
     def close(self) -> None:
         """Ends the server that the run started, if it did."""
@@ -83,6 +84,20 @@ class Run:
         self.env, self.held_out = build_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
         corpus = build_corpus(self.env)
         return loading.build_tiny_model(section, corpus, self.env.max_pixels, self.config.train.seed)
+
+    def _build_sender(self) -> WeightSender | None:
+        """What sends the weights to the server that generates; None if the model does."""
+        rollout = self.config.rollout
+        engine = get_server_engine(rollout.engine)
+        if engine is None:
+            return None
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        if dtype == "float32" and torch.cuda.is_available() and self.config.train.arguments.get("bf16", True):
+            dtype = "bfloat16"  # the loss computes in it, too: see `precision.py`
+        weights = engine.build_sender(self.config.model, rollout, self.tokens, self.folder, dtype)
+        if weights.process is not None:
+            weights.process.show = self.printer.show_status
+        return weights
 
     def _choose_threads(self) -> str | None:
         """A resumed run keeps its number: sums are rounded otherwise with another."""
@@ -189,10 +204,6 @@ class Run:
             )
         return best
 
-    def build_generation(self, **changes: Any) -> dict[str, Any]:
-        """Keyword arguments of `HFGenerator`."""
-        return build_engine_settings(self.config, **changes)
-
     def _build_callbacks(self, every: int) -> list[TrainerCallback]:
         return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]
 
@@ -209,7 +220,7 @@ class Run:
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
-        for note in [*describe_filters(self.config), *self.tokens.template.notes]:
+        for note in [*describe_filters(self.config.rollout, self.config.train.method), *self.tokens.template.notes]:
             self._print_once(f"note: {note}")
         arguments = self._build_arguments()
         count = len(to_sequence(self.env.tasks, self.env.name))
@@ -222,8 +233,8 @@ class Run:
             peft_config=build_lora_config(self.config.lora),
             callbacks=self._build_callbacks(every=1),
             env=self.env,
-            generation=self.build_generation(),
-            timeout=self.config.rollout.timeout,
+            rollout=self.config.rollout,
+            model_name=self.config.model.name or TINY,
             episodes_folder=self.folder / "episodes",
             episodes_per_step=self.config.log.episodes_per_step,
             importance_sampling_cap=self.config.train.importance_sampling_cap,
@@ -274,8 +285,8 @@ class Run:
             env=self.env,
             section=self.config.train,
             folder=self.folder / "rollouts",
-            generation=self.build_generation(),
-            timeout=self.config.rollout.timeout,
+            rollout=self.config.rollout,
+            model_name=self.config.model.name or TINY,
             weights=self.weights,
             print_line=self.printer.print_line,
         )

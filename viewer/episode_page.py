@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from ..core.model_profiles import MODELS
+from ..engines.model_profiles import MODELS
 from ..images.shown import ShownView
 from ..images.view import WHOLE
 from ..records import Episode, EpisodeTokens, ToolResult, Turn

@@ -12,11 +12,13 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
 from ...configs.schema import Config
+from ...configs.sections import RolloutSection
 from ...configs.validation import describe_type, get_section_model
 from ...core.base import BaseMultiTurnEnv
 from ...core.settings import model_of
+from ...engines.table import get_engine
 from ...envs import load_class
-from ...plugins import ENVIRONMENTS
+from ...plugins import ENGINES, ENVIRONMENTS
 from ...rewards import Component, Reward
 from ...rewards.declare import get_reward_class, list_reward_types
 from ...rewards.spec import COMPONENT_KEYS
@@ -152,6 +154,16 @@ def _render_parts_of_specialists() -> Iterator[str]:
                 yield _render_fields(model.model_fields)
 
 
+def _render_rollout() -> Iterator[str]:
+    yield from _render_model("rollout", RolloutSection)
+    for name in sorted(ENGINES):
+        settings = get_engine(name).Settings
+        own = {key: field for key, field in settings.model_fields.items() if key not in RolloutSection.model_fields}
+        yield f"### `rollout.engine: {name}`"
+        yield _get_first_paragraph(settings)
+        yield _render_fields(own)
+
+
 def _render_rewards() -> Iterator[str]:
     yield REWARD
     fields = _get_fields(Component)
@@ -198,7 +210,12 @@ def _list_refusals() -> list[tuple[str, str]]:
     return [(", ".join(names), reason) for reason, names in rows.items()]
 
 
-_RENDERERS = {"env": _render_env, "reward": _render_rewards, "train": _render_train}
+_RENDERERS = {
+    "env": _render_env,
+    "reward": _render_rewards,
+    "rollout": _render_rollout,
+    "train": _render_train,
+}
 
 
 def _get_fields(cls: type) -> Mapping[str, FieldInfo]:

@@ -1,27 +1,35 @@
-"""What differs between model architectures: pixel layout, image token counts, position ids.
+"""What differs between model architectures, asked of transformers: position ids, image features, the vision tower.
 
-`get_architecture` looks them up by `model_type`; Qwen3-VL and Qwen2.5-VL are supported. The conventions that a model
-was trained on (coordinates, tool calls) are in `core/model_profiles.py`.
+Nothing here names a model. A model can be played if its images become patches with a grid, its own `get_rope_index`
+computes positions, its forward takes image features, and every layer attends to all tokens before. Qwen3-VL and
+Qwen2.5-VL are tested; others are compared with a plain forward when they are loaded (`check_parity`). The conventions
+that a model was trained on (coordinates, tool calls) are in `engines/model_profiles.py`.
 
 Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |
-| `model.model.visual` | the vision tower |
-| `model.get_image_features(…, return_dict=True)` | `pooler_output`, and `deepstack_features` of Qwen3-VL |
+| `MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING` | the class of a config, with the output layer |
+| `MODEL_MAPPING` | the same without it |
+| `get_rope_index` of the latter | the positions of ids and grids; it reads the config and no weights |
+| `get_image_features(…, return_dict=True)` | `pooler_output`, and perhaps `deepstack_features`, of the type annotated |
 | `forward(mm_encoder_outputs={"image": …})` | takes these features instead of pixels |
-| `qwen3_vl.modeling_qwen3_vl.BaseModelOutputWithDeepstackFeatures` | the type of these features |
+| `get_decoder()` | the language model: the other children of `model.model` are the vision tower |
 """
 
+import inspect
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, get_args, get_type_hints
 
 import torch
 from PIL import Image
-from transformers import PretrainedConfig
-from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
+from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, PretrainedConfig
+from transformers.utils import ModelOutput
 
-from ...errors import ModelError, describe_unknown
+from ...errors import ModelError
+
+TESTED = ("qwen2_5_vl", "qwen3_vl")
 
 
 @dataclass(frozen=True)
@@ -33,12 +41,48 @@ class Pixels:
     tokens: int  # image tokens in the prompt
 
 
-@dataclass(frozen=True)
 class Architecture:
-    """The Qwen-VL architectures: patch-flattened pixels and three-axis rotary positions (M-RoPE)."""
+    """The models of one config: patch-flattened pixels and rotary positions of three axes (M-RoPE).
 
-    model_type: str
-    merge: int = 2  # patches merged into one token, along each side
+    Args:
+        config: the model's.
+
+    Raises:
+        ModelError: such a model cannot be played; the message says what it lacks.
+    """
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        self.config, self.model_type = config, str(getattr(config, "model_type", "none"))
+        if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or type(config) not in MODEL_MAPPING:
+            raise self._refuse("is no model of images and text in transformers")
+        self._base = MODEL_MAPPING[type(config)]
+        rope = getattr(self._base, "get_rope_index", None)
+        if rope is None or "image_grid_thw" not in inspect.signature(rope).parameters:
+            raise self._refuse("has no `get_rope_index` for images with a grid")
+        forward = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)].forward
+        if "mm_encoder_outputs" not in inspect.signature(forward).parameters:
+            raise self._refuse("takes no image features (`mm_encoder_outputs`)")
+        kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - {"full_attention"}
+        if kinds:
+            raise self._refuse(f"has layers of {', '.join(sorted(kinds))}; this engine has full attention only")
+        self.merge: int = config.vision_config.spatial_merge_size  # patches merged into one token, along each side
+
+    def _refuse(self, reason: str) -> ModelError:
+        return ModelError(f"model_type {self.model_type!r:.80} {reason}; tested: {', '.join(TESTED)}")
+
+    @cached_property
+    def _positions(self) -> Any:
+        """The model's class without its weights, for its method `get_rope_index`."""
+        shell = self._base.__new__(self._base)
+        torch.nn.Module.__init__(shell)
+        shell.config = self.config
+        return shell
+
+    @cached_property
+    def _features(self) -> type[ModelOutput]:
+        """The type of what the vision tower returns."""
+        found = get_type_hints(self._base.get_image_features)["return"]
+        return next(one for one in (found, *get_args(found)) if isinstance(one, type) and issubclass(one, ModelOutput))
 
     def preprocess(self, image_processor: Any, image: Image.Image) -> Pixels:
         """Preprocesses one image. Raises what the image processor raises."""
@@ -57,10 +101,10 @@ class Architecture:
     def compute_positions(
         self, ids: list[int], image_id: int, grids: list[tuple[int, int, int]], start: int
     ) -> tuple[torch.Tensor, int]:
-        """The M-RoPE positions of consecutive tokens (Qwen2-VL, arXiv 2409.12191, section 2.1).
+        """The positions of consecutive tokens, as the model's own `get_rope_index` counts them.
 
-        Text advances all three axes together. The tokens of an image share the time axis and count rows and columns;
-        the text after it continues at start + max(rows, columns).
+        For Qwen-VL (M-RoPE, arXiv 2409.12191, section 2.1) text advances all three axes together. The tokens of an
+        image share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
 
         Args:
             ids: token ids.
@@ -71,26 +115,21 @@ class Architecture:
         Returns:
             The positions, (3, len(ids)), and the position of the next token.
         """
-        pieces, i, position, images = [], 0, start, iter(grids)
-        while i < len(ids):
-            if ids[i] == image_id:
-                _, h, w = next(images)
-                h, w = h // self.merge, w // self.merge
-                rows = torch.arange(h).repeat_interleave(w)
-                cols = torch.arange(w).repeat(h)
-                pieces.append(torch.stack([torch.zeros(h * w, dtype=torch.long), rows, cols]) + position)
-                position, i = position + max(h, w), i + h * w
-            else:
-                end = i
-                while end < len(ids) and ids[end] != image_id:
-                    end += 1
-                pieces.append(torch.arange(position, position + end - i).expand(3, -1))
-                position, i = position + end - i, end
-        return torch.cat(pieces, dim=1), position
+        tokens = torch.tensor([ids])
+        found, _ = self._positions.get_rope_index(
+            tokens,
+            mm_token_type_ids=(tokens == image_id).int(),
+            image_grid_thw=torch.tensor(grids) if grids else None,
+        )
+        positions = found[:, 0] + start
+        return positions, int(positions.max()) + 1
 
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
-        """The module that image features depend on, also inside a PEFT model."""
-        return model.get_base_model().model.visual if hasattr(model, "get_base_model") else model.model.visual
+        """What image features depend on, also inside a PEFT model: all beside the language model."""
+        model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        decoder = model.get_decoder()
+        parts = [child for child in model.model.children() if child is not decoder]
+        return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
 
     def get_pixel_dtype(self, model: Any) -> torch.dtype:
         """The type in which pixels are kept: that of the vision tower's weights if it has two bytes, else float32."""
@@ -111,8 +150,8 @@ class Architecture:
     def build_feature_inputs(self, features: list[tuple[torch.Tensor, ...]]) -> dict[str, Any]:
         """The model's keyword arguments for images whose features are known, in order."""
         tokens, *deep = zip(*features, strict=True)
-        layers: dict[str, Any] = {"pooler_output": tokens, "deepstack_features": [*deep]}
-        return {"mm_encoder_outputs": {"image": BaseModelOutputWithDeepstackFeatures(**layers)}}
+        layers: dict[str, Any] = {"deepstack_features": [*deep]} if deep else {}
+        return {"mm_encoder_outputs": {"image": self._features(pooler_output=tokens, **layers)}}
 
     def build_vision_inputs(
         self, pixels: list[Pixels], device: torch.device | str, dtype: torch.dtype
@@ -124,16 +163,6 @@ class Architecture:
         return {"pixel_values": values, "image_grid_thw": torch.tensor([image.grid for image in pixels], device=device)}
 
 
-ARCHITECTURES = {name: Architecture(name) for name in ("qwen3_vl", "qwen2_5_vl")}
-
-
 def get_architecture(model_config: PretrainedConfig) -> Architecture:
-    """The architecture of a transformers config.
-
-    Raises:
-        ModelError: it is not supported; the message names those that are.
-    """
-    name = getattr(model_config, "model_type", "none")
-    if name not in ARCHITECTURES:
-        raise ModelError(describe_unknown("model_type", name, ARCHITECTURES))
-    return ARCHITECTURES[name]
+    """The architecture of a transformers config. Raises `ModelError`: see `Architecture`."""
+    return Architecture(model_config)

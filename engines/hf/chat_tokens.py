@@ -18,14 +18,14 @@ import torch
 from cachetools import LRUCache
 from transformers import GenerationConfig, PretrainedConfig
 
-from ...core import model_profiles
 from ...core.messages import join_texts, render_tools
 from ...core.prompts.templates import Prompts
 from ...core.settings import ReplyFormat
 from ...errors import ConfigError, ImageError, ModelError
 from ...images.ref import ImageRef
-from ...records import Message
+from ...records import Episode, EpisodeTokens, Message
 from ...utils.sanitize import break_control_tokens
+from .. import model_profiles
 from ..generator import Conversation
 from .architectures import Architecture, Pixels, get_architecture
 from .chat_template import ChatTemplate
@@ -216,6 +216,37 @@ def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> 
     return frozenset(i for i in ids if 0 <= i < len(tokenizer))
 
 
+# ---------------------------------------------------------------------- what can be trained on
+def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
+    """Why an episode cannot be trained on: it has more or fewer image tokens than its images need. None if it can."""
+    ids = (*episode.prompt_ids, *episode.completion_ids)
+    placeholders = ids.count(tokens.image_id)
+    features = sum(tokens.count_image_tokens(image) for image in episode.images)
+    if placeholders == features:
+        return None
+    return f"{placeholders} image tokens for {features} image features ({len(episode.images)} images)"
+
+
+def describe_problem(episode: Episode, tokens: ChatTokens) -> str | None:
+    """Why an episode teaches nothing; None if it does.
+
+    A fault of the environment and a reward that fails say nothing about the policy. `max_turns`, `max_tokens` and
+    `malformed` are its own doing.
+    """
+    if (problem := episode.explain_missing_score()) is not None:
+        return problem
+    if episode.tokens is None or not episode.tokens.completion_ids:
+        return f"no tokens (end: {episode.end_reason})"
+    return describe_mismatch(episode.tokens, tokens)
+
+
+def build_stand_in(tokens: ChatTokens) -> EpisodeTokens:
+    """The row of an episode that teaches nothing: no image, and no token to learn."""
+    end = (tokens.end_id,)
+    return EpisodeTokens(end, end, (0,), (0.0,))
+
+
+# ---------------------------------------------------------------------- pixels
 MAX_BYTES = 2**31
 MIN_BYTES_EACH = 2**20  # every image counts for at least this much: at most 2,048 images are kept
 MAX_COUNTS = 2**20  # images whose number of tokens is remembered

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 import torch
 from transformers import PreTrainedModel
 
-from ...configs.sections import SamplingParams
 from ...errors import ImageError, ModelError
 from ...records import Reply, RunConfig
 from ...utils import concurrency
@@ -28,15 +27,14 @@ from ...version import get_versions
 from ..generator import Conversation, Load
 from .chat_tokens import ChatTokens
 from .decode_graphs import choose_recorder
-from .kv_cache import KVCache, compute_bytes_per_token, to_device
-from .memory import find_kv_cache_bytes
+from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
 from .model_runner import ModelRunner, use_eval_mode
 from .sampler import Sampler, draw_uniform
-from .scheduler import Scheduler
-from .sequence import Sequence, Stats
+from .scheduler import Scheduler, Sequence, Stats
+from .settings import Settings
 from .vision_cache import VisionCache
 
-DEFAULT_SAMPLING = SamplingParams()
+DEFAULTS = Settings()
 log = logging.getLogger("viewbox.engine")
 
 
@@ -46,15 +44,7 @@ class HFGenerator:
     Args:
         model: a model of a supported architecture (`architectures.py`).
         tokens: its chat template, tokenizer and image processor.
-        sampling: temperature and filters.
-        slots: conversations in the cache; others wait.
-        max_reply_tokens: limit of one reply.
-        max_completion_tokens: limit of all tokens after the prompt, observations included.
-        prefill_tokens: tokens of one prefill forward at most, padding included.
-        kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit. Default: a share of the
-            memory that is free (`memory.py`).
-        tool_wait_timeout: seconds to wait for a conversation whose tool is late.
-        cuda_graphs: replay decode steps as CUDA graphs, if there is a GPU (`decode_graphs.py`).
+        settings: the section `rollout`.
         vision_cache: the cache of image features, if other generators of the same model share it.
         model_name: recorded in `run_config`.
     """
@@ -63,37 +53,29 @@ class HFGenerator:
         self,
         model: PreTrainedModel,
         tokens: ChatTokens,
+        settings: Settings = DEFAULTS,
         *,
-        sampling: SamplingParams = DEFAULT_SAMPLING,
-        slots: int = 64,
-        max_reply_tokens: int = 512,
-        max_completion_tokens: int = 4096,
-        prefill_tokens: int = 16384,
-        kv_cache_bytes: int | None = None,
-        tool_wait_timeout: float = 5.0,
-        cuda_graphs: bool = False,
         vision_cache: VisionCache | None = None,
         model_name: str = "",
     ) -> None:
-        self.model, self.tokens, self.slots = model, tokens, slots
-        self.sampling, self.sampler = sampling, Sampler(sampling)
-        self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
-        self.prefill_tokens = prefill_tokens
-        self.kv_cache_bytes = find_kv_cache_bytes(model.device) if kv_cache_bytes is None else kv_cache_bytes
+        self.model, self.tokens, self.settings = model, tokens, settings
+        self.sampling = settings.sampling
+        self.sampler, self.max_completion_tokens = Sampler(self.sampling), settings.max_completion_tokens
+        self.kv_cache_bytes = settings.kv_cache_bytes or find_kv_cache_bytes(model.device)
         self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
         self.run_config = RunConfig(
-            model_name, sampling.temperature, max_tokens=max_completion_tokens, versions=get_versions()
+            model_name, settings.temperature, max_tokens=settings.max_completion_tokens, versions=get_versions()
         )
         self.stats = Stats()
-        self.record = choose_recorder(cuda_graphs, model.device)
-        self.scheduler = Scheduler(tool_wait_timeout)
+        self.record = choose_recorder(settings.cuda_graphs, model.device)
+        self.scheduler = Scheduler(settings.tool_wait_timeout)
         self.running: list[Sequence] = []
         self._loop_task: asyncio.Task[None] | None = None
         self.failure: Exception | None = None  # set when the model fails; ends every conversation
         self._create_cache()
 
     def _create_cache(self) -> None:
-        self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.slots)
+        self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.settings.slots)
         self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats, self.record)
 
     @property
@@ -205,11 +187,11 @@ class HFGenerator:
                 f"bytes ({longest - self.max_completion_tokens} tokens of prompt, at most {self.max_completion_tokens} "
                 "after it); allowed: at least that, or a lower rollout.max_completion_tokens"
             )
-        slots = min(self.slots, capacity // (longest + 1))
+        slots = min(self.settings.slots, capacity // (longest + 1))
         if slots < len(self.cache.owners):
             log.warning(
                 "keys and values of %d episodes of %d tokens fit into %.1f GiB (rollout.kv_cache_bytes); %d slots were "
-                "asked for (rollout.slots)", slots, longest, self.kv_cache_bytes / 2**30, self.slots
+                "asked for (rollout.slots)", slots, longest, self.kv_cache_bytes / 2**30, self.settings.slots
             )  # fmt: skip
         self.cache.allocate(slots, longest)
         return True
@@ -231,7 +213,7 @@ class HFGenerator:
             groups.setdefault(key, []).append(sequence)
         batch: list[list[Sequence]] = []
         for group in sorted(groups.values(), key=lambda group: len(group[0].new_ids)):
-            if batch and (len(batch) + 1) * len(group[0].new_ids) > self.prefill_tokens:
+            if batch and (len(batch) + 1) * len(group[0].new_ids) > self.settings.prefill_tokens:
                 yield batch
                 batch = []
             batch.append(group)
@@ -274,7 +256,7 @@ class HFGenerator:
     def _start_reply(self, sequence: Sequence) -> None:
         record = sequence.conversation.record
         offset = len(record.completion_ids)
-        count = min(self.max_reply_tokens, self.max_completion_tokens - offset)
+        count = min(self.settings.max_reply_tokens, self.max_completion_tokens - offset)
         sequence.output_ids, sequence.logprobs = [], []
         sequence.uniform = draw_uniform(sequence.conversation.seed, offset, count)
 

@@ -16,14 +16,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from .sequence import Sequence
+from .scheduler import Sequence
 
 GROWTH = 128  # columns added at least when the cache grows
 MAX_WASTE = 0.25  # largest share of a decode step that may be computed in vain
+GPU_SHARE = 0.8  # of the free memory; the rest is for activations of a prefill, features and logits
+CPU_SHARE = 0.5  # of the available memory, which other programs need, too
 
 
 @dataclass
@@ -237,6 +240,19 @@ def compute_bytes_per_token(model: PreTrainedModel) -> int:
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return 2 * config.num_hidden_layers * heads * head * model.dtype.itemsize
+
+
+def find_kv_cache_bytes(device: torch.device) -> int:
+    """Bytes that keys and values may take on a device, from the memory that is free now.
+
+    >>> find_kv_cache_bytes(torch.device("cpu")) > 0
+    True
+    """
+    if device.type != "cuda":
+        return int(CPU_SHARE * psutil.virtual_memory().available)
+    free, _ = torch.cuda.mem_get_info(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # PyTorch gives it out again
+    return int(GPU_SHARE * (free + cached))
 
 
 def to_device(values: list[Any], device: torch.device) -> torch.Tensor:

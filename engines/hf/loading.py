@@ -9,10 +9,10 @@ import torch
 from ...assets import resolve_model_path
 from ...configs.schema import Config
 from ...configs.sections import ModelSection, TinyModel
-from ...core import model_profiles
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
+from .. import model_profiles
 from . import tiny_model
 from .architectures import get_architecture
 from .quantization import Quantization, build_quantization_config, keep_weights
@@ -80,11 +80,11 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     name = str(find_model_folder(section.name) or section.name)
     try:
         config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
+        get_architecture(config)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
-    get_architecture(config)
     return config, processor
 
 

@@ -25,7 +25,7 @@ from .architectures import Pixels
 from .chat_tokens import ChatTokens
 from .decode_graphs import DecodeGraphs, Recorder
 from .kv_cache import KVCache, to_device
-from .sequence import Sequence, Stats
+from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 
 

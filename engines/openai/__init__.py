@@ -1,4 +1,4 @@
 """Generators behind HTTP: replies from any OpenAI-compatible endpoint.
 
-`client` has `OpenAIGenerator`, `connection` the requests and their attempts, `http` what needs no request (URLs, keys).
+`client` has `OpenAIGenerator` and its settings; `token_check` compares its prompts with those of our engine.
 """

@@ -1,35 +1,70 @@
-"""Any OpenAI-compatible endpoint as a generator; `connection.py` sends the requests.
+"""Any OpenAI-compatible endpoint as a generator: its settings, its requests and what its replies say.
 
 A reply is unusable if a part that it needs has the wrong type. Any other part of a wrong type counts as missing.
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...configs.sections import SamplingParams
+import httpx
+from pydantic import Field
+
+from ...configs.sections import SamplingParams, Section
 from ...core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from ...errors import ConfigError
 from ...network.body import parse_body
-from ...network.connection import MAX_ATTEMPTS, MAX_BODY, UNUSABLE_STATUS
+from ...network.connection import MAX_ATTEMPTS, MAX_BODY
+from ...network.connection import Connection as AnyConnection
 from ...network.data_policy import check_sending
-from ...network.errors import UnusableReplyError
+from ...network.errors import AddressError, UnusableReplyError
+from ...network.hosts import ALLOWED_URL, parse_url
 from ...records import Reply, RunConfig, ToolCall
 from ...utils import secrets
 from ...utils.frozen import thaw
 from ...utils.sanitize import replace_surrogates
 from ...version import get_versions
-from ..generator import Conversation, Load
-from .connection import Connection, EndpointError
-from .http import build_completions_url, encode_request
+from ..generator import Conversation, GeneratorError, Load, ReplyError
 
 if TYPE_CHECKING:
     from .token_check import TokenCheck
 
-__all__ = ["UNUSABLE_STATUS", "EndpointError", "OpenAIGenerator"]
-
 SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults apply
+
+
+class EndpointError(AddressError, GeneratorError):
+    """The endpoint cannot be used at all; ends the run. `status` is the HTTP status that said so, if one did."""
+
+
+class Connection(AnyConnection):
+    """One address of an endpoint, its key, and what is known about it."""
+
+    request_error = ReplyError
+    address_error = EndpointError
+
+
+class EndpointSettings(Section):
+    """Settings of the requests to an endpoint; given as overrides, such as `endpoint.tool_images=tool`."""
+
+    api_key_env: str | None = Field(
+        default=None,
+        description="environment variable with the API key; default: OPENAI_API_KEY, if the endpoint is OpenAI's",
+    )
+    tool_images: ToolImages | None = Field(
+        default=None,
+        description="role of the message that holds a tool's image, tool or user; default: what the model was trained "
+        "on, if its name is known, else user, which every server takes",
+    )
+    tokenizer: str | None = Field(
+        default=None, description="with --check-tokens: the model's folder or hub name; default: --model"
+    )
+    native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")
+    extra: dict[str, Any] = Field(
+        default_factory=dict, description="fields merged into every request; null removes a field"
+    )
 
 
 class OpenAIGenerator:
@@ -154,6 +189,34 @@ class OpenAIGenerator:
             self._tokens = (self._tokens or 0) + usage["completion_tokens"]
 
 
+# ---------------------------------------------------------------------- requests
+def build_completions_url(endpoint: str) -> str:
+    """The URL that requests are sent to.
+
+    Raises:
+        ConfigError: `endpoint` is not an http(s) URL, or carries a key or a query.
+
+    >>> build_completions_url("http://127.0.0.1:8000"), build_completions_url("https://host/api/v1/")
+    ('http://127.0.0.1:8000/v1/chat/completions', 'https://host/api/v1/chat/completions')
+    """
+    parse_url(endpoint)
+    try:
+        url = httpx.URL(endpoint)
+        _ = url.host  # decodes international names
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ConfigError(f"endpoint: {endpoint!r}: {error}; {ALLOWED_URL}", key="endpoint", given=endpoint) from None
+    path = url.path.rstrip("/") or "/v1"
+    return str(url.copy_with(path=path if path.endswith("/chat/completions") else f"{path}/chat/completions"))
+
+
+def encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
+    """The request as JSON. Each attempt has its own seed, because the same reply could fail again."""
+    if attempt > 1 and isinstance(request.get("seed"), int):
+        request = {**request, "seed": (request["seed"] + attempt - 1) % 2**31}
+    return json.dumps(request).encode()
+
+
+# ---------------------------------------------------------------------- replies
 MAX_CALLS = 256  # tool calls in one reply
 MAX_COUNT = 2**53  # tokens: a larger number is not a count
 LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})

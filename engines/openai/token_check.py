@@ -10,9 +10,12 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
-from ...core import model_profiles
+from ...configs.sections import ModelSection
 from ...core.messages import ToolImages
+from ...errors import ConfigError, ModelError
+from .. import model_profiles
 from ..generator import Conversation, TokenRecord
+from ..hf import loading
 from ..hf.chat_tokens import ChatTokens
 
 UNLIMITED = 2**31  # tokens of an episode
@@ -135,3 +138,17 @@ def _read_ids(reply: Any) -> tuple[list[int] | None, list[int] | None]:
         for ids in found
     )
     return prompt, sampled or None
+
+
+def build_token_check(section: ModelSection, max_pixels: int, tool_images: ToolImages) -> TokenCheck:
+    """Compares the prompts of a server with those of our engine, for the model of a section."""
+    try:
+        model_config, processor = loading.load_processor(section)
+    except ModelError as error:
+        raise ConfigError(
+            f"--check-tokens needs the model's tokenizer and image processor: {error}; give them as "
+            "endpoint.tokenizer=FOLDER",
+            key="endpoint.tokenizer",
+        ) from error
+    loading.set_max_pixels(processor, max_pixels)
+    return TokenCheck(ChatTokens(processor, model_config, loading.load_generation_config(section)), tool_images)

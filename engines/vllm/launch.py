@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...configs.schema import Config
+from ...configs.sections import ModelSection
 from ...errors import ConfigError
 from .process import LOG, ServerProcess
+from .settings import Settings
 from .vllm import FLAGS
 
 EXTENSION = "viewbox_vllm_extension"  # the name under which the server imports `vllm_extension.py`
@@ -51,17 +52,19 @@ def find_vllm() -> list[str]:
 
 
 def build_server(
-    config: Config,
+    model: ModelSection,
+    settings: Settings,
     image_processor: Any,
     *,
     dtype: str,
     gpu: bool,
     run: Path | None = None,
 ) -> ServerProcess:
-    """A server for the model and the settings of a config; it is not started yet.
+    """A server for a model; it is not started yet.
 
     Args:
-        config: `model.name` is set.
+        model: of which `name` is set.
+        settings: the section `rollout`.
         image_processor: its bounds of pixels become the server's.
         dtype: precision of the weights, or "auto".
         gpu: whether this machine has a GPU.
@@ -70,42 +73,44 @@ def build_server(
     Raises:
         ConfigError: there is no vLLM.
     """
-    flags = build_flags(config, image_processor, dtype=dtype, gpu=gpu, trains=run is not None)
+    flags = build_flags(model, settings, image_processor, dtype=dtype, gpu=gpu, trains=run is not None)
     environment = build_environment(os.environ, gpu=gpu)
     if run is not None:
         environment["VLLM_SERVER_DEV_MODE"] = "1"
         paths = [str(_copy_extension(run / "server")), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return ServerProcess(partial(_build_command, config, flags), run and run / LOG, environment)
+    return ServerProcess(partial(_build_command, str(model.name), flags), run and run / LOG, environment)
 
 
-def _build_command(config: Config, flags: Sequence[str], port: int) -> list[str]:
+def _build_command(name: str, flags: Sequence[str], port: int) -> list[str]:
     from ..hf.loading import find_model_folder
 
-    start, name = find_vllm(), str(config.model.name)
+    start = find_vllm()
     model = str(find_model_folder(name) or name)
     return [*start, *(["--model"] if "-m" in start else []), model, "--host", "127.0.0.1", "--port", str(port), *flags]
 
 
-def build_flags(config: Config, image_processor: Any, *, dtype: str, gpu: bool, trains: bool) -> list[str]:
+def build_flags(
+    model: ModelSection, settings: Settings, image_processor: Any, *, dtype: str, gpu: bool, trains: bool
+) -> list[str]:
     """The flags of a server, without its model and address."""
-    section, bounds = config.rollout, dict(image_processor.size)
+    bounds = dict(image_processor.size)
     size = {name: bounds[name] for name in ("shortest_edge", "longest_edge")}
     flags = [
         *FLAGS.split(),
-        *("--dtype", dtype, "--max-num-seqs", str(section.slots)),
+        *("--dtype", dtype, "--max-num-seqs", str(settings.slots)),
         *("--max-model-len", "-1"),  # the longest one that fits
         *("--limit-mm-per-prompt", json.dumps({"video": 0})),
         *("--mm-processor-kwargs", json.dumps({"size": size})),
         "--disable-uvicorn-access-log",
     ]
-    if config.model.revision is not None:
-        flags += ["--revision", config.model.revision]
+    if model.revision is not None:
+        flags += ["--revision", model.revision]
     if trains:
         flags += ["--worker-extension-cls", f"{EXTENSION}.FileWeights"]
         flags += ["--weight-transfer-config", json.dumps({"backend": "file"})]
     if gpu:
-        share = section.gpu_memory or (SHARE_BESIDE_TRAINER if trains else SHARE_ALONE)
+        share = settings.gpu_memory or (SHARE_BESIDE_TRAINER if trains else SHARE_ALONE)
         return [*flags, "--gpu-memory-utilization", str(share), *(["--enable-sleep-mode"] if trains else [])]
     # vLLM 0.32 on a CPU dies of a request with a seed whose prompt it reads in parts
     return [*flags, "--enforce-eager", "--no-enable-chunked-prefill"]

@@ -4,9 +4,10 @@
     server.wait()       # until it answers at `server.url`
     server.end()
 
-The server ends with this process at the latest, however that ends: see `watchdog.py`.
+The server ends with this process at the latest, however that ends: `watch` runs it, in a process of its own.
 """
 
+import inspect
 import logging
 import os
 import signal
@@ -26,7 +27,6 @@ from ...network.client_settings import build_client_settings
 from ...utils.secrets import mask_message
 from ...utils.terminal import make_line, make_printable
 from ..generator import GeneratorError
-from . import watchdog
 
 LOG = "server.log"  # its name in the folder of a run
 START = 1800.0  # seconds that a start may take; large weights may be downloaded in it
@@ -34,8 +34,43 @@ PAUSE = 0.5  # seconds between two looks at a server that starts
 MAX_STARTS = 2  # in a row, without anything that worked between them
 TAIL = 20  # lines of the log that an error shows
 LINE = 300  # characters of such a line
+GRACE = 20.0  # seconds that the server has to end by itself
 
 log = logging.getLogger("viewbox.server")
+
+
+def watch(command: list[str], grace: float) -> None:
+    """Run a command for as long as the process that asked for it lives; every process of the command ends with it.
+
+    Standard input is a pipe from that process. Nothing is written to it: its end says that the process is gone, whether
+    it ended, failed or was killed. This runs alone (`python -c`, without any package), as the leader of the command's
+    process group, and ends last.
+    """
+    import os
+    import signal
+    import subprocess
+    import sys
+    import threading
+
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def end(number: int = 0, frame: object = None) -> None:
+        child.terminate()
+        threading.Timer(grace, child.kill).start()
+
+    def wait_for_owner() -> None:
+        sys.stdin.buffer.read()
+        end()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    threading.Thread(target=wait_for_owner, daemon=True).start()
+    status = child.wait()
+    print(f"viewbox: the command ended with status {status}", flush=True)
+    os.killpg(os.getpid(), signal.SIGKILL)  # this process, too
+
+
+WATCH = f"{inspect.getsource(watch)}\nimport sys\nwatch(sys.argv[1:], {GRACE})"
 
 
 class ServerProcess:
@@ -140,7 +175,7 @@ class ServerProcess:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, watchdog.__file__, *self.command],
+                [sys.executable, "-c", WATCH, *self.command],
                 env=self.environment,
                 stdin=subprocess.PIPE,
                 stdout=out,
@@ -179,9 +214,9 @@ class ServerProcess:
         if process is None or process.poll() is not None:
             return
         assert process.stdin is not None
-        process.stdin.close()  # the watchdog ends the rest
+        process.stdin.close()  # `watch` ends the rest
         try:
-            process.wait(watchdog.GRACE + 10.0)
+            process.wait(GRACE + 10.0)
         finally:  # it hangs, or Ctrl-C was pressed again
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

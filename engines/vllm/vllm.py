@@ -13,7 +13,7 @@ image processor resizes as ours does and whether its log-probs are those of the 
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -31,15 +31,33 @@ from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, ReplyError
 from ..hf.chat_tokens import ChatTokens
-from ..openai.connection import Connection, EndpointError
+from ..openai.client import Connection, EndpointError
 from .generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
 from .process import MAX_STARTS, PAUSE, ServerProcess
+from .settings import Settings
 from .wire import build_request, encode_body, parse_generated
 
 GENERATE = "/inference/v1/generate"
 FLAGS = "--enable-scale-out --logprobs-mode processed_logprobs --max-logprobs -1"
 DRAWS = 4  # of a reply, if image placeholders are sampled in it; they are banned in the last one
 CERTAIN = 1e-3  # how far from 0 the log-prob of the only token allowed may be
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server, and what is known of it.
+
+    Args:
+        url: of the server.
+        model: the model's name there; None: the first one served.
+        version: of the weights that were sent there; None: none were, and the server is checked before the first reply.
+        process: the server, if this process runs it.
+    """
+
+    url: str
+    model: str | None = None
+    version: str | None = None
+    process: ServerProcess | None = None
 
 
 class VLLMServer:
@@ -178,38 +196,39 @@ class VLLMServer:
         return self.model
 
 
-def build_vllm_generator(
-    url: str,
-    tokens: ChatTokens,
-    sampling: SamplingParams,
-    *,
-    max_reply_tokens: int,
-    max_completion_tokens: int,
-    model_name: str,
-    **settings: Any,
-) -> "VLLMGenerator":
-    """The generator of a vLLM server; `settings` are those of `VLLMServer`."""
-    config = RunConfig(
-        model_name=model_name,
-        temperature=sampling.temperature,
-        max_tokens=max_completion_tokens,
-        versions=get_versions(),
-    )
-    return VLLMGenerator(
-        VLLMServer(url, tokens, sampling, **settings),
-        tokens,
-        max_reply_tokens=max_reply_tokens,
-        max_completion_tokens=max_completion_tokens,
-        run_config=config,
-    )
-
-
 class VLLMGenerator(TokenServerGenerator):
-    """`TokenServerGenerator` with the server that it asks; closing it closes the server's connections."""
+    """Replies from one vLLM server; closing it closes the connections.
 
-    def __init__(self, server: VLLMServer, tokens: ChatTokens, **settings: Any) -> None:
-        super().__init__(tokens, server.ask, stop=server.sampling.stop, **settings)
-        self.server = server
+    Args:
+        served: the server, and what is known of it.
+        tokens: the way from messages to tokens; its model must be the server's.
+        settings: the section `rollout`.
+        model_name: recorded with each episode.
+        requests: `attempts` and `first_pause` of `VLLMServer`.
+    """
+
+    def __init__(
+        self, served: Served, tokens: ChatTokens, settings: Settings, *, model_name: str = "", **requests: Any
+    ) -> None:
+        self.server = VLLMServer(
+            served.url,
+            tokens,
+            settings.sampling,
+            model=served.model,
+            version=served.version,
+            is_checked=served.version is not None,
+            process=served.process,
+            **requests,
+        )
+        limit = settings.max_completion_tokens
+        super().__init__(
+            tokens,
+            self.server.ask,
+            max_reply_tokens=settings.max_reply_tokens,
+            max_completion_tokens=limit,
+            stop=settings.stop,
+            run_config=RunConfig(model_name, settings.temperature, max_tokens=limit, versions=get_versions()),
+        )
 
     async def close(self) -> None:
         await self.server.close()

@@ -15,7 +15,7 @@ from PIL import Image
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from ...engines.generator import GeneratorError, ReplyError
-from ...engines.hf.trainable import build_stand_in, describe_problem
+from ...engines.hf.chat_tokens import build_stand_in, describe_problem
 from ...engines.vllm.generator import SampledTokens, TokenRequest, TokenServerGenerator
 from ...errors import ConfigError, ImageError
 from ...images.ref import ImageRef
@@ -23,8 +23,7 @@ from ...records import Episode, Task
 from ...rollouts.play import MAX_REASON, play_one
 from ...utils import concurrency
 from ...utils.terminal import describe_error, make_line
-from .reward_info import build_reward_info
-from .stage import HELD_OUT, TRAIN, Stage, open_stage
+from .stage import HELD_OUT, TRAIN, Stage, build_reward_info, open_stage
 
 log = logging.getLogger("viewbox.rollouts")
 

@@ -5,8 +5,9 @@ import math
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -14,12 +15,12 @@ from ...configs import schema
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
-from ...envs.from_config import check_turns
+from ...envs.from_config import build_envs, check_turns
 from ...errors import ConfigError
 from ...records import Task
 from ...utils.files import create_whole
-from ...utils.secrets import mask_settings
-from .readme import VerlExport, write_readme, write_script
+from ...utils.secrets import mask_message, mask_settings
+from ...utils.terminal import make_line
 from .trainer_config import (
     NAME,
     build_trainer_config,
@@ -28,10 +29,49 @@ from .trainer_config import (
     describe_left_out,
 )
 
+if TYPE_CHECKING:  # it imports torch
+    from ...engines.hf.chat_tokens import ChatTokens
+
 CONFIG, LOOP, TRAINER = "viewbox.yaml", "agent_loop.yaml", "trainer.yaml"
 MODEL = "model"  # a shipped model is copied: verl does not know its name
 MEASURED = 64  # tasks of each split whose prompts are measured
 MARGIN, STEP = 1.25, 64  # the longest of them may be so much longer; rounded up
+MAX_SHOWN = 200  # characters of a name or a setting in the README
+MODEL_LINE = """\
+  "actor_rollout_ref.model.path='$path/{folder}'" \\
+"""
+LEFT_OUT = """
+## Not carried over
+
+For these, verl has settings of its own, which you may add to the command.
+
+{lines}"""
+LORA = """
+With LoRA, `merged` has the weights from before the training, and the adapter is in `merged/lora_adapter`: join them
+with peft first.
+"""
+RESTRICTED = """
+Its data is restricted to one machine: the agent loop refuses a cluster of several, and trackers that show replies.
+"""
+
+
+@dataclass(frozen=True)
+class VerlExport:
+    """What was written.
+
+    Args:
+        folder: the folder.
+        tasks: of training and of validation.
+        prompt_length: `data.max_prompt_length`.
+        longest_prompt: the longest prompt that was measured, in tokens.
+        left_out: settings of the config that verl decides itself.
+    """
+
+    folder: Path
+    tasks: tuple[int, int]
+    prompt_length: int
+    longest_prompt: int
+    left_out: tuple[str, ...] = ()
 
 
 def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> VerlExport:
@@ -72,7 +112,6 @@ def _write(config: Config, out: Path) -> VerlExport:
         from pyarrow import parquet
 
         from ...assets import PACKAGE
-        from .prompts import open_environments
     except ImportError as error:
         raise ConfigError(f"an export to verl needs more packages ({error}): pip install 'viewbox[verl]'") from error
     opened = open_environments(config)
@@ -112,6 +151,56 @@ def _write(config: Config, out: Path) -> VerlExport:
     return report
 
 
+# ---------------------------------------------------------------------- the model
+@dataclass(frozen=True)
+class OpenedEnvironments:
+    """The environments of a config and the tokens of its model.
+
+    Args:
+        env: plays the tasks of training.
+        held_out: plays those of validation.
+        tokens: the way from messages to tokens.
+        pixels: `min_pixels` and `max_pixels` of an image.
+        model_folder: of the model; None if it is one of the hub.
+    """
+
+    env: BaseMultiTurnEnv
+    held_out: BaseMultiTurnEnv
+    tokens: "ChatTokens"
+    pixels: Mapping[str, int]
+    model_folder: Path | None
+
+    def measure_prompts(self, env: BaseMultiTurnEnv, tasks: Sequence[Task], count: int) -> int:
+        """The tokens of the longest prompt among `count` tasks, evenly spaced."""
+        step = max(1, len(tasks) // count)
+        return max(self._measure(env.for_task(tasks[number]), tasks[number]) for number in range(0, len(tasks), step))
+
+    def _measure(self, env: BaseMultiTurnEnv, task: Task) -> int:
+        state = env.reset(task, seed=0)
+        ids, _ = self.tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+        return len(ids)
+
+
+def open_environments(config: Config) -> OpenedEnvironments:
+    """Builds the environments for the model of a config, without its weights.
+
+    Raises:
+        ConfigError: a setting of an environment is invalid, or the model's folder is not there.
+        ModelError: the model cannot be loaded.
+    """
+    from ...engines.hf import loading
+    from ...engines.hf.chat_tokens import ChatTokens
+
+    model_config, processor = loading.load_processor(config.model)
+    env, held_out = build_envs(config, loading.get_view_settings(model_config, processor))
+    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
+    folder = loading.find_model_folder(str(config.model.name))
+    size = processor.image_processor.size
+    pixels = {"min_pixels": int(size["shortest_edge"]), "max_pixels": int(size["longest_edge"])}
+    return OpenedEnvironments(env, held_out, ChatTokens(processor, model_config), pixels, folder)
+
+
+# ---------------------------------------------------------------------- files
 def build_loop() -> dict[str, Any]:
     """The entry of the agent-loop YAML."""
     return {"name": NAME, "_target_": "viewbox.integrations.verl.agent_loop.ViewboxAgentLoop", "config": CONFIG}
@@ -142,3 +231,37 @@ def build_rows(
 
 def _dump(path: Path, values: Any) -> None:
     path.write_text(yaml.safe_dump(json.loads(json.dumps(values)), sort_keys=False, allow_unicode=True))
+
+
+def write_script(model: str | None = None) -> str:
+    """The script that starts verl; `model` is the folder of the model inside the exported one, if it is there."""
+    return _read_template("run_template.sh").replace(
+        "{model}", "" if model is None else MODEL_LINE.format(folder=model)
+    )
+
+
+def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> str:
+    """The README of an exported folder."""
+    lines = "".join(f"- `{_quote(line)}`\n" for line in report.left_out)
+    return _read_template("readme_template.md").format(
+        environment=_quote(env.name),
+        model=_quote(config.model.name),
+        run=_quote(config.log.name or env.name),
+        lora="" if config.lora is None else LORA,
+        restricted=RESTRICTED if env.restricted else "",
+        train=report.tasks[0],
+        held_out=report.tasks[1],
+        prompt=report.prompt_length,
+        longest=report.longest_prompt,
+        response=config.rollout.max_completion_tokens,
+        left_out=LEFT_OUT.format(lines=lines) if lines else "",
+    )
+
+
+def _quote(text: object) -> str:
+    """A text of others as a line of Markdown's code."""
+    return make_line(mask_message(str(text)), MAX_SHOWN).replace("`", "'")
+
+
+def _read_template(name: str) -> str:
+    return Path(__file__).with_name(name).read_text()

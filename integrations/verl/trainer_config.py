@@ -8,7 +8,6 @@ from typing import Any
 
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
-from ...envs.from_config import FILTERS
 from ...errors import ConfigError
 from ...utils.secrets import mask_settings
 
@@ -55,9 +54,8 @@ def check_config(config: Config) -> None:
         refuse("lora.quantize", config.lora.quantize, "none")
     if rollout.temperature == 0:
         refuse("rollout.temperature", 0, "above 0")
-    for name in FILTERS:  # the loss is of the unfiltered distribution, verl's log-probs would be of the filtered one
-        if getattr(rollout, name) != type(rollout).model_fields[name].default:
-            refuse(f"rollout.{name}", getattr(rollout, name), "the default: sampled as the loss sees it")
+    for name, value in rollout.list_filters().items():  # verl's log-probs would be of the filtered distribution
+        refuse(f"rollout.{name}", value, "the default: sampled as the loss sees it")
     for name, choices in (("loss_type", LOSSES), ("scale_rewards", SCALES)):
         if name in arguments and arguments[name] not in choices:
             refuse(f"train.{name}", arguments[name], ", ".join(str(choice) for choice in choices))

@@ -19,8 +19,7 @@ from typing import Any
 
 from ...configs.sections import SamplingParams
 from ...engines.generator import Conversation
-from ...engines.openai.client import EndpointError, OpenAIGenerator
-from ...engines.openai.http import build_completions_url
+from ...engines.openai.client import EndpointError, OpenAIGenerator, build_completions_url
 from ...network import background
 from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key

@@ -23,7 +23,7 @@ from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError
 from viewbox.rewards import build
-from viewbox.rollouts.job import RolloutOptions, build_job
+from viewbox.rollouts.job import build_job
 from viewbox.rollouts.session import create_rollout_folder, open_session
 from viewbox.rollouts.store.reader import load
 
@@ -204,9 +204,9 @@ def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
         code = f"""
 import sys
 from viewbox.cli.rollout import play_job
-from viewbox.rollouts.job import RolloutOptions, build_job
+from viewbox.rollouts.job import build_job
 from viewbox.rollouts.session import create_rollout_folder
-job = build_job(RolloutOptions(env="digits", endpoint={server.url!r}, model="m", tasks=2))
+job = build_job(env="digits", endpoint={server.url!r}, model="m", tasks=2)
 play_job(job, create_rollout_folder(job), retry_failed=False)
 print(sorted({{"torch", "transformers"}} & set(sys.modules)))
 """
@@ -467,14 +467,12 @@ def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path, given, wo
 
 def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):
     with pytest.raises(ViewboxError, match="--tasks = 9; digits has 5 tasks"):
-        build_job(
-            RolloutOptions(env="digits", model="m", endpoint="http://[::1]", tasks=9, overrides=["env.num_tasks=5"])
-        )
+        build_job(env="digits", model="m", endpoint="http://[::1]", tasks=9, overrides=["env.num_tasks=5"])
 
 
 def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path):
     def open_job(server, tasks):
-        return build_job(RolloutOptions(env="digits", endpoint=server.url, model="m", tasks=tasks))
+        return build_job(env="digits", endpoint=server.url, model="m", tasks=tasks)
 
     async def play(session):
         return [episode.info["index"] async for episode in session.play()]

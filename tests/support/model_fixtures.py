@@ -17,6 +17,8 @@ from tests.support.tiny_models import FAMILIES, Kit, Pairs, Strips, Words, build
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.digits.canvas import LABELS
+from viewbox.records import Reply
 from viewbox.rollouts.play import play_many
 from viewbox.utils.frozen import thaw
 
@@ -26,6 +28,7 @@ __all__ = [
     "kit",
     "kits",
     "look",
+    "looking",
     "measure_mismatch",
     "pairs",
     "plain_logps",
@@ -219,3 +222,25 @@ def measure_mismatch(plain_logps):
         return worst
 
     return compute
+
+
+@pytest.fixture(scope="session")
+def looking(strips):
+    """Environments whose play is known while every token is the policy's own: see `Looking`."""
+
+    class Looking(type(strips)):
+        """Reads whatever the policy says as a look, `looks(seed)` times, and then as an answer, right or wrong."""
+
+        at_most: int = 2
+
+        async def step(self, state, reply_):
+            if state.turn < state.seed % (self.at_most + 1):
+                said = viewer.write_zoom(self, 2, 0.3, 0.6)
+            else:
+                said = viewer.write_answer(self, state.task, LABELS[0] if state.seed % 2 else None)
+            return await super().step(state, Reply(said))
+
+    def make(**settings):
+        return Looking(**{"max_turns": 4, "tools": ("zoom",)} | settings)
+
+    return make

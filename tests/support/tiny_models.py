@@ -14,11 +14,11 @@ from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProce
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
-from viewbox.configs.sections import SamplingParams
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.hf import tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.hf.settings import Settings
 from viewbox.envs.digits import Digits
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
@@ -157,6 +157,5 @@ class Kit:
 
     def generator(self, model=None, **settings):
         given = {"slots": 4, "max_reply_tokens": 12, "max_completion_tokens": 600} | settings
-        drawing = {name: given.pop(name) for name in SamplingParams.model_fields.keys() & given.keys()}
-        given |= {"sampling": SamplingParams(**drawing)} if drawing else {}
-        return HFGenerator(self.model() if model is None else model, self.tokens, **given)
+        own = {name: given.pop(name) for name in ("vision_cache", "model_name") if name in given}
+        return HFGenerator(self.model() if model is None else model, self.tokens, Settings(**given), **own)

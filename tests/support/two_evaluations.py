@@ -8,6 +8,7 @@ from accelerate import PartialState
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.settings import Settings
 from viewbox.envs.digits import Digits
 from viewbox.training import evaluate
 
@@ -27,9 +28,9 @@ def main(argv):
             yield episode
 
     evaluate.play_many = count
-    generation = {"slots": 4, "max_reply_tokens": 6, "max_completion_tokens": 300}
+    rollout = Settings(slots=4, max_reply_tokens=6, max_completion_tokens=300)
     figures, episodes = evaluate.evaluate(
-        Digits(num_tasks=8, max_turns=2, split="test"), model, tokens, tasks=7, seed=3, generation=generation
+        Digits(num_tasks=8, max_turns=2, split="test"), model, tokens, tasks=7, seed=3, rollout=rollout
     )
     texts = [[turn.content for turn in episode.turns] for episode in episodes]
     found = {"played": sorted(played), "figures": figures, "texts": texts}

@@ -8,6 +8,7 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig
 
+from viewbox.engines.hf.settings import Settings
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Reply
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
@@ -45,7 +46,7 @@ def main(argv):
         train_dataset=Dataset.from_dict({"prompt": [""] * 60, "task": list(range(60))}),
         processing_class=AutoProcessor.from_pretrained(folder),
         env=env,
-        generation={"slots": 8, "max_reply_tokens": 3, "max_completion_tokens": 200},
+        rollout=Settings(slots=8, max_reply_tokens=3, max_completion_tokens=200),
         dynamic_sampling_rounds=3,
     )
     trainer.train()

@@ -9,11 +9,11 @@ import pytest
 from viewbox.configs.sections import ModelSection, SamplingParams
 from viewbox.engines.generator import ReplyError
 from viewbox.engines.hf import loading
-from viewbox.engines.hf.trainable import describe_mismatch
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.hf.chat_tokens import describe_mismatch
+from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm import wire
 from viewbox.engines.vllm.vllm import GENERATE, VLLMServer
-from viewbox.rollouts.job import RolloutOptions, build_job
+from viewbox.rollouts.job import build_job
 from viewbox.rollouts.play import play_many
 
 TASKS = 50
@@ -33,7 +33,7 @@ def play(job, tasks=TASKS):
 
 def build(url=None, *overrides):
     served = (f"rollout.url={url}", "rollout.engine=vllm") if url else ()
-    return build_job(RolloutOptions(model="package:tiny_viewer", overrides=(*served, *overrides), **QUICKSTART))
+    return build_job(model="package:tiny_viewer", overrides=(*served, *overrides), **QUICKSTART)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_by_tokens_a_server_plays_the_same_episodes_id_for_id(server, greedy):
 
 def test_by_chat_a_server_gives_the_same_answers_and_rewards(server, greedy):
     overrides = ("endpoint.tool_images=tool", "rollout.top_k=1")
-    job = build_job(RolloutOptions(model="tiny", endpoint=f"{server.url}/v1", overrides=overrides, **QUICKSTART))
+    job = build_job(model="tiny", endpoint=f"{server.url}/v1", overrides=overrides, **QUICKSTART)
     served = play(job)
     assert [e.answer for e in served] == [e.answer for e in greedy]
     assert [e.scores for e in served] == [e.scores for e in greedy]
@@ -155,7 +155,7 @@ def test_check_tokens_tells_whether_chat_prompts_are_ours(server):
         overrides = (f"endpoint.tool_images={tool_images}", "endpoint.tokenizer=package:tiny_viewer", "rollout.top_k=1")
         settings = {**QUICKSTART, "tasks": 12}
         at = {"model": "tiny", "endpoint": f"{server.url}/v1", "check_tokens": True}
-        job = build_job(RolloutOptions(overrides=overrides, **at, **settings))
+        job = build_job(overrides=overrides, **at, **settings)
         play(job, 12)
         return job.generator.token_check
 

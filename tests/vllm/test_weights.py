@@ -14,7 +14,7 @@ from viewbox.engines.hf import loading
 from viewbox.engines.vllm.vllm import VLLMServer
 from viewbox.engines.vllm.weights import sender as sending
 from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
-from viewbox.rollouts.job import RolloutOptions, build_job
+from viewbox.rollouts.job import build_job
 
 TOLERANCE = 5e-5
 WORST = "sampling/logp_difference/max"
@@ -23,7 +23,7 @@ WORST = "sampling/logp_difference/max"
 @pytest.fixture(scope="module")
 def digits():
     """The environment of the quickstart."""
-    return build_job(RolloutOptions(config="quickstart", model="package:tiny_viewer", tasks=64)).env
+    return build_job(config="quickstart", model="package:tiny_viewer", tasks=64).env
 
 
 @pytest.fixture
@@ -43,15 +43,14 @@ def make(digits, tmp_path):
                 await checked.close()
 
         sender = WeightSender(server.url, tmp_path / "weights", check, wait=400.0, pause=0.5, sleeps=sleeps)
-        generation = {"url": server.url, "model_name": "tiny", "slots": 16, "attempts": 2, "first_pause": 0.1}
         trainer = make_trainer(
             None,
             tmp_path,
             digits,
             model=loading.load_model(section),
             processor=processor,
-            generation=generation | {"max_reply_tokens": 40},
-            own={"weights": sender, "importance_sampling_cap": 2.0, "timeout": 20.0},
+            generation={"engine": "vllm", "slots": 16, "max_reply_tokens": 40, "timeout": 20.0},
+            own={"weights": sender, "importance_sampling_cap": 2.0, "model_name": "tiny"},
             **{"per_device_train_batch_size": 16, "num_generations": 8, "learning_rate": 1e-3} | given,
         )
         return trainer

@@ -10,8 +10,10 @@ from peft import get_peft_model
 from transformers import AutoModelForImageTextToText
 
 from ...configs.schema import Config
+from ...configs.sections import SamplingParams
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
+from ...engines.table import get_server_engine
 from ...errors import ConfigError, suggest_nearest
 from ..precision import build_lora_config, describe_precision
 from .plan import build_plan, describe_overlap
@@ -87,12 +89,25 @@ def outline_run(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEn
         steps = f"{arguments.max_steps} steps" if arguments.max_steps > 0 else f"{arguments.num_train_epochs:g} epochs"
         processes = f"{arguments.world_size} process{'es' * (arguments.world_size > 1)}"
         lines["plan"] = f"{processes}, {count} tasks; {batch * arguments.world_size} episodes a step, {steps}"
-    if config.rollout.engine == "vllm":
-        where = f"the vLLM server at {config.rollout.url}" if config.rollout.url else "a vLLM server on this machine"
-        lines["episodes"] = f"sampled by {where}, which is sent pictures and weights"
+    engine = get_server_engine(config.rollout.engine)
+    if engine is not None:
+        lines["episodes"] = f"sampled by {engine.describe(config.rollout)}"
     lines["weights"] = describe_precision(config)
     lines["learning rate"] = f"{arguments.learning_rate:g}" + (
         "" if "learning_rate" in config.train.arguments else " (default for what is trained)"
     )
     overlap = describe_overlap(config, env, held_out)
     return lines | ({"held out": overlap} if overlap else {})
+
+
+def describe_filters(sampling: SamplingParams, method: str) -> list[str]:
+    """A warning if a GRPO run samples with filters: the loss uses log-probs of the unfiltered distribution.
+
+    >>> print(*describe_filters(SamplingParams(top_p=0.9), "grpo"))
+    rollout.top_p = 0.9: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one
+    """
+    filters = sampling.list_filters()
+    if not filters or method != "grpo":
+        return []
+    settings = ", ".join(f"rollout.{name} = {value}" for name, value in filters.items())
+    return [f"{settings}: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one"]

@@ -12,14 +12,11 @@ from ...configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.quantization import check_bitsandbytes
+from ...engines.table import get_engine
 from ...envs.from_config import (
-    FILTERS,
     MISSING_FILE,
     build_envs,
-    check_server_settings,
     check_turns,
-    check_url_for_data,
-    describe_filters,
     describe_missing_file,
     prepare_env,
 )
@@ -63,7 +60,7 @@ def _check(config: Config) -> dict[str, Any]:
     from ..grpo.curriculum import build_curriculum
     from ..reporting.tracking import check_trackers, check_uploads
     from ..trainer_args import build_trainer_arguments
-    from .outline import count_parameters, outline_run
+    from .outline import count_parameters, describe_filters, outline_run
 
     check_launch()
     _check_sections(config)
@@ -93,7 +90,7 @@ def _check(config: Config) -> dict[str, Any]:
     if config.log.eval_tasks:
         check_turns(held_out, "env.eval" if {"history", "max_turns", "tools"} & config.env.eval.keys() else "env")
         prepare_env(held_out, "env.eval" if "specialists" in config.env.eval else "env")
-    check_server(config, env, held_out)
+    get_engine(config.rollout.engine).check(config, (env, held_out))
     task = open_first_task(env, "env")
     curriculum = build_curriculum(config, env, model.view_settings if model else {})
     for number, level in enumerate(curriculum.levels if curriculum else ()):
@@ -117,7 +114,7 @@ def _check(config: Config) -> dict[str, Any]:
         **outline,
         "notes": [
             *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if on_hub else []),
-            *describe_filters(config),
+            *describe_filters(config.rollout, config.train.method),
         ],
     }
 
@@ -286,7 +283,9 @@ def find_model(section: ModelSection) -> LocalModel | None:
     """The model of a folder; None for a hub name and for `model.tiny`. Raises `ConfigError` and `ModelError`."""
     if section.name is None:
         return None
-    from ...engines.hf.architectures import ARCHITECTURES
+    from transformers import CONFIG_MAPPING
+
+    from ...engines.hf.architectures import TESTED
     from ...engines.hf.loading import find_model_folder, get_view_settings, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
@@ -306,8 +305,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
         raise ConfigError(
             f"{given}: {reason}; allowed: a folder written by save_pretrained (found: {files})", key=key
         ) from error
-    if model_type not in ARCHITECTURES:
-        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), ARCHITECTURES)}", key=key)
+    if model_type not in CONFIG_MAPPING:
+        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), TESTED)}", key=key)
     config, processor = load_processor(section)
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
@@ -339,40 +338,3 @@ def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task
             f"the model's context of {context}; allowed: at most {max(0, context - len(prompt))}",
             key="rollout.max_completion_tokens",
         )
-
-
-def check_server(config: Config, *envs: BaseMultiTurnEnv) -> None:
-    """Raises `ConfigError` if the settings of a run do not fit `rollout.engine: vllm`; nothing is sent."""
-    section = config.rollout
-    if section.engine != "vllm":
-        return
-    from ...engines.vllm.launch import find_vllm
-    from ...engines.vllm.vllm import clean_url
-
-    if section.url is None:
-        find_vllm()
-    else:
-        clean_url(section.url)
-    check_server_settings(config)
-    for env in envs:
-        check_url_for_data(env, config)
-    if config.model.name is None:
-        raise ConfigError(
-            "model.tiny: is built in this process, and no server has it; allowed with rollout.engine = vllm: "
-            "model.name, the model that the server was started with",
-            key="model.tiny",
-        )
-    if config.lora is not None and config.lora.quantize is not None:
-        raise ConfigError(
-            f"lora.quantize = {config.lora.quantize}: adapters are merged for the server, and weights of 4 bits take "
-            "none; allowed with rollout.engine = vllm: null",
-            key="lora.quantize",
-        )
-    fields = type(section).model_fields
-    for name in FILTERS:
-        if config.train.method == "grpo" and getattr(section, name) != fields[name].default:
-            raise ConfigError(
-                f"rollout.{name} = {getattr(section, name)}: a vLLM server's log-probs are those of the filtered "
-                f"distribution, the loss's are not; allowed with train.method = grpo: {fields[name].default}",
-                key=f"rollout.{name}",
-            )

@@ -7,7 +7,7 @@ resumed run counts on, and plays the same episodes again.
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from accelerate import Accelerator
 from msgspec.structs import replace
 
+from ...configs.sections import RolloutSection
 from ...core.base import BaseMultiTurnEnv
 from ...engines.generator import Generator
 from ...engines.hf.adapters import measure_kept_change
@@ -37,11 +38,11 @@ class BatchPlayer:
         accelerator: the trainer's.
         tokens: the way from messages to tokens.
         vision_cache: image features, which the loss may use again.
-        generation: keyword arguments of `HFGenerator`, or of a server's generator; see `prepare_generator`.
+        rollout: how episodes are generated.
+        model_name: recorded with each episode.
         seed: of the run.
         candidates: all tasks that are trained on, by index.
         dynamic_sampling_rounds: see `dynamic_sampling.py`.
-        timeout: maximum seconds of an episode; None: no limit.
         folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of this process are, in groups drawn at random; None: all.
         weights: sends the policy's weights to the server that generates; None: our engine generates.
@@ -52,19 +53,20 @@ class BatchPlayer:
         accelerator: Accelerator,
         tokens: ChatTokens,
         vision_cache: VisionCache,
-        generation: Mapping[str, Any],
+        rollout: RolloutSection,
         *,
         seed: int,
         candidates: Sequence[int] = (),
         dynamic_sampling_rounds: int = 0,
-        timeout: float | None = None,
+        model_name: str = "",
         folder: Path | None = None,
         episodes_per_step: int | None = None,
         weights: WeightSender | None = None,
     ) -> None:
         self.accelerator, self.tokens, self.vision_cache = accelerator, tokens, vision_cache
         self.weights = weights
-        self.generation, self.seed, self.timeout = generation, seed, timeout or (SERVER_TIMEOUT if weights else None)
+        self.rollout, self.model_name, self.seed = rollout, model_name, seed
+        self.timeout = rollout.timeout or (SERVER_TIMEOUT if weights else None)
         self.candidates, self.dynamic_sampling_rounds = candidates, dynamic_sampling_rounds
         self._resamples = False  # whether episodes are played in rounds of resampling, each process its own
         self.num_played = 0  # sample numbers used so far by all processes
@@ -93,13 +95,12 @@ class BatchPlayer:
         num_seeds = len(tasks) if num_seeds is None else num_seeds
         place = self.accelerator.process_index * num_seeds
         first = self.num_played + place
-        settings = {"slots": len(tasks), **self.generation}
-        settings["slots"] = min(settings["slots"], len(tasks))
+        settings = self.rollout.model_copy(update={"slots": min(self.rollout.slots, len(tasks))})
 
         async def play_all(make_generator: Callable[[], Generator]) -> list[Episode]:
             generator = make_generator()
             seed = sample_seed(self.seed, first)
-            limits = {"concurrency": settings["slots"], "timeout": self.timeout}
+            limits: dict[str, Any] = {"concurrency": settings.slots, "timeout": self.timeout}
             episodes: list[Episode] = []
             async for episode in play_many(env, tasks, generator, seed=seed, **limits):
                 episodes.append(episode)
@@ -115,6 +116,7 @@ class BatchPlayer:
                 ready,
                 self.tokens,
                 settings,
+                model_name=self.model_name,
                 weights=self.weights,
                 vision_cache=self.vision_cache,
                 key=step,

@@ -27,12 +27,12 @@ from accelerate.utils import send_to_device
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
-from ...configs.sections import SamplingParams
+from ...configs.sections import RolloutSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.architectures import Pixels
-from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.trainable import build_stand_in, describe_problem
+from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
+from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights.sender import WeightSender
 from ...errors import ConfigError
@@ -70,8 +70,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     Args:
         env: the environment; `task` in a row of the dataset is an index into its tasks.
-        generation: keyword arguments of `HFGenerator`.
-        timeout: maximum seconds of an episode; None: no limit.
+        rollout: how episodes are generated; default: by our engine, at the trainer's temperature.
+        model_name: recorded with each episode.
         episodes_folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
         importance_sampling_cap: see `batch_logprobs.py`. None: the engine's log-probs are used in place of the
@@ -94,8 +94,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self,
         *args: Any,
         env: BaseMultiTurnEnv,
-        generation: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
+        rollout: RolloutSection | None = None,
+        model_name: str = "",
         episodes_folder: Path | None = None,
         episodes_per_step: int | None = None,
         importance_sampling_cap: float | None = None,
@@ -127,11 +127,11 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             self.accelerator,
             self.tokens,
             self._vision_cache,
-            {"sampling": SamplingParams(temperature=self.temperature), **(generation or {})},
+            rollout or Settings(temperature=self.temperature),
             seed=self.args.seed,
             candidates=self.train_dataset["task"],
             dynamic_sampling_rounds=dynamic_sampling_rounds,
-            timeout=timeout,
+            model_name=model_name,
             folder=episodes_folder,
             episodes_per_step=episodes_per_step,
             weights=weights,

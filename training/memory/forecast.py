@@ -16,9 +16,9 @@ import torch
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...engines.hf.architectures import get_architecture
-from ...engines.hf.kv_cache import GROWTH, compute_bytes_per_token
-from ...engines.hf.memory import CPU_SHARE, GPU_SHARE
+from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
 from ...engines.hf.quantization import KEPT as QUANTIZATION_KEPT
+from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_PATCHES
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
@@ -218,7 +218,7 @@ def predict_workload(
     if arguments.world_size > 1:
         update["gradients of DDP"] = _count_trained(model)
     phases, slots = [Phase("update", _sort(update))], 0
-    if config.rollout.engine == "hf" and (config.train.method != "sft" or config.log.eval_tasks):
+    if isinstance(config.rollout, Settings) and (config.train.method != "sft" or config.log.eval_tasks):
         held["specialists"] = playing
         slots, parts = _predict_generation(config, arguments, model, layer, workload, held, device_memory)
         phases.insert(0, Phase("generation", _sort(parts + held)))
@@ -438,6 +438,7 @@ def _find_load(config: Config, arguments: Any) -> tuple[int, int]:
 
 def _find_cache_bytes(config: Config, device_memory: int | None, held: int) -> int:
     """The limit of keys and values, as `find_kv_cache_bytes` sets it."""
+    assert isinstance(config.rollout, Settings)
     if config.rollout.kv_cache_bytes is not None:
         return int(config.rollout.kv_cache_bytes)
     if device_memory is None:

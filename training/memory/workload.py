@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 from ...assets import resolve_model_path
 from ...configs.schema import Config
 from ...configs.sections import ModelSection
-from ...core import model_profiles
+from ...engines import model_profiles
 from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.loading import SAFE, build_tiny_config, get_view_settings, set_max_pixels

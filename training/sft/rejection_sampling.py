@@ -5,12 +5,13 @@ A round is one such turn. Yuan et al. 2023 (arXiv 2308.01825) call it rejection 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ...configs.sections import RolloutSection
 from ...configs.train_sections import RejectionSampling, TrainSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
@@ -36,9 +37,9 @@ class RejectionSamplingTrainer(SFTTrainer):
         env: the environment.
         section: the section `train`; its `arguments` have `max_steps`.
         folder: the folder of the rounds: `round-1/process-0/episodes.jsonl`, …
-        generation: keyword arguments of `HFGenerator`, or of a server's generator; see `prepare_generator`.
+        rollout: how episodes are generated.
+        model_name: recorded with each episode.
         weights: sends the policy's weights to the server that generates; None: our engine generates.
-        timeout: maximum seconds of an episode; None: no limit.
         print_line: prints what was kept.
         kwargs: arguments of `SFTTrainer`, without a dataset.
 
@@ -52,8 +53,8 @@ class RejectionSamplingTrainer(SFTTrainer):
         env: BaseMultiTurnEnv,
         section: TrainSection,
         folder: Path,
-        generation: Mapping[str, Any],
-        timeout: float | None,
+        rollout: RolloutSection,
+        model_name: str = "",
         print_line: Callable[[str], None],
         weights: WeightSender | None = None,
         **kwargs: Any,
@@ -61,8 +62,8 @@ class RejectionSamplingTrainer(SFTTrainer):
         self.env, self.section, self.folder, self.print_line = env, section, folder, print_line
         self.weights = weights
         self.sampling = section.rejection_sampling or RejectionSampling()
-        self.generation = dict(generation)
-        self.timeout = timeout or (SERVER_TIMEOUT if weights else None)
+        self.rollout, self.model_name = rollout, model_name
+        self.timeout = rollout.timeout or (SERVER_TIMEOUT if weights else None)
         self._round = -1
         self._episodes: list[EpisodeTokens] = []  # those of the round that are learned from
         args = kwargs["args"]
@@ -135,22 +136,20 @@ class RejectionSamplingTrainer(SFTTrainer):
         return [tasks[order[k % len(tasks)]] for k in range(number * count, (number + 1) * count)]
 
     def _play(self, tasks: Sequence[Task], folder: Path, number: int) -> None:
-        slots = self.generation.get("slots", 64)
-
         async def play(make_generator: Callable[[], Generator], writer: EpisodeWriter) -> None:
             recorded = {(episode.info["index"], episode.info["sample"]) for episode in load(folder)}
             if len(recorded) == len(tasks) * self.sampling.samples:
                 return
             generator = make_generator()
             seed = sample_seed(self.args.seed, number)
-            limits: dict[str, Any] = {"concurrency": slots, "timeout": self.timeout, "skip": recorded}
+            limits: dict[str, Any] = {"concurrency": self.rollout.slots, "timeout": self.timeout, "skip": recorded}
             async for episode in play_many(
                 self.env, tasks, generator, group=self.sampling.samples, seed=seed, **limits
             ):
                 writer.append_or_error(episode)
 
         with EpisodeWriter(folder) as writer, use_for_generation(self.accelerator, self.model) as model:
-            make = prepare_generator(model, self.tokens, self.generation, weights=self.weights)
+            make = prepare_generator(model, self.tokens, self.rollout, model_name=self.model_name, weights=self.weights)
             asyncio.run(play(make, writer))
         if self.weights is not None:
             self.weights.release()

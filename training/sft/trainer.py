@@ -16,8 +16,7 @@ from ...configs.train_sections import Demonstrations
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf import tiny_model
-from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.trainable import describe_mismatch
+from ...engines.hf.chat_tokens import ChatTokens, describe_mismatch
 from ...engines.scripted import ScriptedGenerator
 from ...errors import StoreError
 from ...records import Episode, EpisodeTokens

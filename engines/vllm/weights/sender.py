@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -22,7 +22,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
-from ....configs.schema import Config
+from ....configs.sections import ModelSection
 from ....errors import ConfigError, ViewboxError
 from ....network.body import parse_body
 from ....network.client_settings import build_client_settings
@@ -33,10 +33,11 @@ from ....utils.terminal import make_line
 from ...generator import GeneratorError
 from ...hf.adapters import KeptChange, get_factors, round_stochastically
 from ...hf.chat_tokens import ChatTokens
-from ...openai.connection import EndpointError
+from ...openai.client import EndpointError
 from ..launch import build_server
 from ..process import ServerProcess
-from ..vllm import FLAGS, VLLMServer, clean_url
+from ..settings import Settings
+from ..vllm import FLAGS, Served, VLLMServer, clean_url
 from .transfers import FileTransfer, NCCLTransfer, Transfer
 
 WAIT = 900.0  # seconds that a server may be away
@@ -53,39 +54,30 @@ HOW_TO_START = (
 log = logging.getLogger("viewbox.train")
 
 
-class Served(NamedTuple):
-    """What a server was found to serve: the model's name there, and the version of its weights."""
-
-    model: str
-    version: str
-
-
-def build_sender(config: Config, tokens: ChatTokens, folder: Path, dtype: str = "auto") -> "WeightSender | None":
-    """The sender of a run; None if our engine generates. All processes call it together.
+def build_sender(
+    model: ModelSection, settings: Settings, tokens: ChatTokens, folder: Path, dtype: str = "auto"
+) -> "WeightSender":
+    """The sender of a run. All processes call it together.
 
     Args:
-        config: of the run.
+        model: the model that is trained.
+        settings: the section `rollout`.
         tokens: the way from messages to tokens.
         folder: of the run; files of weights lie there for as long as the server needs them.
-        dtype: precision of the trainer's weights.
+        dtype: precision in which the loss computes.
     """
-    section = config.rollout
-    if section.engine != "vllm":
-        return None
     process: ServerProcess | None = None
-    address: list[Any] = [section.url, False]
-    if section.url is None:
+    address: list[Any] = [settings.url, False]
+    if settings.url is None:
         if PartialState().is_main_process:
             gpu = torch.cuda.is_available()
-            if gpu and dtype == "float32" and config.train.arguments.get("bf16", True):
-                dtype = "bfloat16"  # the loss computes in it, too: see `precision.py`
-            process = build_server(config, tokens.processor.image_processor, dtype=dtype, gpu=gpu, run=folder)
+            process = build_server(model, settings, tokens.processor.image_processor, dtype=dtype, gpu=gpu, run=folder)
             address = [process.url, gpu]
         broadcast_object_list(address)
     url, sleeps = address
 
     async def check() -> str:
-        server = VLLMServer(url, tokens, section.sampling)
+        server = VLLMServer(url, tokens, settings.sampling)
         try:
             return await server.check()
         finally:
@@ -228,7 +220,7 @@ class WeightSender:
             raise _TemporaryError(
                 f"the server has the weights {make_line(found, 80)} after those of {version} were sent"
             )
-        self._served, self._key = Served(name, version), key
+        self._served, self._key = Served(self.url, name, version), key
         return self._served
 
     def _check(self) -> str:

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from tests.support.servers import make_completion, make_response, make_script, serve
-from viewbox.engines.openai.client import EndpointError, OpenAIGenerator
-from viewbox.engines.openai.http import build_completions_url
+from viewbox.engines.openai.client import EndpointError, OpenAIGenerator, build_completions_url
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.network.data_policy import is_this_machine

@@ -9,12 +9,13 @@ import pytest
 from tests.support.model_fixtures import *  # noqa: F403
 from tests.support.servers import make_response, serve
 from tests.support.vllm_server import PlainVLLM
-from viewbox.configs.sections import SamplingParams
-from viewbox.engines.openai.connection import EndpointError
-from viewbox.engines.vllm.vllm import build_vllm_generator
+from viewbox.engines.openai.client import EndpointError
+from viewbox.engines.vllm.settings import Settings
+from viewbox.engines.vllm.vllm import Served, VLLMGenerator
 from viewbox.rollouts.play import MAX_FAILURES, play_many
 
-SETTINGS = {"max_reply_tokens": 4, "max_completion_tokens": 50, "model_name": "m", "attempts": 2, "first_pause": 0.01}
+LIMITS = Settings(engine="vllm", max_reply_tokens=4, max_completion_tokens=50)
+HASTE = {"attempts": 2, "first_pause": 0.01}
 HUGE = 10**400
 DEEP = "[" * 900 + "]" * 900
 
@@ -81,7 +82,7 @@ def test_one_wrong_reply_never_ends_the_run(model, qwen3, tokens, strips, name):
         return reply if count == 1 else change(reply)  # the first one is the probe
 
     async def play(url):
-        generator = build_vllm_generator(url, tokens, SamplingParams(), **SETTINGS)
+        generator = VLLMGenerator(Served(url), tokens, LIMITS, **HASTE)
         tasks = strips.tasks[: MAX_FAILURES + 2]
         episodes = [one async for one in play_many(strips, tasks, generator, concurrency=4, timeout=60.0)]
         await generator.close()
@@ -113,7 +114,7 @@ PROBES = {
 @pytest.mark.parametrize("name", PROBES)
 def test_a_wrong_first_reply_refuses_the_server_in_words(model, qwen3, tokens, name):
     with PlainVLLM(model, qwen3.processor, change=lambda reply, body: PROBES[name](reply)).serve() as server:
-        generator = build_vllm_generator(server.url, tokens, SamplingParams(), **SETTINGS)
+        generator = VLLMGenerator(Served(server.url), tokens, LIMITS, **HASTE)
         with pytest.raises(EndpointError) as caught:
             asyncio.run(generator.server.check())
     assert server.url.removesuffix("/v1") in str(caught.value) or "server" in str(caught.value)
@@ -133,7 +134,7 @@ LISTS = {
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_of_models_that_is_none_refuses_the_server_in_words(tokens, name):
     with serve(lambda body, number: {}, by_path={"/v1/models": lambda body: LISTS[name]}) as server:
-        generator = build_vllm_generator(server.url, tokens, SamplingParams(), **SETTINGS)
+        generator = VLLMGenerator(Served(server.url), tokens, LIMITS, **HASTE)
         with pytest.raises(EndpointError, match="list of models"):
             asyncio.run(generator.server.check())
 
@@ -142,7 +143,7 @@ def test_a_list_of_models_that_is_none_refuses_the_server_in_words(tokens, name)
 def test_names_of_models_do_not_act_on_the_terminal(tokens, served):
     listed = {"data": [{"id": served}] * 50}
     with serve(lambda body, number: {}, by_path={"/v1/models": lambda body: listed}) as server:
-        generator = build_vllm_generator(server.url, tokens, SamplingParams(), model="m", **SETTINGS)
+        generator = VLLMGenerator(Served(server.url, "m"), tokens, LIMITS, **HASTE)
         with pytest.raises(EndpointError, match="is not served") as caught:
             asyncio.run(generator.server.check())
     said = str(caught.value)

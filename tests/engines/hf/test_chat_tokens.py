@@ -15,10 +15,10 @@ from PIL import Image
 from viewbox.configs.sections import ModelSection
 from viewbox.core.messages import render_tools
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.chat_tokens import ChatTokens, describe_mismatch
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.loading import load_processor
-from viewbox.engines.hf.trainable import describe_mismatch
+from viewbox.engines.hf.settings import Settings
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, ImageError, ModelError
@@ -253,7 +253,7 @@ def test_an_end_token_of_the_generation_config_alone_ends_a_reply_in_the_engine(
     model = qwen3.model(bias={end: 50.0})
     model.generation_config.eos_token_id = [qwen3.tokens.end_id, end]
     tokens = ChatTokens(qwen3.processor, model.config, model.generation_config)
-    generator = HFGenerator(model, tokens, slots=1, max_reply_tokens=9, max_completion_tokens=300)
+    generator = HFGenerator(model, tokens, Settings(slots=1, max_reply_tokens=9, max_completion_tokens=300))
     (episode,) = play(words, [words.tasks[0]], generator)
     assert {tuple(run) for run in runs(episode.tokens)} == {(end,)}
     assert episode.tokens.completion_ids[1] == tokens.end_id
@@ -335,7 +335,9 @@ def test_tool_results_reach_the_model_with_their_pictures(kit):
 
 def test_an_unsupported_architecture_is_refused_in_words(qwen3):
     config = qwen3.model().config.get_text_config()  # a text model's
-    with pytest.raises(ModelError, match=r"unknown model_type 'qwen3_vl_text'; allowed: qwen2_5_vl, qwen3_vl"):
+    with pytest.raises(
+        ModelError, match=r"model_type 'qwen3_vl_text' is no model of images and text .*; tested: qwen2_5_vl, qwen3_vl"
+    ):
         ChatTokens(qwen3.processor, config)
 
 

@@ -348,9 +348,9 @@ def test_without_a_setting_the_free_memory_is_the_limit(qwen3, play, monkeypatch
 def test_a_budget_that_is_too_small_for_one_episode_is_an_error_in_words(qwen3, play):
     env = Digits(max_turns=2)
     with pytest.raises(
-        ModelError, match=r"rollout\.kv_cache_bytes = 1000: one episode needs \d+ .*; allowed: at least that"
+        ModelError, match=r"rollout\.kv_cache_bytes = 1024: one episode needs \d+ .*; allowed: at least that"
     ):
-        play(env, [env.tasks[0]], qwen3.generator(kv_cache_bytes=1000))
+        play(env, [env.tasks[0]], qwen3.generator(kv_cache_bytes=1024))
 
 
 def test_a_stop_string_ends_a_reply(qwen3, play):

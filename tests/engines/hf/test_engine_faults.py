@@ -141,10 +141,10 @@ def speaks_later(generator, row, width):
     return speaks(generator, row, width) and len(row.conversation.messages) > 3
 
 
-MOMENTS = ((speaks, (0, 3)), (speaks_later, (3,)), (waits_for_a_slot, (5,)), (is_prefilled, (0, 1)), (is_away, (0, 4)))
+MOMENTS = {speaks: 3, speaks_later: 3, waits_for_a_slot: 5, is_prefilled: 0, is_away: 4}  # and who is cancelled then
 
 
-@pytest.mark.parametrize(("moment", "who"), [(moment, number) for moment, numbers in MOMENTS for number in numbers])
+@pytest.mark.parametrize(("moment", "who"), MOMENTS.items())
 def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clean, again, model, moment, who):
     async def tool(index, turn):
         await asyncio.sleep(0.01 if index == who and turn else 0)
@@ -221,7 +221,7 @@ def test_rows_that_all_come_back_late_are_taken_as_they_come(talks, clean):
     assert_same(made, clean)
 
 
-@pytest.mark.parametrize("ticks", range(8))  # of the event loop, between the two
+@pytest.mark.parametrize("ticks", [0, 1, 2, 5])  # of the event loop, between the two
 def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_one_leaves(talks, ticks):
     made = talks(slots=1, tool_wait_timeout=0.01)
     gone, waits, newcomer = made.conversations[:3]
@@ -251,7 +251,7 @@ def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_o
 
 
 # ---------------------------------------------------------------------- a model that fails
-@pytest.mark.parametrize("number", [0, 1, 6, 10])  # of the forward: prefills, a decode step, later turns
+@pytest.mark.parametrize("number", [0, 6])  # of the forward: a prefill, a decode step
 def test_a_forward_that_raises_ends_every_episode_with_its_error_and_the_engine_plays_again(
     talks, again, model, number
 ):
@@ -276,7 +276,7 @@ def test_logits_that_are_no_numbers_are_an_error_in_words(qwen3, talks):
 
 
 # ---------------------------------------------------------------------- closing while under way
-@pytest.mark.parametrize("steps", [0, 1, 5])
+@pytest.mark.parametrize("steps", [0, 5])
 def test_closing_ends_whoever_waits_and_the_engine_plays_again(talks, again, steps):
     async def close(made):
         while made.generator.stats.steps < steps:
@@ -292,7 +292,7 @@ def test_closing_ends_whoever_waits_and_the_engine_plays_again(talks, again, ste
     again(made.generator)
 
 
-@pytest.mark.parametrize("ticks", range(5))  # of the event loop, between the two
+@pytest.mark.parametrize("ticks", range(3))  # of the event loop, between the two
 def test_closing_right_after_somebody_asks_ends_the_engine(talks, ticks):
     made = talks()
     generator, conversation = made.generator, made.conversations[0]
@@ -319,7 +319,7 @@ def test_with_one_slot_everybody_has_a_turn(talks, clean):
     assert_same(made, clean)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_change(talks, clean, model, seed):
     dice = random.Random(seed)
     victims = set(dice.sample(range(COUNT), dice.randrange(COUNT)))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viewbox.engines.hf.kv_cache import KVCache
-from viewbox.engines.hf.sequence import Sequence
+from viewbox.engines.hf.scheduler import Sequence
 
 LAYERS, SLOTS, HEADS, SIZE = 2, 6, 2, 3
 

@@ -4,11 +4,14 @@ import inspect
 
 import pytest
 import torch
+import transformers
 from transformers import Qwen2_5_VLForConditionalGeneration, Qwen3VLForConditionalGeneration
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from viewbox.engines.hf.architectures import BaseModelOutputWithDeepstackFeatures
+from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.kv_cache import KVCache, KVCacheLayer
+from viewbox.engines.hf.parity import check_parity, measure_difference
+from viewbox.errors import ModelError
 
 MODELS = (Qwen3VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration)
 
@@ -41,7 +44,35 @@ def test_features_have_the_fields_of_both_architectures(kit):
     assert [tokens.shape[0] for tokens in output.pooler_output] == [4]
     deep = getattr(output, "deepstack_features", None) or []
     assert len(deep) == (1 if kit.name == "qwen3_vl" else 0)
-    assert {"pooler_output", "deepstack_features"} <= BaseModelOutputWithDeepstackFeatures.__dataclass_fields__.keys()
+    assert type(output) is kit.tokens.architecture._features  # as the annotation says
+
+
+REFUSED = {  # and what each lacks
+    "LlavaConfig": "has no `get_rope_index`",
+    "Gemma3Config": "has no `get_rope_index`",
+    "Qwen3Config": "is no model of images and text",
+    "Qwen3_5Config": "has layers of linear_attention",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_the_engine_cannot_play_is_refused_with_what_it_lacks(name):
+    with pytest.raises(ModelError, match=REFUSED[name]):
+        Architecture(getattr(transformers, name)())
+
+
+def test_what_the_engine_computes_is_compared_with_a_plain_forward(kit, monkeypatch):
+    model = kit.model()
+    before = model.model.rope_deltas
+    assert measure_difference(model, kit.tokens) < 1e-5
+    assert model.model.rope_deltas is before
+    ignore = lambda self, ids, image_id, grids, start: (  # noqa: E731
+        torch.arange(start, start + len(ids)).expand(3, -1),
+        start + len(ids),
+    )
+    monkeypatch.setattr(Architecture, "compute_positions", ignore)
+    with pytest.raises(ModelError, match=r"the engine's next token differs .* by 0\.\d+ of the probability"):
+        check_parity(model, kit.tokens)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -126,8 +126,8 @@ def test_the_command_says_what_it_found_and_ends_with_1(viewbox, tmp_path, monke
 
 @pytest.mark.parametrize(("model", "role"), [("Qwen/Qwen3-VL-4B-Instruct", "tool"), ("gpt-x", "user")])
 def test_pictures_of_tools_are_where_the_model_was_trained_on_them(model, role):
-    from viewbox.rollouts.job import RolloutOptions, build_job
+    from viewbox.rollouts.job import build_job
 
-    job = build_job(RolloutOptions(env="digits", model=model, endpoint="http://127.0.0.1:1/v1", tasks=1))
+    job = build_job(env="digits", model=model, endpoint="http://127.0.0.1:1/v1", tasks=1)
     assert job.generator.tool_images == role
     assert job.record["tool_images"] == role

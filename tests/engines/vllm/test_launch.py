@@ -39,7 +39,8 @@ class Bounds:
 
 
 def get_flags(gpu, trains, **rollout):
-    flags = build_flags(make_config(**rollout), Bounds, dtype="bfloat16", gpu=gpu, trains=trains)
+    config = make_config(**rollout)
+    flags = build_flags(config.model, config.rollout, Bounds, dtype="bfloat16", gpu=gpu, trains=trains)
     return dict(zip(flags, [*flags[1:], ""], strict=True))
 
 
@@ -90,7 +91,8 @@ def test_the_command_vllm_of_another_environment_will_do(monkeypatch, tmp_path):
     command.chmod(0o755)
     monkeypatch.setattr(launch, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    server = build_server(make_config(), Bounds, dtype="auto", gpu=True, run=tmp_path / "run")
+    config = make_config()
+    server = build_server(config.model, config.rollout, Bounds, dtype="auto", gpu=True, run=tmp_path / "run")
     assert server.command[:3] == [str(command), "serve", "m"]
     assert not server.is_running()
     (copied,) = (tmp_path / "run" / "server").glob("*.py")  # that environment needs no viewbox

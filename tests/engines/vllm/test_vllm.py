@@ -12,15 +12,16 @@ from tests.support.servers import make_response
 from tests.support.vllm_server import PlainVLLM
 from viewbox.configs.sections import ModelSection, SamplingParams
 from viewbox.engines.generator import ReplyError
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm import wire
-from viewbox.engines.vllm.vllm import FLAGS, GENERATE, build_probe, build_vllm_generator, clean_url
+from viewbox.engines.vllm.settings import Settings
+from viewbox.engines.vllm.vllm import FLAGS, GENERATE, Served, VLLMGenerator, build_probe, clean_url
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.play import play_many
 
 TOLERANCE = 1e-5  # fp32
-SMALL = {"max_reply_tokens": 4, "max_completion_tokens": 50, "model_name": "m", "first_pause": 0.01}
+LIMITS = {"engine": "vllm", "max_reply_tokens": 12, "max_completion_tokens": 200}
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +42,8 @@ def play_against(model, qwen3, tokens, strips):
         served = PlainVLLM(settings.pop("model", model), qwen3.processor, change=change, **settings)
 
         async def play(url):
-            generator = build_vllm_generator(
-                url,
-                tokens,
-                sampling or SamplingParams(),
-                max_reply_tokens=12,
-                max_completion_tokens=200,
-                model_name="m",
-                attempts=attempts,
-                first_pause=0.01,
-            )
+            settings = Settings(**LIMITS, **(sampling or SamplingParams()).model_dump())
+            generator = VLLMGenerator(Served(url), tokens, settings, attempts=attempts, first_pause=0.01)
             episodes = []
             async for episode in play_many(strips, strips.tasks[:tasks], generator, concurrency=4, timeout=timeout):
                 episodes.append(episode)
@@ -149,7 +142,7 @@ def test_another_image_processor_is_found_out_before_the_first_reply(play_agains
     other.image_processor.size = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"] // 4}
     served = PlainVLLM(model, other)
     with served.serve() as server, pytest.raises(EndpointError, match="mm-processor-kwargs"):
-        asyncio.run(build_vllm_generator(server.url, tokens, SamplingParams(), **SMALL).server.check())
+        asyncio.run(VLLMGenerator(Served(server.url), tokens, Settings(**LIMITS)).server.check())
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])
@@ -161,7 +154,7 @@ def test_a_server_without_the_route_of_tokens_ends_the_run_and_names_the_flags(p
 
 def test_a_model_that_is_not_served_is_named_with_those_that_are(model, qwen3, tokens):
     with PlainVLLM(model, qwen3.processor).serve() as server:
-        generator = build_vllm_generator(server.url, tokens, SamplingParams(), model="other", **SMALL)
+        generator = VLLMGenerator(Served(server.url, "other"), tokens, Settings(**LIMITS))
         with pytest.raises(EndpointError, match=r"'other' is not served; served: \[\"policy\""):
             asyncio.run(generator.server.check())
 
@@ -270,7 +263,7 @@ def test_weights_that_are_not_the_expected_ones_are_refused(model, qwen3, tokens
     with served.serve() as server:
 
         async def play(version):
-            generator = build_vllm_generator(server.url, tokens, SamplingParams(), attempts=2, **SMALL)
+            generator = VLLMGenerator(Served(server.url), tokens, Settings(**LIMITS), attempts=2)
             generator.server.version = version
             return [e async for e in play_many(strips, strips.tasks[:1], generator)]
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy
 import pytest
 import yaml
 from pyarrow import parquet
@@ -11,10 +12,8 @@ from pyarrow import parquet
 from viewbox.configs.schema import load, parse
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
-from viewbox.integrations.verl.export import export_verl
-from viewbox.integrations.verl.readme import VerlExport, write_readme, write_script
-from viewbox.integrations.verl.reward_info import build_reward_info
-from viewbox.integrations.verl.stage import Stage
+from viewbox.integrations.verl.export import VerlExport, export_verl, write_readme, write_script
+from viewbox.integrations.verl.stage import Stage, build_reward_info
 from viewbox.integrations.verl.trainer_config import build_trainer_config, check_config, describe_left_out
 from viewbox.records import Episode, Scores, Task
 
@@ -81,12 +80,13 @@ def test_options_of_the_other_kind_of_export_are_refused(viewbox, tmp_path, argu
         ("train.scale_rewards=batch", "train.scale_rewards = 'batch'"),
         ("model.revision=main", "model.revision = 'main'"),
         ("lora={quantize: 4bit}", "lora.quantize = '4bit'"),
+        ("env.history={last_images: 1}", "training uses the sampled tokens and removes none"),
     ],
 )
-def test_what_verl_cannot_run_is_refused_with_its_setting(viewbox, tmp_path, override, says):
-    code, _, err = viewbox("export", "quickstart", "--to", "verl", "--out", tmp_path / "x", override)
-    assert code != 0
-    assert says in err
+def test_what_verl_cannot_run_is_refused_with_its_setting(tmp_path, override, says):
+    with pytest.raises(ConfigError) as caught:
+        export_verl("quickstart", tmp_path / "x", [override])
+    assert says in str(caught.value)
     assert not (tmp_path / "x").exists()
 
 
@@ -94,11 +94,6 @@ def test_a_model_that_is_not_saved_is_refused():
     config = parse({"model": {"tiny": {}}, "env": {"name": "digits"}})
     with pytest.raises(ConfigError, match=r"model\.tiny"):
         check_config(config)
-
-
-def test_a_history_that_drops_images_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"env\.history = .*training uses the sampled tokens and removes none"):
-        export_verl("quickstart", tmp_path / "x", ["env.history={last_images: 1}"])
 
 
 def build(**train):
@@ -136,12 +131,9 @@ def test_the_settings_of_training_become_verls():
     assert left_out == ["train.logging_steps = 5"]
 
 
-def test_without_importance_sampling_verl_has_none_either():
-    assert build(importance_sampling_cap=None)[0]["algorithm"]["rollout_correction"]["rollout_is"] is None
-
-
-def test_the_longest_episode_fits_into_a_micro_batch():
-    settings, _ = build(micro_batch_tokens=100)
+def test_without_importance_sampling_verl_has_none_and_the_longest_episode_fits_into_a_micro_batch():
+    settings, _ = build(importance_sampling_cap=None, micro_batch_tokens=100)
+    assert settings["algorithm"]["rollout_correction"]["rollout_is"] is None
     assert settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 128 + 4096
 
 
@@ -200,7 +192,7 @@ def test_a_text_that_verls_reader_would_fill_in_is_refused(tmp_path, override, k
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["plain", "it's here", 'a "b" c', "$HOME `id` $(id)", "x; touch hacked", "a=b,c", "ü"])
+@pytest.mark.parametrize("name", ["it's here", 'a "b" c', "$HOME `id` $(id)", "x; touch hacked", "a=b,ü"])
 def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, name):
     folder, out = tmp_path / name, tmp_path / "said"
     (tmp_path / "bin").mkdir()
@@ -257,18 +249,12 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("place", "says"), PLACES)
-def test_a_row_that_was_not_exported_is_refused_in_words(place, says):
+def test_a_row_finds_its_task_and_one_that_was_not_exported_is_refused_in_words():
     stage = Stage(load("quickstart"), Digits(), HELD, tokens=None)
-    with pytest.raises(ConfigError, match="export") as caught:
-        stage.find_task(place)
-    assert says in str(caught.value)
-    assert len(str(caught.value)) < 500
-
-
-def test_a_row_that_was_exported_finds_its_task():
-    import numpy
-
-    stage = Stage(load("quickstart"), Digits(), HELD, tokens=None)
+    for place, says in PLACES:
+        with pytest.raises(ConfigError, match="export") as caught:
+            stage.find_task(place)
+        assert says in str(caught.value)
+        assert len(str(caught.value)) < 500
     env, task = stage.find_task({"split": "held_out", "index": numpy.int64(3), "task": "digits-test-3"})
     assert (env, task.id) == (HELD, "digits-test-3")

@@ -3,7 +3,7 @@
 import torch
 from msgspec.structs import replace
 
-from viewbox.engines.hf.trainable import describe_mismatch
+from viewbox.engines.hf.chat_tokens import describe_mismatch
 from viewbox.records import EpisodeTokens
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 

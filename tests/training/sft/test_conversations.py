@@ -8,6 +8,7 @@ from PIL import Image
 
 from viewbox.core.messages import to_openai_messages
 from viewbox.engines.hf.engine import HFGenerator
+from viewbox.engines.hf.settings import Settings
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
@@ -56,7 +57,7 @@ def get_runs(tokens, bit):
 
 def test_the_masks_are_those_of_the_engines_own_episodes(kit, play):
     """A random model's ids are not those a tokenizer makes of its text; everything around its replies is the same."""
-    generator = HFGenerator(kit.model(), kit.tokens, slots=4, max_reply_tokens=12, max_completion_tokens=2000)
+    generator = HFGenerator(kit.model(), kit.tokens, Settings(slots=4, max_reply_tokens=12, max_completion_tokens=2000))
     for episode in play(ENV, [ENV.tasks[i] for i in range(4)], generator):
         found = tokenize_episode(replace(episode, tokens=None), ENV, kit.tokens)
         assert found.prompt_ids == episode.tokens.prompt_ids

@@ -12,11 +12,11 @@ from tests.support.vllm_server import TrainedVLLM
 from viewbox.configs.schema import parse
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.hf.adapters import use_merged_adapters
-from viewbox.engines.openai.connection import EndpointError
+from viewbox.engines.openai.client import EndpointError
+from viewbox.engines.table import get_engine
 from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
 from viewbox.engines.vllm.weights.transfers import split_tensors
 from viewbox.errors import ConfigError
-from viewbox.training.checks.preflight import check_server
 
 UPDATE = [
     "/pause?mode=wait",
@@ -257,7 +257,7 @@ def refuse(**sections):
     rollout = {"engine": "vllm", "url": "http://127.0.0.1:8000"} | sections.pop("rollout", {})
     config = {"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": rollout} | sections
     with pytest.raises(ConfigError) as caught:
-        check_server(parse(config))
+        get_engine("vllm").check(parse(config), ())
     return caught.value.key
 
 

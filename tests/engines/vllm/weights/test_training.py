@@ -10,6 +10,8 @@ from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from tests.support.servers import hang_up
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.engines.generator import GeneratorError
+from viewbox.engines.vllm.settings import Settings
+from viewbox.engines.vllm.vllm import VLLMServer
 from viewbox.engines.vllm.weights.sender import WeightSender
 from viewbox.rollouts.store.reader import load
 from viewbox.training.evaluate import evaluate
@@ -25,6 +27,13 @@ def served(qwen3):
     return TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
 
 
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    """A request that fails is soon given up."""
+    monkeypatch.setitem(VLLMServer.__init__.__kwdefaults__, "attempts", 2)
+    monkeypatch.setitem(VLLMServer.__init__.__kwdefaults__, "first_pause", 0.01)
+
+
 async def find_model():
     return "policy"
 
@@ -35,13 +44,12 @@ def train(qwen3, looking, tmp_path):
 
     def run(url, *, wait=10.0, timeout=60.0, own=None, sender=None, env=None, **given):
         sender = sender or WeightSender(url, tmp_path / "weights", find_model, wait=wait, pause=0.05)
-        generation = {"url": url, "model_name": "m", "attempts": 2, "first_pause": 0.01, "max_reply_tokens": 4}
         trainer = make_trainer(
             qwen3,
             tmp_path,
             env or looking(),
-            generation=generation,
-            own={"weights": sender, "importance_sampling_cap": 2.0, "timeout": timeout} | (own or {}),
+            generation={"engine": "vllm", "max_reply_tokens": 4, "timeout": timeout},
+            own={"weights": sender, "importance_sampling_cap": 2.0, "model_name": "m"} | (own or {}),
             **{"learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2} | given,
         )
         return train_and_read_steps(trainer, tmp_path), trainer
@@ -64,16 +72,15 @@ def test_each_step_samples_with_the_weights_after_the_step_before(train, served,
     assert len(changed) == 3
 
 
-@pytest.mark.parametrize("rounds", [0, 2])
-def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served, tmp_path, looking, rounds):
+def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served, tmp_path, looking):
     """Wake, weights, empty caches, episodes, sleep: asleep, the stand-in takes no weights and gives no reply."""
     with served.serve() as server:
         sender = WeightSender(server.url, tmp_path / "weights", find_model, wait=10.0, pause=0.05, sleeps=True)
         env = looking(reward=lambda answer, reference: 1.0)  # all groups are uniform
-        steps, trainer = train(server.url, sender=sender, env=env, own={"dynamic_sampling_rounds": rounds})
+        steps, trainer = train(server.url, sender=sender, env=env, own={"dynamic_sampling_rounds": 2})
     assert all(step["episodes/faults"] == 0 and step[WORST] <= PARITY for step in steps)
     assert trainer.player.weights.num_sent == 3
-    assert [step["episodes/played"] for step in steps] == [4 * (1 + rounds)] * 3
+    assert [step["episodes/played"] for step in steps] == [4 * (1 + 2)] * 3
     calls = "".join(" " + path for path in served.calls if "init" not in path)
     update = " /wake_up /pause?mode=wait /start_weight_update /update_weights /finish_weight_update"
     update += " /reset_prefix_cache /reset_mm_cache /reset_encoder_cache /resume /sleep?level=1"
@@ -126,11 +133,8 @@ def test_held_out_tasks_are_played_on_the_server_with_the_policys_weights(qwen3,
     model = qwen3.model()
     with served.serve() as server:
         sender = WeightSender(server.url, tmp_path, find_model)
-        settings = {"url": server.url, "model_name": "m", "max_reply_tokens": 8, "max_completion_tokens": 200}
-        from viewbox.configs.sections import SamplingParams
-
-        generation = {**settings, "sampling": SamplingParams(), "slots": 4}
-        _, episodes = evaluate(strips, model, qwen3.tokens, tasks=2, seed=0, generation=generation, weights=sender)
+        settings = Settings(engine="vllm", max_reply_tokens=8, max_completion_tokens=200, slots=4)
+        _, episodes = evaluate(strips, model, qwen3.tokens, tasks=2, seed=0, rollout=settings, weights=sender)
     assert torch.equal(served.model.lm_head.weight, model.lm_head.weight)
     assert [episode.end_reason != "error" for episode in episodes] == [True, True]
 
@@ -138,7 +142,7 @@ def test_held_out_tasks_are_played_on_the_server_with_the_policys_weights(qwen3,
 def test_a_server_that_is_gone_for_good_leaves_a_checkpoint_to_go_on_from(qwen3, looking, served, tmp_path):
     def make(url, folder):
         sender = WeightSender(url, tmp_path / "weights", find_model, wait=0.3, pause=0.05)
-        generation = {"url": url, "model_name": "m", "attempts": 1, "first_pause": 0.01, "max_reply_tokens": 4}
+        generation = {"engine": "vllm", "max_reply_tokens": 4}
         given = {
             "learning_rate": 5e-3,
             "per_device_train_batch_size": 4,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..core.messages import ToolImages
+from ..core.settings import ReplyFormat
 from ..images.coordinates import Coordinates
-from .messages import ToolImages
-from .settings import ReplyFormat
 
 THINK = (("<think>", "</think>"),)
 
@@ -167,6 +167,16 @@ def find_model_type(name: str) -> str | None:
     """
     plain = name.lower().replace("_", "-")
     return next((kind for kind, model in MODELS.items() if re.search(model.names, plain)), None)
+
+
+def find_model_settings(name: str) -> dict[str, Any]:
+    """The environment settings that follow from a served model's name; {} if the name is unknown.
+
+    >>> find_model_settings("Qwen/Qwen2.5-VL-7B-Instruct"), find_model_settings("gpt-x")
+    ({'coordinates': 'pixel', 'pixel_multiple': 28, 'reply_format': 'hermes'}, {})
+    """
+    kind = find_model_type(name)
+    return {} if kind is None else get_model_defaults(kind).to_settings()
 
 
 def build_markdown_table() -> str:

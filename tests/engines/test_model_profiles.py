@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.core import model_profiles
-from viewbox.core.model_profiles import MODELS, find_model_type, get_model_defaults
 from viewbox.core.parsing import reply
+from viewbox.engines import model_profiles
+from viewbox.engines.model_profiles import MODELS, find_model_type, get_model_defaults
 from viewbox.envs.digits import Digits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,5 +90,6 @@ def test_where_coordinates_are_pixels_the_sides_that_are_not_resized_are_known()
 
 def test_the_page_is_what_the_table_says():
     assert (ROOT / "docs" / "models.md").read_text().endswith(f"\n{model_profiles.build_markdown_table()}"), (
-        "print it again: python -c 'from viewbox.core.model_profiles import *; print(build_markdown_table(), end=\"\")'"
+        "print it again: python -c "
+        "'from viewbox.engines.model_profiles import *; print(build_markdown_table(), end=\"\")'"
     )
