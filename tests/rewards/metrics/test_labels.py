@@ -20,7 +20,7 @@ def random_pairs(seed):
     return pairs
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(15))
 def test_macro_f1_is_that_of_scikit_learn(seed):
     pairs = random_pairs(seed)
     gold = [reference["label"] for _, reference in pairs]
