@@ -115,7 +115,7 @@ class SamplingParams(Section):
         >>> SamplingParams(top_k=5, temperature=0.5).list_filters()
         {'top_k': 5}
         """
-        names = ("top_p", "top_k", "min_p", "repetition_penalty")
+        names = ("top_p", "top_k", "repetition_penalty")
         fields = SamplingParams.model_fields
         return {name: getattr(self, name) for name in names if getattr(self, name) != fields[name].default}
 

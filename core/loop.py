@@ -5,6 +5,7 @@ aside; on the last turn calls are refused and the answer counts. `docs/loop.md` 
 holds it.
 """
 
+import dataclasses
 import inspect
 import json
 import logging
@@ -120,7 +121,7 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
         raise TypeError(f"the text of a reply is {type(reply.text).__name__}; allowed: str")
     text = _shorten_text(replace_surrogates(reply.text), max_bytes)
     if not reply.tool_calls:
-        return reply if text == reply.text else replace(reply, text=text)
+        return reply if text == reply.text else dataclasses.replace(reply, text=text)
     calls: list[ToolCall] = []
     left = max_bytes
     for call in reply.tool_calls:
@@ -128,7 +129,7 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
             break
         calls.append(_shorten_call(call, left))
         left -= _count_bytes(calls[-1])
-    return replace(reply, text=text, tool_calls=tuple(calls))
+    return dataclasses.replace(reply, text=text, tool_calls=tuple(calls))
 
 
 def is_cut(reply: Reply, kept: Reply) -> bool:

@@ -1,4 +1,4 @@
-"""Prints the page of the Python interface: signatures and docstrings of the public names, from the code (`make docs`)."""
+"""Prints the page of the Python interface: signatures and docstrings of the public names (`make docs`)."""
 
 import ast
 import inspect

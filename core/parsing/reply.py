@@ -9,7 +9,6 @@ object with `tool` or `name` and `arguments`.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...utils.frozen import Record

@@ -22,8 +22,8 @@ from cachetools import LRUCache
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ...errors import ConfigError, ToolError
+from ...network import errors
 from ...network.connection import Connection
-from ...network.errors import AddressError, RequestError
 from ...network.hosts import UrlError, split_url
 from ...network.public import PublicTransport
 from ...tools.search.wording import make_line
@@ -251,7 +251,7 @@ class LiveSource:
         )
         try:
             facts = await connection.request("GET", url, lambda content: read_api(repository, content))
-        except (RequestError, AddressError) as error:
+        except (errors.RequestError, errors.AddressError) as error:
             if error.status == 404:
                 return None
             reason = f"HTTP {error.status}" if error.status else "it could not be reached"

@@ -23,7 +23,6 @@ GIVEN = {
     "temperature": 0.5,
     "top_p": 0.9,
     "top_k": 7,
-    "min_p": 0.05,
     "repetition_penalty": 1.1,
     "stop": ["</answer>"],
     "max_reply_tokens": 20,
@@ -73,7 +72,7 @@ def test_what_is_given_is_what_the_engine_has(qwen3):
     made = get_engine("hf").build(of(**GIVEN).rollout, qwen3.tokens, qwen3.model(), model_name="m")
     assert made.settings == Settings(**GIVEN)
     sampling = made.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 7, 0.05)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 7)
     assert (sampling.repetition_penalty, sampling.stop, made.sampler.params) == (1.1, ("</answer>",), sampling)
     assert (made.kv_cache_bytes, made.scheduler.tool_wait_timeout) == (3 * 2**20, 2.5)
     assert (made.max_completion_tokens, made.run_config.model_name) == (200, "m")
@@ -132,10 +131,8 @@ def test_an_endpoint_is_asked_for_what_is_given_even_where_it_is_the_default(rol
 
 
 def test_who_trains_with_a_filter_is_told_once_what_it_does():
-    (note,) = describe_filters(SamplingParams(top_p=0.9, min_p=0.1), "grpo")
-    assert note.startswith(
-        "rollout.top_p = 0.9, rollout.min_p = 0.1: episodes are sampled from a filtered distribution"
-    )
+    (note,) = describe_filters(SamplingParams(top_p=0.9, top_k=20), "grpo")
+    assert note.startswith("rollout.top_p = 0.9, rollout.top_k = 20: episodes are sampled from a filtered distribution")
     assert describe_filters(SamplingParams(top_p=1.0, temperature=0.7), "grpo") == []
 
 

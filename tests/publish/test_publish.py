@@ -153,7 +153,13 @@ def test_what_travels_neither_trains_nor_calls_endpoints():
 
 FOR_TABLES = {"datasets", "pyarrow", "fsspec"}  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = {"mcp", "mcp-types", "httpx2", "anyio"}  # come with the extra `mcp`
-FOR_MODELS = {"torch", "transformers", "sentence-transformers", "safetensors", "huggingface-hub"}  # imported when a model is loaded
+FOR_MODELS = {
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "safetensors",
+    "huggingface-hub",
+}  # imported when a model is loaded
 
 
 def test_every_library_that_travels_is_named_in_the_dependencies():
