@@ -1,0 +1,205 @@
+"""Prints `docs/configuration.md` from the code it describes: `python docs/config_page.py > docs/configuration.md`.
+
+Types, limits and defaults are those that the code checks; a test compares the page with it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic.fields import FieldInfo
+
+from viewbox.configs.schema import Config
+from viewbox.configs.validation import describe_type, get_section_model
+from viewbox.core.settings import model_of
+from viewbox.envs import load_class
+from viewbox.plugins import ENVIRONMENTS
+from viewbox.rewards import Component, Reward
+from viewbox.rewards.declare import get_reward_class, list_reward_types
+from viewbox.rewards.spec import COMPONENT_KEYS
+from viewbox.tools import to_tool_names
+from viewbox.tools.specialists import get_specialist_class, list_kinds
+from viewbox.training.precision import LEARNING_RATES
+from viewbox.training.trainer_args import CHOICES, get_defaults
+from viewbox.training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
+from viewbox.utils.frozen import thaw
+
+HEAD = """# Configuration
+
+Printed by `python docs/config_page.py` from the code that checks it; do not edit. `viewbox config` prints it too.
+
+A run is one YAML file of sections. `viewbox train FILE key.path=value …` overrides single keys, and
+`viewbox train FILE --dry-run` checks everything and prints what it resolves to. An unknown key, a wrong type or a
+contradiction ends with status 2 and one message that names file, line, key, value and what is allowed."""
+
+ENV = """Write the settings below in `env` beside `name`, and in `env.eval` if held-out tasks need other values. The
+settings of your own environment are its annotated class attributes."""
+
+SPECIALISTS = """A specialist of `env.specialists` is chosen by its `kind`; the other keys are those of its class."""
+
+REWARD = """A reward is chosen by its `type`; the other keys are those of its class. A component of a `combined` reward
+has two more:"""
+
+TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
+`TrainingArguments` (the other methods), checked by name and type. viewbox has defaults of its own for these:"""
+
+LEARNING_RATE = """The default learning rate depends on what is trained. LoRA learns best at about ten times the rate of
+full fine-tuning (Schulman et al. 2025, *LoRA Without Regret*). The rates for every weight are the defaults of TRL's
+`GRPOConfig` and `SFTConfig`; the one for supervised LoRA is that of QLoRA (Dettmers et al. 2023)."""
+
+
+def build_page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for name, field in Config.model_fields.items():
+        parts += [f"## `{name}`", *_RENDERERS[name]()] if name in _RENDERERS else list(_render_section(name, field))
+    return "\n\n".join(parts) + "\n"
+
+
+def _render_section(name: str, field: FieldInfo) -> Iterator[str]:
+    model = get_section_model(field.annotation)
+    yield f"## `{name}`"
+    yield from _render_model(name, model)
+
+
+def _render_model(path: str, model: type[BaseModel]) -> Iterator[str]:
+    """The description of a section, its keys, and the sections inside it."""
+    if model.__doc__:
+        yield model.__doc__.strip()
+    yield _render_fields(model.model_fields)
+    for name, field in model.model_fields.items():
+        inner = get_section_model(field.annotation)
+        if inner is not None:
+            yield f"### `{path}.{name}`"
+            yield from _render_model(f"{path}.{name}", inner)
+
+
+def _render_env() -> Iterator[str]:
+    yield from _render_model("env", get_section_model(Config.model_fields["env"].annotation))
+    yield ENV
+    for name in sorted(ENVIRONMENTS):
+        cls: type = load_class(name)
+        yield f"### `env.name: {name}`"
+        yield _get_first_paragraph(cls)
+        yield _render_fields(model_of(cls).model_fields)
+    yield SPECIALISTS
+    for kind in list_kinds():
+        specialist = get_specialist_class(kind)
+        yield f"### `env.specialists.NAME.kind: {kind}`"
+        yield _get_first_paragraph(specialist)
+        yield _render_fields(specialist.model_fields)
+    yield from _render_parts_of_specialists()
+
+
+def _render_parts_of_specialists() -> Iterator[str]:
+    """The mappings that keys of several kinds take, each once."""
+    seen = set()
+    for kind in list_kinds():
+        for key, field in get_specialist_class(kind).model_fields.items():
+            model = get_section_model(field.annotation)
+            if model is not None and model not in seen:
+                seen.add(model)
+                yield f"### `env.specialists.NAME.{key}`"
+                yield _get_first_paragraph(model)
+                yield _render_fields(model.model_fields)
+
+
+def _render_rewards() -> Iterator[str]:
+    yield REWARD
+    fields = _get_fields(Component)
+    yield _render_fields({name: fields[name] for name in COMPONENT_KEYS})
+    for type_name in list_reward_types():
+        cls = get_reward_class(type_name)
+        yield f"### `reward.type: {type_name}`"
+        yield _get_first_paragraph(cls)
+        yield _render_fields(_get_fields(cls))
+
+
+def _render_train() -> Iterator[str]:
+    yield from _render_model("train", get_section_model(Config.model_fields["train"].annotation))
+    yield TRAIN
+    on_cpu = get_defaults(gpu=False)
+    rows = [
+        (f"`{name}`", f"`{_format_yaml(gpu)}`", f"`{_format_yaml(on_cpu[name])}`")
+        for name, gpu in get_defaults(gpu=True).items()
+    ]
+    yield _render_table(("argument", "on a GPU", "without"), rows)
+    yield LEARNING_RATE
+    rates = [
+        (f"`{method}`", "LoRA adapters" if lora else "every weight", f"`{rate:g}`")
+        for (method, lora), rate in LEARNING_RATES.items()
+    ]
+    yield _render_table(("method", "trained", "`learning_rate`"), rates)
+    yield "viewbox sets these itself and refuses them in `train`:"
+    yield _render_table(("argument", "decided by"), [(f"`{name}`", f"{decides}") for name, decides in OWNED.items()])
+    yield "These are refused, because nothing in a run would read them, or they would break it later:"
+    yield _render_table(("argument", "why"), _list_refusals())
+    yield "These accept one value of a list (TRL and transformers check the others):"
+    choices = [
+        (f"`{name}`", ", ".join(f"`{_format_yaml(value)}`" for value in values)) for name, values in CHOICES.items()
+    ]
+    yield _render_table(("argument", "allowed"), choices)
+
+
+def _list_refusals() -> list[tuple[str, str]]:
+    """(arguments, reason); arguments that are refused for the same reason share a row."""
+    rows: dict[str, list[str]] = {}
+    sft_only = {name: f"only with `method: sft`; {reason}" for name, reason in USED_BY_SFT.items()}
+    for name, reason in {**REFUSED, **sft_only}.items():
+        rows.setdefault(reason, []).append(f"`{name}`")
+    return [(", ".join(names), reason) for reason, names in rows.items()]
+
+
+_RENDERERS = {"env": _render_env, "reward": _render_rewards, "train": _render_train}
+
+
+def _get_fields(cls: type) -> Mapping[str, FieldInfo]:
+    assert is_pydantic_dataclass(cls)
+    return cls.__pydantic_fields__
+
+
+def _render_fields(fields: Mapping[str, FieldInfo]) -> str:
+    rows = []
+    for name, field in fields.items():
+        default = "required" if field.is_required() else _format_default(field.get_default(call_default_factory=True))
+        only = {type(None), get_section_model(field.annotation)}.issuperset(
+            get_args(field.annotation) or [field.annotation]
+        )
+        kind = "a mapping, see below" if only else describe_type(field.annotation, field.metadata)
+        kind = "a mapping by its `type`" if field.annotation is Reward else kind
+        rows.append((f"`{name}`", kind, default, field.description or ""))
+    return _render_table(("key", "takes", "default", "meaning"), rows)
+
+
+def _format_default(value: Any) -> str:
+    """A default as YAML; long texts are replaced by their names."""
+    if isinstance(value, Reward):
+        return f"`{{type: {value.name}}}`"
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_defaults=True)
+    if isinstance(value, str) and len(value) > 60:
+        return "its own"
+    if isinstance(value, Mapping) and any(isinstance(text, str) and len(text) > 40 for text in value.values()):
+        return f"its own {', '.join(value)}"
+    return f"`{_format_yaml(value)}`"
+
+
+def _render_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    cells = [list(head), *(list(row) for row in rows)]
+    cells.insert(1, ["---"] * len(cells[0]))
+    return "\n".join("|" + "|".join(f" {cell} " if cell else " " for cell in line) + "|" for line in cells)
+
+
+def _format_yaml(value: Any) -> str:
+    return yaml.safe_dump(to_tool_names(thaw(value)), default_flow_style=True).removesuffix("...\n").strip()
+
+
+def _get_first_paragraph(thing: Any) -> str:
+    words = (getattr(thing, "__doc__", None) or "").strip().split("\n\n")[0]
+    return " ".join(words.split())
+
+
+if __name__ == "__main__":
+    print(build_page(), end="")
