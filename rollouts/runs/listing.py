@@ -52,8 +52,9 @@ class RunFigures:
 
 @dataclass(frozen=True)
 class RunList:
-    """The runs below a folder, newest first; `broken` gives the reason of those that cannot be read, by path."""
+    """The runs below `folder`, newest first; `broken` gives the reason of those that cannot be read, by path."""
 
+    folder: str
     runs: list[RunFigures] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -62,8 +63,14 @@ class RunList:
         return asdict(self)
 
 
-def list_runs(folder: str | Path) -> RunList:
-    """List the runs below `folder`, which may be one itself. Links are not followed, and nothing is written.
+def list_runs(folder: str | Path = "runs") -> RunList:
+    """List the runs below a folder, newest first: `viewbox runs` alone does the same.
+
+    The reward is that of the first and of the last step. Links are not followed, and nothing is written. The status is
+    1 if a run cannot be read.
+
+    Args:
+        folder: the folder that holds the runs, at any of three levels, or a run itself.
 
     Raises:
         ConfigError: there is no such folder.
@@ -81,7 +88,7 @@ def list_runs(folder: str | Path) -> RunList:
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             broken[str(run)] = f"{type(error).__name__}: {error}"
     runs.sort(key=lambda run: (run.modified or "", run.path), reverse=True)
-    return RunList(runs, broken)
+    return RunList(str(folder), runs, broken)
 
 
 def _find_runs(folder: Path) -> Iterator[Path]:
