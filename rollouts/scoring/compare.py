@@ -116,7 +116,7 @@ class Comparison:
 
 def compare_runs(
     a: str | Path,
-    b: str | Path,
+    b: str | Path | None = None,
     *,
     reward: RewardArgument = None,
     where: Sequence[str] = (),
@@ -126,21 +126,29 @@ def compare_runs(
     trust: bool = False,
     ask_judge: bool = False,
 ) -> Comparison:
-    """Compare the episodes of two runs on the tasks that both played.
+    """Compare two runs on the tasks that both played.
+
+    A difference is the second minus the first. A task counts once, with the mean of its episodes on each side: it is
+    solved if its mean reward is at least 0.5, and won if the second has the higher mean.
 
     Args:
-        a, b: run folders, or folders of episodes. Lines that cannot be read are skipped and counted.
-        reward: scores both sides again: a reward object, a YAML file or an import path. Default: the stored scores.
-        where: filters (`filters.py`), on both sides.
-        by: a field of the episodes of `a`; the total is also compared for each of its values.
-        resamples: bootstrap draws over tasks for the intervals; 0: no intervals.
+        a: the first run: a run folder, or a folder of saved episodes. Lines that cannot be read are left out.
+        b: the second run. Left out: the held-out episodes of the first run, first against last.
+        reward: score both with this reward: a YAML file, module:name or file.py:name; in Python also a reward object.
+            Default: as stored.
+        where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
+        by: also compare for each value of this field of the first run's episodes, such as reference.kind.
+        resamples: number of bootstrap draws over tasks for the 95 % intervals; 0: no intervals.
         seed: seed of the bootstrap.
-        trust, ask_judge: what a reward that lies in a run may do, as in `score_run`.
+        trust: import and run code that a reward inside a run names. Only for runs you trust.
+        ask_judge: ask the judge that a reward inside a run names.
 
     Raises:
-        ConfigError: an argument is not allowed.
+        ConfigError: an argument is not allowed, or one run has no held-out episodes of two steps.
         StoreError: there are no episodes.
     """
+    if b is None:
+        a, b = find_held_out(a)
     conditions = [filters.parse_filter(text) for text in where]
     if by is not None:
         filters.check_field(by)

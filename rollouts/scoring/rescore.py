@@ -46,28 +46,31 @@ def score_run(
     ask_judge: bool = False,
     task_rewards: str | Path | None = None,
 ) -> ScoreReport:
-    """Score saved episodes again. A reward that fails on an episode leaves it without a score, and is reported.
+    """Score saved episodes again, without the model.
 
-    Means are over the episodes that have a score. One that a fault ended (`Episode.is_fault`) has none.
+    Means are over the episodes that have a score. One that a fault ended (`Episode.is_fault`) has none, nor has one on
+    which the reward fails, which is reported. The stored scores stay; a `name` stores the new ones beside them.
 
     A run may come from somebody else. Its own files may therefore name registered environments and built-in rewards
-    only; its images and templates are not opened or rendered. What you give as `reward` is your own.
+    only; its images and templates are not opened or rendered. What you give as `reward` is your own. The status is 1 if
+    lines of the run cannot be used.
 
     Args:
-        run: a run folder, or a folder of episodes. A line that cannot be read is skipped and reported.
-        reward: a reward object, a function of (answer, reference), a YAML file, an import path, or None for the
-            environment's own.
-        where: filters (`filters.py`); only episodes that meet all of them are scored.
-        group_by: a field; the total is also reported for each of its values.
+        run: a run folder, or a folder of saved episodes. A line that cannot be read is skipped and reported.
+        reward: a YAML file, module:name or file.py:name; in Python also a reward object, or a function of (answer,
+            reference). Default: the environment's own.
+        where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
+        group_by: a field of the episodes; the reward is also reported for each of its values.
         name: store the scores in the run, as a column that `load(run, scores=name)` reads. Default: nothing is written.
         replace: replace an existing column of that name.
-        env: the environment whose reward and metrics are used, instead of the one that the run names: a registered
-            name, `package.module:Class`, `file.py:Class`, or a config whose section `env` names it.
-        resamples: bootstrap draws over tasks for the intervals (`bootstrap.py`); 0: no intervals.
+        env: the environment whose reward and metrics are used: a registered name, package.module:Class, file.py:Class,
+            or a config whose section `env` names it. Default: the one that the run names.
+        resamples: number of bootstrap draws over tasks for the 95 % intervals; 0: no intervals.
         seed: seed of the bootstrap.
-        trust: import the code that the run's own files name: its environment, its `python` rewards.
+        trust: import and run the code that the run's own files name: its environment, its `python` rewards. Only for
+            runs you trust.
         ask_judge: ask the judge that the run's own files name: answers and references are sent to its address.
-        task_rewards: a file to which the mean reward of each task is written, for `data.difficulty.rewards`.
+        task_rewards: a file for the mean reward of each task; a data block's `difficulty: {rewards: …}` reads it.
 
     Raises:
         ConfigError: an argument is not allowed, or no episode meets the filters.

@@ -198,7 +198,7 @@ def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
     with serve(make_script(make_completion(RIGHT))) as server:
         code = f"""
 import sys
-from viewbox.cli.rollout import play_job
+from viewbox.cli.play import play_job
 from viewbox.rollouts.job import RolloutOptions, build_job
 from viewbox.rollouts.session import create_rollout_folder
 job = build_job(RolloutOptions(env="digits", endpoint={server.url!r}, model="m", tasks=2))

@@ -1,12 +1,13 @@
-"""`viewbox tools`: the reference, a chain of tools from the shell, the contact sheet, and how each ends."""
+"""`viewbox tools`: the reference, a chain of tools from the shell, and how each ends."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from viewbox import tools
-from viewbox.cli import tool_trial as trial
-from viewbox.cli.docs import tools_page
+from viewbox.cli import tools as trial
 from viewbox.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)
@@ -18,25 +19,10 @@ def scan(tmp_path):
     return tmp_path / "scan.png"
 
 
-# ---- the reference
-
-
-def test_without_a_command_the_reference_is_printed(viewbox):
-    assert viewbox("tools") == (0, tools_page.format_markdown(), "")
-
-
-def test_on_a_terminal_the_reference_is_a_table(viewbox, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    status, out, _ = viewbox("tools")
-    assert status == 0
-    assert "┏━━━" in out
-    assert "[x, y]" in out
-    assert all(one.name in out for members in tools_page.group_by_family().values() for one in members)
-
-
-def test_markdown_may_be_asked_for_on_a_terminal(viewbox, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert viewbox("tools", "--markdown")[1] == tools_page.format_markdown()
+def test_without_a_command_the_page_of_the_documentation_is_printed(viewbox):
+    page = Path(tools.__file__).parents[1] / "docs"
+    assert viewbox("tools") == (0, (page / "tools.md").read_text(), "")
+    assert viewbox("config") == (0, (page / "configuration.md").read_text(), "")
 
 
 # ---- a chain from the shell
@@ -145,12 +131,3 @@ def test_a_chain_may_be_empty():
     assert trial.parse_calls([]) == []
     with pytest.raises(ConfigError):
         trial.parse_calls(["=3"])
-
-
-# ---- the contact sheet
-
-
-def test_a_sheet_of_ones_own_image_is_drawn(viewbox, scan, tmp_path):
-    out = tmp_path / "sheet.png"
-    assert viewbox("tools", "sheet", scan, "--out", out)[:2] == (0, f"{out}\n")
-    assert Image.open(out).mode == "RGB"

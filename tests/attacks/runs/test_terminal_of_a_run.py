@@ -74,7 +74,7 @@ def test_values_of_a_group(tmp_path, viewbox, evil, field):
     status, out, err = viewbox("score", tmp_path / "gift", *reward, "--group-by", field)
     assert (status, err) == (0, "")
     assert is_safe(out)
-    assert set(viewbox("score", tmp_path / "gift", *reward, "--json", "--name", "own")[1]) <= ALLOWED
+    assert set(viewbox("score", tmp_path / "gift", *reward, "--format", "json", "--name", "own")[1]) <= ALLOWED
 
 
 def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
