@@ -90,9 +90,9 @@ class LazyGroup(TyperGroup):
         return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        row = self.table.get(cmd_name)
-        if row is None:
+        if cmd_name not in self.table:
             ctx.fail(f"No such command {cmd_name!r}{suggest_nearest(cmd_name, list(self.table))}.")
+        row = self.table[cmd_name]
         if isinstance(row, Group):
             return build_group(row, cmd_name)
         return ClickCommand(cmd_name, help=read_summary(row)) if self.listing else build_command(row, cmd_name)

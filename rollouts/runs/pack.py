@@ -243,7 +243,8 @@ def _unpack(pack: Path, folder: Path) -> tuple[int, int, dict[str, str]]:
     with open_regular(pack, limit=MAX_PACK) as file, _Unpacked(file, pack) as stream:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=_PackedFile) as archive:
             for entry in archive:
-                if problem := entry.problem or find_bad_name(entry.name) or _find_conflict(entry.name, names, folders):
+                problem = getattr(entry, "problem", None) or find_bad_name(entry.name)
+                if problem := problem or _find_conflict(entry.name, names, folders):
                     raise ConfigError(f"{pack}: the file {entry.name!r:.200} in it: {problem}; nothing was unpacked")
                 if len(names) > MAX_FILES:
                     raise ConfigError(f"{pack}: more than {MAX_FILES:,} files; nothing was unpacked")
@@ -264,7 +265,7 @@ class _PackedFile(tarfile.TarInfo):
     problem: str | None = None
 
     @classmethod
-    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_PackedFile":
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_PackedFile":
         found = super().frombuf(buf, encoding, errors)
         if found.type == tarfile.GNUTYPE_LONGNAME and found.size <= MAX_PARTS * (MAX_NAME + 1):
             return found

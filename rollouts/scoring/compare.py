@@ -270,8 +270,8 @@ def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskRew
     columns = pairs.get_columns()
     totals = [columns.get(f"{side}/{TOTAL}", np.empty(0)).tolist() for side in ("a", "b")]
     return tuple(
-        TaskReward(task, *both, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task]))
-        for task, *both in zip(pairs.task_ids, *totals, strict=True)
+        TaskReward(task, one, other, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task]))
+        for task, one, other in zip(pairs.task_ids, *totals, strict=True)
     )
 
 

@@ -58,22 +58,22 @@ def test_a_call_that_fails_is_told_as_to_a_model_and_ends_with_2(viewbox, scan, 
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["zom", "factor=2"], "did you mean 'zoom'"),
-        (["factor=2", "zoom"], "factor=2: an argument before any tool"),
-        (["zoom", "factor=2", "factor=3"], "factor is given twice to zoom"),
-        (["zoom", "2"], "unknown tool '2'"),
-        (["crop", "box=[0,0"], "'box=[0,0'"),
-    ],
-)
-def test_what_is_no_chain_ends_with_2_in_one_line(viewbox, scan, words, problem):
-    status, out, err = viewbox("tools", "try", scan, *words)
-    assert (status, out) == (2, "")
-    assert err.startswith("error: ")
-    assert problem in err
-    assert err.count("\n") == 1
+NO_CHAINS = [
+    (["zom", "factor=2"], "did you mean 'zoom'"),
+    (["factor=2", "zoom"], "factor=2: an argument before any tool"),
+    (["zoom", "factor=2", "factor=3"], "factor is given twice to zoom"),
+    (["zoom", "2"], "unknown tool '2'"),
+    (["crop", "box=[0,0"], "'box=[0,0'"),
+]
+
+
+def test_what_is_no_chain_ends_with_2_in_one_line(viewbox, scan):
+    for words, problem in NO_CHAINS:
+        status, out, err = viewbox("tools", "try", scan, *words)
+        assert (status, out) == (2, "")
+        assert err.startswith("error: ")
+        assert problem in err
+        assert err.count("\n") == 1
 
 
 def test_a_file_that_is_no_image_ends_with_2_in_words(viewbox, tmp_path):
@@ -92,24 +92,24 @@ def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tm
     assert "cannot be written" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [
-        ("zoom factor=2", 2),
-        ("zoom factor=2.5", 2.5),
-        ("rotate clockwise=false", False),
-        ("crop box=[0,0,1,1]", [0, 0, 1, 1]),
-        ("crop box=0,0,1,1", [0, 0, 1, 1]),
-        ("annotate_region label=1,5", "1,5"),
-        ("zoom factor=two", "two"),
-        ("zoom factor=1e-1", 0.1),
-        ("zoom factor=", ""),
-        ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1]),
-    ],
-)
-def test_values_are_yaml_lists_or_text(words, value):
-    ((_, arguments),) = trial.parse_calls(words.split())
-    assert list(arguments.values()) == [value]
+VALUES = [
+    ("zoom factor=2", 2),
+    ("zoom factor=2.5", 2.5),
+    ("rotate clockwise=false", False),
+    ("crop box=[0,0,1,1]", [0, 0, 1, 1]),
+    ("crop box=0,0,1,1", [0, 0, 1, 1]),
+    ("annotate_region label=1,5", "1,5"),
+    ("zoom factor=two", "two"),
+    ("zoom factor=1e-1", 0.1),
+    ("zoom factor=", ""),
+    ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1]),
+]
+
+
+def test_values_are_yaml_lists_or_text():
+    for words, value in VALUES:
+        ((_, arguments),) = trial.parse_calls(words.split())
+        assert list(arguments.values()) == [value]
 
 
 def test_text_may_hold_what_separates_names_and_values():
