@@ -1,6 +1,6 @@
 """What the results of scoring, comparing, evaluating and listing show: sentences and tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .commands import Table, say
@@ -109,6 +109,24 @@ def _list_cells(name: str, one: "Difference") -> Sequence[Any]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def show_summary(summary: Mapping[str, Any]) -> Blocks:
+    """Reward, components, tool rate, turns and end reasons of a rollout; below them the errors."""
+    from ..rollouts.scoring.metrics import END_REASONS, format_part
+
+    metrics = summary["metrics"]
+    yield say(f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes")
+    components = {name: name.split("/")[1] for name in metrics if name.startswith("rewards/")}
+    names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
+    ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
+    parts = {"reward": format_part(metrics["episodes/scored"])}
+    rows = [(title, f"{metrics[name]:.3f}{parts.get(name, '')}") for name, title in names.items() if name in metrics]
+    yield Table("", ("", "mean"), [*rows, *((title, f"{metrics[name]:.3f}") for name, title in ends.items())])
+    without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
+    if without:
+        yield f"{without} episodes have no score, and are left out of the means"
+    yield from (say(f"{count} × {reason}") for reason, count in summary["errors"].items())
 
 
 def show_gain(gain: "ToolGain") -> Blocks:

@@ -181,12 +181,12 @@ def build_options(
 def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:
     """Play the missing episodes, show the progress and print the figures; return the exit status."""
     from ..rollouts.store.run_folder import describe_view
-    from .progress import print_summary
+    from .figures import show_summary
 
     summary = play_folder(job, folder, retry_failed=retry_failed)
     if summary is None:
         return INTERRUPTED
-    print_summary(summary)
+    show(summary, show_summary)
     if summary["errors"]:
         typer.echo(f"to play failed episodes again: --out {folder} --retry-failed")
     typer.echo(f"figures: {folder / 'summary.json'}")
