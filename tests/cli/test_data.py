@@ -1,4 +1,4 @@
-"""`viewbox data show` and `viewbox preview`: what a user sees of the tasks before training on them."""
+"""`viewbox data show` and `viewbox data preview`: what a user sees of the tasks before training on them."""
 
 import nibabel as nib
 import numpy as np

@@ -1,4 +1,4 @@
-"""`viewbox memory`: the table, the verdict, and the settings with which a run fits."""
+"""`viewbox config memory`: the table, the verdict, and the settings with which a run fits."""
 
 import json
 import re

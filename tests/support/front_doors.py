@@ -49,7 +49,7 @@ def roll_out(viewbox, folder, env, answer):
         answer: the endpoint's replies, as `serve` takes them.
 
     Returns:
-        (episodes, what `viewbox preview` prints)
+        (episodes, what `viewbox data preview` prints)
     """
     config = folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": "package:tiny_viewer"}, "env": env}))
