@@ -14,6 +14,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -170,9 +171,8 @@ def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[ins
 
 def _build_parameter(one: inspect.Parameter, hint: Any, text: str, row: Command) -> inspect.Parameter:
     """The argument or option of a parameter."""
-    kind, given = _simplify(hint), None
-    if get_origin(kind) is Annotated:
-        kind, given = get_args(kind)
+    hint, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+    kind, given = _simplify(hint), copy(given)
     is_option = one.kind is inspect.Parameter.KEYWORD_ONLY or one.name in row.options
     if given is None:
         flag = f"--{row.names.get(one.name, one.name).replace('_', '-')}"
@@ -193,7 +193,7 @@ def _simplify(kind: Any) -> Any:
         kinds = [one for one in get_args(kind) if one is not type(None)]
         base = _simplify(kinds[0]) if len(kinds) == 1 else str
         return base | None if type(None) in get_args(kind) else base
-    if get_origin(kind) in (Annotated, Literal, tuple) and Ellipsis not in get_args(kind):
+    if get_origin(kind) in (Literal, tuple) and Ellipsis not in get_args(kind):
         return kind
     if get_origin(kind) is not None and issubclass(get_origin(kind), Iterable):
         return list[str]

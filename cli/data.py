@@ -28,13 +28,13 @@ from .tools import save_picture
 
 _WIDTH = 200  # characters of a field that are printed
 _MAX_PROBLEMS = 100  # of a catalogue that are printed
-Overrides = Annotated[list[str], typer.Argument(metavar="[KEY=VALUE]...")]
+Overrides = Annotated[Sequence[str], typer.Argument(metavar="[KEY=VALUE]...")]
 Count = Annotated[int, typer.Option(min=1)]
 
 
 def check(
     config: str,
-    overrides: Overrides = [],  # noqa: B006
+    overrides: Overrides = (),
     *,
     path: str | None = None,
     held_out: bool = False,
@@ -88,7 +88,7 @@ def check(
 
 def show(
     config: str,
-    overrides: Overrides = [],  # noqa: B006
+    overrides: Overrides = (),
     *,
     tasks: Count = 8,
     first: int = 0,
@@ -119,7 +119,7 @@ def show(
 
 def preview(
     config: str,
-    overrides: Overrides = [],  # noqa: B006
+    overrides: Overrides = (),
     *,
     tasks: Count = 3,
     first: int = 0,

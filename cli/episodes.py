@@ -145,7 +145,7 @@ def find_best_episode(run: str) -> "tuple[Episode, int]":
 
 def export(
     run: str,
-    overrides: Annotated[list[str], typer.Argument(metavar="[KEY.PATH=VALUE]...")] = [],  # noqa: B006
+    overrides: Annotated[Sequence[str], typer.Argument(metavar="[KEY.PATH=VALUE]...")] = (),
     *,
     to: Annotated[str, typer.Option("--to")],
     out: Annotated[str, typer.Option("--out")],
@@ -202,7 +202,7 @@ def export(
     return print_report(filter_run(run, out, choice))
 
 
-def export_config(config: str, out: str, overrides: list[str]) -> None:
+def export_config(config: str, out: str, overrides: Sequence[str]) -> None:
     """Write the folder with which verl trains, and say what is in it."""
     from ..integrations.verl.export import export_verl
 

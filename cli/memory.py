@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 def memory(
     config: str,
-    overrides: Annotated[list[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)] = [],  # noqa: B006
+    overrides: Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)] = (),
     *,
     device_memory: str | None = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,

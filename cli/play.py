@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 WITH, WITHOUT = "with_tools", "without_tools"  # the folders inside --out of an evaluation
-Overrides = Annotated[list[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)]
+Overrides = Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)]
 
 
 class PlayOptions(TypedDict, total=False):
@@ -53,7 +53,7 @@ class PlayOptions(TypedDict, total=False):
 
 
 def rollout(
-    overrides: Overrides = [],  # noqa: B006
+    overrides: Overrides = (),
     *,
     held_out: bool = False,
     tasks: int = 100,
@@ -91,7 +91,7 @@ def rollout(
 
 
 def evaluate(
-    overrides: Overrides = [],  # noqa: B006
+    overrides: Overrides = (),
     *,
     tasks: int = 200,
     refuse: bool = False,

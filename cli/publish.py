@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..publish.package import PublishedPackage
 
 WIDTH = 100  # letters of a line of findings
-Settings = Annotated[list[str] | None, typer.Option("--set")]
+Settings = Annotated[Sequence[str], typer.Option("--set")]
 
 
 def new(name: str, *, folder: Annotated[str, typer.Option("--in")] = ".") -> Iterator[str]:
@@ -40,7 +40,7 @@ def new(name: str, *, folder: Annotated[str, typer.Option("--in")] = ".") -> Ite
 def check(
     package: Annotated[str, typer.Argument(metavar="PATH|NAME")],
     *,
-    settings: Settings = None,
+    settings: Settings = (),
     row: Sequence[str] = (),
     timeout: Annotated[float, typer.Option(min=1)] = 120,
     memory: Annotated[float, typer.Option(min=0.25)] = 4,
@@ -75,7 +75,7 @@ def check(
 
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row
-    rows = check_any(package, parse_key_values(settings or [], "--set"), limits=limits, rows=row or None, on_row=show)
+    rows = check_any(package, parse_key_values(settings, "--set"), limits=limits, rows=row or None, on_row=show)
     typer.echo(json.dumps([asdict(one) for one in rows], indent=1) if as_json else count_rows(rows))
     raise typer.Exit(0 if all(one.passed for one in rows) else 1)
 
@@ -108,7 +108,7 @@ def publish(
     out: str | None = None,
     *,
     to: str = "dir",
-    settings: Settings = None,
+    settings: Settings = (),
     id: str | None = None,
     version: str | None = None,
     bump: str | None = None,
@@ -185,7 +185,7 @@ def publish(
         what,
         out,
         to=to,
-        settings=parse_key_values(settings or [], "--set"),
+        settings=parse_key_values(settings, "--set"),
         id=id,
         version=version,
         bump=bump,
@@ -256,7 +256,7 @@ def describe(package: "PublishedPackage", dry_run: bool) -> list[str]:
 def openenv(
     environment: str,
     *,
-    settings: Settings = None,
+    settings: Settings = (),
     host: str = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     write: str | None = None,
@@ -272,7 +272,7 @@ def openenv(
     """
     from ..configs.yaml_reader import parse_key_values
 
-    chosen = parse_key_values(settings or [], "--set")
+    chosen = parse_key_values(settings, "--set")
     if write is not None:
         from ..integrations.openenv_folder import write_openenv
 

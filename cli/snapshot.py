@@ -22,7 +22,7 @@ _SHOWN = 20  # records of each kind that are told as left out
 
 
 def build(
-    queries: Annotated[list[str], typer.Argument()] = [],  # noqa: B006
+    queries: Annotated[Sequence[str], typer.Argument()] = (),
     *,
     out: Annotated[str, typer.Option("--out")],
     file: Annotated[str | None, typer.Option("--queries")] = None,
@@ -95,7 +95,7 @@ def build(
 
 def show(
     file: str,
-    words: Annotated[list[str], typer.Argument()] = [],  # noqa: B006
+    words: Annotated[Sequence[str], typer.Argument()] = (),
     *,
     search_type: str = "all",
     limit: Annotated[int, typer.Option(min=1, max=100)] = 5,

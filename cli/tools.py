@@ -66,7 +66,7 @@ def list_tools() -> Iterator[str]:
 
 def try_tools(
     image: str,
-    calls: Annotated[list[str], typer.Argument(metavar="[TOOL NAME=VALUE...]...")] = [],  # noqa: B006
+    calls: Annotated[Sequence[str], typer.Argument(metavar="[TOOL NAME=VALUE...]...")] = (),
     *,
     out: str = "view.png",
     max_pixels: Annotated[int, typer.Option(min=256)] = MAX_PIXELS,
@@ -121,7 +121,7 @@ def save_picture(picture: Image.Image, path: str) -> None:
 
 
 def list_mcp_tools(
-    command: Annotated[list[str], typer.Argument(metavar="[COMMAND]...")] = [],  # noqa: B006
+    command: Annotated[Sequence[str], typer.Argument(metavar="[COMMAND]...")] = (),
     *,
     url: str | None = None,
     picture: Sequence[str] = (),
