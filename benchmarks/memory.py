@@ -1,4 +1,4 @@
-"""The memory that `viewbox memory` predicts, against the bytes that are alive while a model plays and learns.
+"""The memory that `viewbox config memory` predicts, against the bytes that are alive while a model plays and learns.
 
     python benchmarks/memory.py [NAME ...]        (a quarter of an hour; 10 GiB of memory)
 

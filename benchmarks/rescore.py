@@ -61,7 +61,8 @@ def parse_lines(folder: Path) -> None:
 
 def run_command(folder: Path) -> None:
     """Runs `viewbox score`; the start of the interpreter counts."""
-    arguments = [sys.executable, "-m", "viewbox.cli", "score", str(folder), "--name", "own", "--replace", "--json"]
+    arguments = [sys.executable, "-m", "viewbox.cli", "score", str(folder), "--name", "own", "--replace"]
+    arguments += ["--format", "json"]
     subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, cwd=folder)
 
 

@@ -1,4 +1,4 @@
-"""The `viewbox` command: one file a command, which parses options and prints; what it does lives in the other rooms.
+"""The `viewbox` command: `app.COMMANDS` is the table of its commands, and `app.main` the entry point.
 
-`app.main` is the entry point. `progress` shows a rollout while it runs; `docs/` prints and draws pages of `docs/`.
+`commands` builds a command from a function and prints tables; `figures` shows the results of functions in other rooms.
 """

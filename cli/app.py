@@ -1,68 +1,164 @@
-"""The `viewbox` command: the list of its commands, each in a file of that name beside this one
-(`import_.py` for `import`).
+"""The `viewbox` command: the table of its commands.
 
-The file of a command is imported when the command runs or `--help` lists it. It must therefore import numpy and torch
-inside its functions only.
+A row names a function, whose module is imported when the command runs. `commands.py` makes a command of a row.
 """
 
 import sys
-from importlib import import_module
-from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
 
-from ..errors import suggest_nearest
 from ..utils.exit_status import guard
 from ..version import __version__
+from . import figures
+from .commands import Command, Group, LazyGroup
 
-COMMANDS = (
-    "train",
-    "rollout",
-    "evaluate",
-    "score",
-    "view",
-    "compare",
-    "filter",
-    "export",
-    "import",
-    "runs",
-    "reward",
-    "tools",
-    "picture",
-    "data",
-    "snapshot",
-    "preview",
-    "new",
-    "check",
-    "publish",
-    "openenv",
-    "envs",
-    "config",
-    "memory",
-)
+BOOTSTRAP = {"resamples": "bootstrap"}
+COMMANDS: dict[str, Command | Group] = {
+    "train": Command(
+        "cli.play:train",
+        "viewbox train quickstart train.seed=1",
+        context={"ignore_unknown_options": True, "help_option_names": []},
+    ),
+    "rollout": Command(
+        "cli.play:rollout",
+        "viewbox rollout --env digits --endpoint http://127.0.0.1:8000/v1 --model my-model env.noise=3\n"
+        "viewbox rollout --config quickstart --model package:tiny_viewer --tasks 50",
+    ),
+    "evaluate": Command(
+        "cli.play:evaluate",
+        "viewbox evaluate --config quickstart --model runs/quickstart-seed0/model --tasks 200",
+        names=BOOTSTRAP,
+    ),
+    "score": Command(
+        "rollouts.scoring.rescore:score_run",
+        "viewbox score runs/quickstart-seed0 --reward strict.yaml --where 'info.step>=90'",
+        figures.show_scores,
+        failed=lambda report: report.skipped > 0,
+        names=BOOTSTRAP,
+        form=True,
+    ),
+    "view": Command(
+        "cli.episodes:view",
+        "viewbox view runs/quickstart-seed0\nviewbox view runs/quickstart-seed0#3 --out third.png",
+    ),
+    "compare": Command(
+        "rollouts.scoring.compare:compare_runs",
+        "viewbox compare runs/base runs/tuned --by reference.label --format markdown",
+        figures.show_comparison,
+        names=BOOTSTRAP,
+        form=True,
+    ),
+    "export": Command(
+        "cli.episodes:export",
+        "viewbox export runs/a --to sft --where 'reward>=0.8' --out good.parquet\n"
+        "viewbox export runs/a --to run --where 'reward>=0.8' --best 2 --per-task --out runs/a-best\n"
+        "viewbox export quickstart --to verl --out quickstart-verl",
+    ),
+    "import": Command("cli.episodes:import_", "viewbox import outputs/traces.jsonl --from verifiers --out runs/theirs"),
+    "runs": Group(
+        "List runs with their figures; pack a run into one file to send, and unpack it.\n\n"
+        "Example: `viewbox runs`, or `viewbox runs FOLDER --format markdown`",
+        {
+            "list": Command(
+                "rollouts.runs.listing:list_runs",
+                "viewbox runs list runs --format markdown",
+                figures.show_runs,
+                failed=lambda found: bool(found.broken),
+                form=True,
+            ),
+            "pack": Command(
+                "rollouts.runs.pack:pack_run",
+                "viewbox runs pack runs/quickstart --out quickstart.tar.gz",
+                figures.show_pack,
+                options=("out",),
+            ),
+            "unpack": Command(
+                "rollouts.runs.pack:unpack_run",
+                "viewbox runs unpack quickstart.tar.gz --out runs/theirs",
+                figures.show_pack,
+                failed=lambda made: bool(made.left_out),
+                options=("out",),
+            ),
+        },
+        default="list",
+    ),
+    "reward": Group(
+        "Try a reward on one answer.",
+        {
+            "try": Command(
+                "cli.reward:try_reward",
+                """viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'""",
+                figures.show_trial,
+                form=True,
+            )
+        },
+    ),
+    "tools": Group(
+        "Print the built-in tools, or try them on an image.\n\nExample: `viewbox tools`",
+        {
+            "list": Command("cli.tools:list_tools", "viewbox tools"),
+            "try": Command("cli.tools:try_tools", "viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5"),
+            "mcp": Command(
+                "cli.tools:list_mcp_tools",
+                "viewbox tools mcp --picture image python -m hospital.server",
+                context={"allow_interspersed_args": False},
+            ),
+        },
+        default="list",
+    ),
+    "data": Group(
+        "Look at the tasks of a config before training on them.\n\nExample: `viewbox data show quickstart`",
+        {
+            "check": Command("cli.data:check", "viewbox data check vqa_rad --path data/vqa-rad"),
+            "show": Command("cli.data:show", "viewbox data show quickstart --tasks 4"),
+            "preview": Command("cli.data:preview", "viewbox data preview quickstart --tasks 1"),
+        },
+    ),
+    "snapshot": Group(
+        "Record answers of PubMed and Open-i in one file, with which a policy searches without a network.\n\n"
+        'Example: `viewbox snapshot build "pleural effusion" --out chest.snapshot`',
+        {
+            "build": Command(
+                "cli.snapshot:build",
+                "viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot",
+            ),
+            "show": Command("cli.snapshot:show", "viewbox snapshot show package:literature pleural effusion"),
+            "check": Command("cli.snapshot:check", "viewbox snapshot check chest.snapshot"),
+        },
+    ),
+    "new": Command("cli.publish:new", "viewbox new bright-discs && viewbox check bright-discs"),
+    "check": Command("cli.publish:check", "viewbox check bright-discs"),
+    "publish": Command(
+        "cli.publish:publish",
+        "viewbox publish digits my-digits --set split=test\n"
+        "viewbox publish digits --to prime --id me/my-digits\n"
+        "viewbox publish runs/quickstart --to hf --id me/my-model",
+    ),
+    "openenv": Command(
+        "cli.publish:openenv",
+        "viewbox openenv digits --set split=test\nviewbox openenv digits --write digits-server",
+    ),
+    "config": Group(
+        "Print what a config can set, and what it needs.\n\nExample: `viewbox config | less`",
+        {
+            "list": Command("cli.config:list_settings", "viewbox config | less"),
+            "envs": Command("cli.config:list_environments", "viewbox config envs"),
+            "memory": Command("cli.memory:memory", "viewbox config memory qwen3_vl_4b_lora --device-memory 24GiB"),
+        },
+        default="list",
+    ),
+}
 
 
-def _get_file(command: str) -> str:
-    return f"{command}_" if iskeyword(command) else command
+class Viewbox(LazyGroup):
+    """The commands of `COMMANDS`."""
 
-
-class LazyGroup(TyperGroup):
-    """Imports the file of a command when it is needed."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            ctx.fail(f"No such command {cmd_name!r}{suggest_nearest(cmd_name, COMMANDS)}.")
-        return get_command(import_module(f"viewbox.cli.{_get_file(cmd_name)}").app)
+    table = COMMANDS
 
 
 app = typer.Typer(
-    cls=LazyGroup,
+    cls=Viewbox,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -88,6 +184,6 @@ def describe(
     """
 
 
-def main() -> None:
-    """Runs the command and ends with its status (see `viewbox.utils.exit_status`)."""
+def main() -> Any:
+    """Run the command and end with its status (see `viewbox.utils.exit_status`)."""
     sys.exit(guard(app))

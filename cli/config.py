@@ -1,16 +1,25 @@
-"""`viewbox config`: prints docs/configuration.md."""
+"""`viewbox config`: what a config can set."""
 
-import typer
+from collections.abc import Iterator
+from pathlib import Path
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+from .commands import say
 
 
-@app.command("config")
-def config() -> None:
-    """Print every section, key, type and default of a YAML config.
+def read_page(name: str) -> str:
+    """A page of the documentation that is shipped."""
+    return (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8").rstrip()
 
-    Example: `viewbox config | less`
-    """
-    from .docs.config_page import build_page
 
-    typer.echo(build_page(), nl=False)
+def list_settings() -> Iterator[str]:
+    """Print every section, key, type and default of a YAML config."""
+    yield read_page("configuration.md")
+
+
+def list_environments() -> Iterator[str]:
+    """List the registered environments, each with the first line of its docstring."""
+    from ..envs import load_class
+    from ..plugins import list_plugins
+
+    for name in sorted(list_plugins("environments")):
+        yield say(f"{name}: {(load_class(name).__doc__ or '').strip().splitlines()[0]}")

@@ -1,49 +1,47 @@
-"""`viewbox data`: looks at the tasks of a config."""
+"""`viewbox data`: looks at the tasks of a config: their data, their fields and pictures, and their prompts."""
 
-from collections.abc import Sequence
+import html
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
+from ..configs import schema
+from ..core.base import BaseMultiTurnEnv
+from ..core.tasks import to_sequence
+from ..envs.data.check import DataReport
+from ..envs.data.env import DataEnv, describe_splits
+from ..envs.data.image_check import check_clean_path, open_all_rows, write_clean_rows
+from ..envs.from_config import build_envs, prepare_env
+from ..errors import ConfigError, ViewboxError
+from ..records import Task
+from ..training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
 from ..utils.terminal import make_line
+from .commands import say
+from .task_sheet import ShownTask, draw_sheet, list_shown, load_config, open_envs
+from .tools import save_picture
 
-if TYPE_CHECKING:
-    from .task_sheet import ShownTask
-
-app = typer.Typer(name="data", add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 _WIDTH = 200  # characters of a field that are printed
 _MAX_PROBLEMS = 100  # of a catalogue that are printed
+Overrides = Annotated[Sequence[str], typer.Argument(metavar="[KEY=VALUE]...")]
+Count = Annotated[int, typer.Option(min=1)]
 
 
-@app.callback()
-def describe() -> None:
-    """Look at the tasks of a config before training on them.
-
-    Example: `viewbox data show quickstart`
-    """
-
-
-@app.command("check")
 def check(
-    config: Annotated[
-        str,
-        typer.Argument(help="A dataset's preset (docs/datasets), a run's YAML, or a catalogue of software (a file)."),
-    ],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change.", metavar="[KEY=VALUE]...")] = None,
-    path: Annotated[
-        str | None, typer.Option("--path", help="The dataset on this machine; default: as the config says.")
-    ] = None,
-    held_out: Annotated[bool, typer.Option("--held-out", help="Check the data of `env.eval`.")] = False,
-    images: Annotated[
-        bool, typer.Option("--images", help="Open every image of the source, and list those that cannot be shown.")
-    ] = False,
-    write: Annotated[
-        str | None, typer.Option("--write", help="With --images: a new JSONL file for the rows that can be shown.")
-    ] = None,
-    out: Annotated[str, typer.Option(help="PNG file for the three tasks.")] = "check.png",
-) -> None:
+    config: str,
+    overrides: Overrides = (),
+    *,
+    path: str | None = None,
+    held_out: bool = False,
+    images: bool = False,
+    write: str | None = None,
+    out: str = "check.png",
+) -> Iterator[str]:
     """Compare a dataset with what a config expects of it, and show three tasks.
 
     It prints the tasks, groups and labels of each split, and what the right answers of 20 tasks score by the reward of
@@ -51,96 +49,278 @@ def check(
     expected, or if `--images` finds a row that cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every
     problem is printed with its place.
 
-    Example: `viewbox data check vqa_rad --path data/vqa-rad`
+    Args:
+        config: a dataset's preset (docs/datasets), a run's YAML, or a catalogue of software (a file).
+        overrides: settings to change.
+        path: the dataset on this machine; default: as the config says.
+        held_out: check the data of `env.eval`.
+        images: open every image of the source, and list those that cannot be shown.
+        write: with --images: a new JSONL file for the rows that can be shown.
+        out: PNG file for the three tasks.
     """
+    from ..envs.right_answers import score_right_answers
     from ..envs.software_adviser.catalogue import SUFFIXES
 
     if Path(config).suffix.lower() in SUFFIXES:
-        _check_catalogue(config)
+        yield from _check_catalogue(config)
         return
-    from ..envs.data.env import describe_splits
-    from ..envs.right_answers import score_right_answers
-    from ..utils.terminal import make_printable
-    from .data_check import check_rows, describe_report, open_data_envs
-    from .task_sheet import draw_sheet, list_shown
-    from .tool_trial import save_picture
-
     if write is not None and not images:
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
-    *both, conventions = open_data_envs(config, overrides or (), path)
+    *both, conventions = open_data_envs(config, overrides, path)
     env = both[int(held_out)]
     report = env.compare()
-    typer.echo(make_printable(describe_report(report), 20_000))
-    typer.echo(conventions)
-    for line in describe_splits(*both, labels=True):
-        typer.echo(make_line(line, 2000))
+    yield describe_report(report)[:20_000]
+    yield conventions
+    yield from (say(line, 2000) for line in describe_splits(*both, labels=True))
     problems = list(
         check_rows(env, write) if images else ["images: not opened, but those of the tasks below; --images"]
     )
-    for line in problems:
-        typer.echo(make_line(line, 1000))
+    yield from map(say, problems)
     for answers in score_right_answers(env):
-        typer.echo(make_line(f"right answers: {answers.describe()}", 2000))
-        for warning in answers.warnings:
-            typer.echo(f"warning: {warning}")
+        yield say(f"right answers: {answers.describe()}", 2000)
+        yield from (f"warning: {warning}" for warning in answers.warnings)
     count, shown = list_shown(env, 0, 3)
-    typer.echo(f"{env.name}: {count} tasks")
-    _print_tasks(shown)
-    save_picture(draw_sheet(shown), out)
-    typer.echo(f"\n{out}")
+    yield f"{env.name}: {count} tasks"
+    yield from _print_tasks(shown, out)
     if not report.fits or any(line.startswith("bad: ") for line in problems):
         raise typer.Exit(1)
 
 
-@app.command("show")
 def show(
-    config: Annotated[str, typer.Argument(help="A run's YAML, or the name of a shipped one.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change.", metavar="[KEY=VALUE]...")] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Number of tasks to show.")] = 8,
-    first: Annotated[int, typer.Option(min=0, help="Number of the first one.")] = 0,
-    held_out: Annotated[bool, typer.Option("--held-out", help="Show the tasks of `env.eval`.")] = False,
-    out: Annotated[str, typer.Option(help="PNG file for the images and boxes.")] = "tasks.png",
-) -> None:
+    config: str,
+    overrides: Overrides = (),
+    *,
+    tasks: Count = 8,
+    first: int = 0,
+    held_out: bool = False,
+    out: str = "tasks.png",
+) -> Iterator[str]:
     """Print the fields of some tasks, and draw their images with the boxes of the reference.
 
     A row of which no task can be made is printed with its reason.
 
-    Example: `viewbox data show quickstart --tasks 4`
+    Args:
+        config: a run's YAML, or the name of a shipped one.
+        overrides: settings to change.
+        tasks: number of tasks to show.
+        first: number of the first one.
+        held_out: show the tasks of `env.eval`.
+        out: PNG file for the images and boxes.
     """
-    from ..envs.data.env import describe_splits
-    from .task_sheet import draw_sheet, list_shown, open_envs
-    from .tool_trial import save_picture
-
-    *both, conventions = open_envs(config, overrides or ())
+    *both, conventions = open_envs(config, overrides)
     env = both[int(held_out)]
     count, shown = list_shown(env, first, tasks)
-    typer.echo(f"{env.name}: {count} tasks")
-    typer.echo(conventions)
+    yield f"{env.name}: {count} tasks"
+    yield conventions
     if splits := describe_splits(*both):
-        typer.echo(make_line(f"splits: {'; '.join(splits)}", 2000))
-    _print_tasks(shown)
-    save_picture(draw_sheet(shown), out)
-    typer.echo(f"\n{out}")
+        yield say(f"splits: {'; '.join(splits)}", 2000)
+    yield from _print_tasks(shown, out)
 
 
-def _check_catalogue(path: str) -> None:
-    """Print what is wrong in a catalogue of software; ends with status 1 if anything is."""
+def preview(
+    config: str,
+    overrides: Overrides = (),
+    *,
+    tasks: Count = 3,
+    first: int = 0,
+    held_out: bool = False,
+    out: str = "preview.html",
+) -> Iterator[str]:
+    """Print the prompts of some tasks: what the model reads before its first reply.
+
+    If the model is on this machine, its own chat template writes them, and their tokens are counted. The HTML file
+    shows the images too, and the right answer if it is known.
+
+    Args:
+        config: a run's YAML, or the name of a shipped one.
+        overrides: settings to change.
+        tasks: number of tasks.
+        first: number of the first one.
+        held_out: preview the tasks of `env.eval`.
+        out: HTML file with the images in it.
+    """
+    shown = list_previews(config, overrides, first=first, count=tasks, held_out=held_out)
+    yield from (f"{one.to_text()[:20_000]}\n" for one in shown)
+    write_previews(shown, Path(out))
+    yield out
+
+
+def _check_catalogue(path: str) -> Iterator[str]:
+    """What is wrong in a catalogue of software; ends with status 1 if anything is."""
     from ..envs.software_adviser import check_catalogue, read_catalogue
 
     problems = check_catalogue(path)
-    for problem in problems[:_MAX_PROBLEMS]:
-        typer.echo(make_line(problem, 500))
+    yield from (say(problem, 500) for problem in problems[:_MAX_PROBLEMS])
     if len(problems) > _MAX_PROBLEMS:
-        typer.echo(f"and {len(problems) - _MAX_PROBLEMS:,} more problems")
-    typer.echo(
-        f"{make_line(Path(path).name, _WIDTH)}: {len(read_catalogue(path).tools):,} tools, {len(problems):,} problems"
-    )
+        yield f"and {len(problems) - _MAX_PROBLEMS:,} more problems"
+    yield f"{say(Path(path).name, _WIDTH)}: {len(read_catalogue(path).tools):,} tools, {len(problems):,} problems"
     if problems:
         raise typer.Exit(1)
 
 
-def _print_tasks(shown: "Sequence[ShownTask]") -> None:
+def _print_tasks(shown: Sequence[ShownTask], out: str) -> Iterator[str]:
     for task in shown:
-        typer.echo(f"\n{make_line(task.id, _WIDTH)}")
+        yield f"\n{make_line(task.id, _WIDTH)}"
         for name, value in task.fields:
-            typer.echo(f"  {make_line(name, 30):<14} {make_line(value, _WIDTH)}")
+            yield f"  {make_line(name, 30):<14} {make_line(value, _WIDTH)}"
+    save_picture(draw_sheet(shown), out)
+    yield f"\n{out}"
+
+
+# ---------------------------------------------------------------- a dataset and its report
+def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tuple[DataEnv, DataEnv, str]:
+    """The training and the held-out environment of a config, with its dataset at `path`, and what they assume.
+
+    Raises:
+        ConfigError: the config cannot be used, or its environment reads no dataset.
+    """
+    if path is not None:
+        data = schema.load(name, overrides, needs_model=False).env.settings.get("data")
+        overrides = [*overrides, *relocate(data if isinstance(data, Mapping) else {}, path)]
+    env, held_out, conventions = open_envs(name, overrides)
+    if not isinstance(env, DataEnv) or not isinstance(held_out, DataEnv):
+        raise ConfigError(f"env.name = {env.name!r}: reads no dataset; allowed: a config with env.data", key="env.name")
+    return env, held_out, conventions
+
+
+def open_data_env(name: str, overrides: Sequence[str], path: str | None, *, held_out: bool) -> DataEnv:
+    """The environment of a config that `open_data_envs` gives, for training or held out."""
+    env, other, _ = open_data_envs(name, overrides, path)
+    return other if held_out else env
+
+
+def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
+    """Open every image of the source, with progress on stderr; a line for each problem. Writes the clean rows."""
+    if write is not None:
+        check_clean_path(env, Path(write))
+    with typer.progressbar(length=env.count_rows(), label="opening images", file=sys.stderr) as bar:
+        checked = open_all_rows(env, bar.update)
+    yield from (f"bad: {problem}" for problem in checked.list_problems())
+    yield f"images: {checked.total - len(checked.bad)} of {checked.total} rows can be shown"
+    if write is not None:
+        write_clean_rows(env, Path(write), checked.bad, checked.total)
+        folder = "" if env.data.images is not None or env.images_folder is None else f"; images: {env.images_folder}"
+        yield f"{write}: {checked.total - len(checked.bad)} rows{folder}"
+
+
+def relocate(data: Mapping[str, Any], path: str) -> list[str]:
+    """Overrides with which the files of a data block are looked for in `path`.
+
+    It stands for the source or, if there are several files or a folder of images, for the folder that holds them all.
+
+    >>> relocate({"source": "owner/name"}, "here")
+    ['env.data.source="here"']
+    >>> relocate({"source": {"test": "data/SLAKE/test.json"}, "images": "data/SLAKE/imgs"}, "here")
+    ['env.data.source={"test": "here/test.json"}', 'env.data.images="here/imgs"']
+    """
+    source, images = data.get("source"), data.get("images")
+    files: list[str] = list(source.values()) if isinstance(source, Mapping) else []
+    if isinstance(source, str) and _is_file(source):
+        files = [source]
+    if not files or (images is None and not isinstance(source, Mapping)):
+        return [f"env.data.source={json.dumps(path)}"]
+    folders = [*(os.path.dirname(file) for file in files), *([images] if images else [])]
+    common = os.path.commonpath([os.path.abspath(folder) for folder in folders])  # one may be absolute, others not
+
+    def move(file: str) -> str:
+        return os.path.normpath(os.path.join(path, os.path.relpath(os.path.abspath(file), common)))
+
+    moved = {split: move(file) for split, file in source.items()} if isinstance(source, Mapping) else move(files[0])
+    return [
+        f"env.data.source={json.dumps(moved)}",
+        *([f"env.data.images={json.dumps(move(images))}"] if images else []),
+    ]
+
+
+def _is_file(source: Any) -> bool:
+    return isinstance(source, str) and Path(source).suffix != ""
+
+
+def describe_report(report: DataReport) -> str:
+    """The report, a line for each finding."""
+    return "\n".join(_list_lines(report))
+
+
+def _list_lines(report: DataReport) -> Iterator[str]:
+    if not report.compared:
+        yield f"{report.rows} rows; no column is compared, because data.features names none"
+        return
+    yield f"{report.rows} rows; the first {report.compared} are compared"
+    findings = (
+        ("missing", report.missing),
+        ("other type", report.types),
+        ("unexpected label", report.labels),
+        ("extra", report.extra),
+        ("does not occur", report.absent),
+    )
+    for name, lines in findings:
+        yield from (f"{name}: {line}" for line in lines)
+    fits = f"it fits: the columns of data.features, in {report.compared} rows"
+    yield fits if report.fits else f"it does not fit; its columns: {', '.join(report.columns)}"
+
+
+# ---------------------------------------------------------------- prompts
+@dataclass(frozen=True)
+class Preview:
+    """The prompt of a task; `answer` is the right one, or why it cannot be written."""
+
+    task: str
+    prompt: Prompt
+    tools: tuple[str, ...]
+    answer: str
+
+    @property
+    def title(self) -> str:
+        count = "" if self.prompt.tokens is None else f", {self.prompt.tokens} tokens"
+        return f"{self.task} (tools: {', '.join(self.tools) or 'none'}{count})"
+
+    def to_text(self) -> str:
+        """The prompt, with the size of each image in its place."""
+        parts = (
+            part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in self.prompt.parts
+        )
+        return f"== {self.title}\n{''.join(parts).strip()}\n-- right answer: {self.answer}"
+
+
+def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int, held_out: bool) -> list[Preview]:
+    """The prompts of `count` tasks of a config.
+
+    Raises:
+        ViewboxError: the config cannot be used, or has no task with the number `first`.
+    """
+    config, model = load_config(name, overrides)
+    with schema.locate_errors(config):
+        env = build_envs(config, model.view_settings if model else {})[int(held_out)]
+        prepare_env(env)
+        tasks = to_sequence(env.tasks, env.name)
+        if first >= len(tasks):
+            allowed = f"0 to {len(tasks) - 1}, the tasks of {env.name}"
+            raise ConfigError(f"--first = {first}; allowed: {allowed}", key="first")
+    shown = []
+    for number in range(first, min(first + count, len(tasks))):
+        task = tasks[number]
+        try:
+            state = env.reset(task, seed=0)
+        except ViewboxError as error:
+            shown.append(Preview(task.id, Prompt((f"cannot be opened: {error}",), None), (), "none"))
+            continue
+        shown.append(Preview(task.id, build_prompt(config, env, model, state), state.tools, _write_answer(env, task)))
+    return shown
+
+
+def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
+    env = env.for_task(task)
+    try:
+        return env.write_answer(task) if env.answer is not None else str(dict(task.reference))
+    except ViewboxError as error:
+        return f"unknown ({error})"
+
+
+def write_previews(shown: Sequence[Preview], path: Path) -> None:
+    """Write all prompts, with their images, as one page."""
+    bodies = (
+        f"<h2>{html.escape(one.title)}</h2>{render_parts(one.prompt.parts)}\n<b>right answer: "
+        f"{html.escape(one.answer)}</b><hr>"
+        for one in shown
+    )
+    write_page(path, "preview", "".join(bodies))

@@ -1,7 +1,8 @@
-"""`viewbox memory`: how much memory a run needs, before it starts."""
+"""`viewbox config memory`: how much memory a run needs, before it starts."""
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,37 +11,33 @@ if TYPE_CHECKING:
     from ..configs.schema import Config
     from ..training.memory.forecast import Forecast
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
-
-@app.command("memory")
 def memory(
-    config: Annotated[str, typer.Argument(help="YAML config, or the name of a shipped one.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="Settings that override the config's.", metavar="KEY.PATH=VALUE", show_default=False),
-    ] = None,
-    device_memory: Annotated[
-        str | None, typer.Option(help="Memory of the device, such as 24GiB. Default: that of this machine's GPU.")
-    ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Also run two updates on the longest batch here, with random weights.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the forecast as JSON.")] = False,
+    config: str,
+    overrides: Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)] = (),
+    *,
+    device_memory: str | None = None,
+    measure: bool = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Predict the largest memory that a run needs while it plays and while it learns.
 
     Needs no weights: it is counted from shapes. If the run does not fit the device, settings are shown with which it
     does, and the exit status is 1.
 
-    Example: `viewbox memory qwen3_vl_4b_lora --device-memory 24GiB`
+    Args:
+        config: YAML config, or the name of a shipped one.
+        overrides: settings that override the config's.
+        device_memory: memory of the device, such as 24GiB. Default: that of this machine's GPU.
+        measure: also run two updates on the longest batch here, with random weights.
+        as_json: print the forecast as JSON.
     """
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
     from ..configs import schema
     from ..training.memory.forecast import GIB, find_changes, find_device_memory, predict
 
     size = _parse_size(device_memory) if device_memory else find_device_memory()
-    given = list(overrides or ())
+    given = list(overrides)
     run = schema.load(config, given)
     with schema.locate_errors(run):
         forecast = predict(run, size)

@@ -1,4 +1,4 @@
-"""Shows the progress of a rollout: a live table on a terminal, else a line every few seconds; at the end a summary.
+"""Shows the progress of a rollout: a live table on a terminal, else a line every few seconds.
 
 The figures come from the episodes; speed and load from the generator's `get_load()`, if it has one.
 """
@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -198,28 +198,3 @@ def _render_figures(figures: Sequence[tuple[str, str]]) -> Text:
     widest = max((len(number) for number, _ in figures), default=0)
     lines = [Text.assemble((number.rjust(widest), "bold"), " ", name) for number, name in figures]
     return Text("\n", overflow="ellipsis", no_wrap=True).join(lines)
-
-
-def print_summary(summary: Mapping[str, Any], console: Console | None = None) -> None:
-    """Prints reward, components, tool rate, turns and end reasons; below them the errors."""
-    console = console or build_console()
-    metrics = summary["metrics"]
-    heading = make_line(f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes", MAX_REASON)
-    table = Table()
-    table.add_column("")
-    table.add_column("mean", justify="right")
-    components = {name: make_line(name.split("/")[1], 40) for name in metrics if name.startswith("rewards/")}
-    rows = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
-    for name, title in rows.items():
-        part = format_part(metrics["episodes/scored"]) if name == "reward" else ""
-        table.add_row(Text(title), f"{metrics[name]:.3f}{part}" if name in metrics else "-")
-    for reason in END_REASONS:
-        if metrics[f"end/{reason}"]:
-            table.add_row(reason, f"{metrics[f'end/{reason}']:.3f}")
-    console.print(heading, markup=False, highlight=False, soft_wrap=True)
-    console.print(table)
-    without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
-    if without:
-        console.print(f"{without} episodes have no score, and are left out of the means", highlight=False)
-    for reason, count in summary["errors"].items():
-        console.print(f"{count} × {make_line(reason, MAX_REASON)}", markup=False, highlight=False)

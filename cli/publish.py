@@ -1,96 +1,150 @@
-"""`viewbox publish`: writes an environment or a model into a folder, or sends it to a hub after it was asked."""
+"""`viewbox new`, `check`, `publish` and `openenv`: an environment or a model on its way to others."""
 
+import json
 import shlex
 import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from ..utils.terminal import make_line, make_printable
 
+if TYPE_CHECKING:
     from ..publish.checks import Row
     from ..publish.package import PublishedPackage
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+WIDTH = 100  # letters of a line of findings
+Settings = Annotated[Sequence[str], typer.Option("--set")]
 
 
-@app.command("publish")
+def new(name: str, *, folder: Annotated[str, typer.Option("--in")] = ".") -> Iterator[str]:
+    """Write a package with one working environment, its tests, a README, a license and a file for CI.
+
+    It passes `viewbox check` as it is. Change it into your own, and check it again before you publish it.
+
+    Args:
+        name: name of the package: lower-case words joined by '-'.
+        folder: folder in which the new folder NAME is made.
+    """
+    from ..publish.new import write_project
+
+    root = write_project(name, folder)
+    yield from (f"written: {path}" for path in sorted(path for path in root.rglob("*") if path.is_file()))
+    yield f"next: viewbox check {root}"
+
+
+def check(
+    package: Annotated[str, typer.Argument(metavar="PATH|NAME")],
+    *,
+    settings: Settings = (),
+    row: Sequence[str] = (),
+    timeout: Annotated[float, typer.Option(min=1)] = 120,
+    memory: Annotated[float, typer.Option(min=0.25)] = 4,
+    episode: Annotated[float, typer.Option(min=0.1)] = 30,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Check a package before you publish it: a table with a row for each thing, and how to mend those that fail.
+
+    The package is copied elsewhere, built as a wheel and installed into a fresh environment that holds what it declares
+    and nothing else. There it is imported and played, in processes with limits on time and memory: its right answers
+    must score 1, wrong ones less, and the same seed must give the same episode in every process. The commands of its
+    README are run, except those that install, send, or need a model.
+
+    **This runs the code of the package**, with your rights. Code that hangs, exits or takes too much costs its row, but
+    nothing contains a program that means harm: read a stranger's code first.
+
+    The status is 0 if all rows pass, and 1 if one does not.
+
+    Args:
+        package: a folder with a pyproject.toml; or what `viewbox publish` takes (a registered name,
+            package.module:Class, file.py:Class, a config), of which the package is checked that it would write.
+        settings: setting of a named environment as KEY=VALUE (YAML); may be repeated.
+        row: try only this row and those that it needs; may be repeated.
+        timeout: seconds that the process of one row may take.
+        memory: GiB of memory that it may take (Linux).
+        episode: seconds that one episode may take.
+        as_json: print the rows as one JSON list.
+    """
+    from ..configs.yaml_reader import parse_key_values
+    from ..publish.checks import Limits, check_any
+
+    limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
+    show = None if as_json else print_row
+    rows = check_any(package, parse_key_values(settings, "--set"), limits=limits, rows=row or None, on_row=show)
+    typer.echo(json.dumps([asdict(one) for one in rows], indent=1) if as_json else count_rows(rows))
+    raise typer.Exit(0 if all(one.passed for one in rows) else 1)
+
+
+def print_row(row: "Row") -> None:
+    """Print a row, and below it how to mend it."""
+    from ..publish.checks import CHECKS
+
+    width = max(map(len, CHECKS))
+    mark = "ok  " if row.passed else "FAIL" if row.tried else "-   "
+    finding = make_printable(row.finding) if row.tried and not row.passed else make_line(row.finding, 2 * WIDTH)
+    lines = _indent(f"{mark}  {row.name:{width}}  ", finding)
+    lines += _indent(" " * (width + 8) + "mend: ", row.mend) if row.mend else []
+    typer.echo("\n".join(lines))
+
+
+def count_rows(rows: "list[Row]") -> str:
+    """The summary of a table."""
+    failed, left = [row for row in rows if row.tried and not row.passed], [row for row in rows if not row.tried]
+    return f"{len(rows) - len(failed) - len(left)} passed, {len(failed)} failed, {len(left)} not tried"
+
+
+def _indent(start: str, text: str) -> list[str]:
+    lines = [one for line in text.splitlines() or [""] for one in textwrap.wrap(line, WIDTH) or [""]]
+    return [f"{start if number == 0 else ' ' * len(start)}{line}" for number, line in enumerate(lines)]
+
+
 def publish(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="An environment: a registered name, package.module:Class, path/to/file.py:Class, the folder of a "
-            "package (`viewbox new`), or a config (.yaml). Or a model: a run, its folder `model` or `adapter`."
-        ),
-    ],
-    out: Annotated[str | None, typer.Argument(help="Folder to write, for --to dir.")] = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            help="Where to: dir, a folder; prime, the Environments Hub of Prime Intellect; hf, the Hugging Face hub."
-        ),
-    ] = "dir",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Setting of the environment as KEY=VALUE (YAML); may be repeated."),
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Name of the package, by default viewbox-NAME; on a hub OWNER/NAME.")
-    ] = None,
-    version: Annotated[str | None, typer.Option(help="Version. Default: that of the folder, or 0.1.0.")] = None,
-    bump: Annotated[
-        str | None, typer.Option(help="Raise this part of the latest version there: patch, minor or major.")
-    ] = None,
-    license: Annotated[
-        str | None,
-        typer.Option(help="License (SPDX). Default: what the author's project states; for a model, its base model's."),
-    ] = None,
-    base_model: Annotated[
-        str | None, typer.Option(help="Hub name of a model's base, if it was trained from a folder.")
-    ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="Let everybody read it on the hub. Default: private.")
-    ] = False,
-    viewbox: Annotated[
-        str | None,
-        typer.Option(
-            help="How the package gets viewbox. copy: it holds the part that plays it; dependency: pip installs it, "
-            "from an index that has this version. Default: copy."
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data",
-            help="Data files of your package to publish, as a pattern relative to it, such as 'data/*.json'; may be "
-            "repeated. Without it: those that the build of its project packs.",
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Send without asking, after the list of files.")] = False,
-    verify: Annotated[
-        bool | None,
-        typer.Option(
-            "--verify/--no-verify",
-            help="Download what was published, compare it, and install it into a fresh environment. "
-            "Default: from a hub.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything and list the files, without writing or sending them.")
-    ] = False,
-    force: Annotated[bool, typer.Option(help="Replace a package that was written to the folder before.")] = False,
+    what: str,
+    out: str | None = None,
+    *,
+    to: str = "dir",
+    settings: Settings = (),
+    id: str | None = None,
+    version: str | None = None,
+    bump: str | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+    public: bool = False,
+    viewbox: str | None = None,
+    data: Sequence[str] = (),
+    yes: bool = False,
+    verify: Annotated[bool | None, typer.Option("--verify/--no-verify")] = None,
+    dry_run: bool = False,
+    force: bool = False,
 ) -> None:
     """Publish an environment as a self-contained package for verifiers 0.4, or a trained model with a card.
 
     It is checked before, as `viewbox check` does it; nothing is written or sent if a row fails.
 
-    Example: `viewbox publish digits my-digits --set split=test`
-
-    Example: `viewbox publish digits --to prime --id me/my-digits`
-
-    Example: `viewbox publish runs/quickstart --to hf --id me/my-model`
+    Args:
+        what: an environment: a registered name, package.module:Class, path/to/file.py:Class, the folder of a package
+            (`viewbox new`), or a config (.yaml). Or a model: a run, its folder `model` or `adapter`.
+        out: folder to write, for --to dir.
+        to: where to: dir, a folder; prime, the Environments Hub of Prime Intellect; hf, the Hugging Face hub.
+        settings: setting of the environment as KEY=VALUE (YAML); may be repeated.
+        id: name of the package, by default viewbox-NAME; on a hub OWNER/NAME.
+        version: version. Default: that of the folder, or 0.1.0.
+        bump: raise this part of the latest version there: patch, minor or major.
+        license: license (SPDX). Default: what the author's project states; for a model, its base model's.
+        base_model: hub name of a model's base, if it was trained from a folder.
+        public: let everybody read it on the hub. Default: private.
+        viewbox: how the package gets viewbox. copy: it holds the part that plays it; dependency: pip installs it, from
+            an index that has this version. Default: copy.
+        data: data files of your package to publish, as a pattern relative to it, such as 'data/*.json'; may be
+            repeated. Without it: those that the build of its project packs.
+        yes: send without asking, after the list of files.
+        verify: download what was published, compare it, and install it into a fresh environment. Default: from a hub.
+        dry_run: check everything and list the files, without writing or sending them.
+        force: replace a package that was written to the folder before.
     """
     from ..configs.yaml_reader import parse_key_values
     from ..errors import ConfigError
@@ -98,7 +152,7 @@ def publish(
     from ..publish.model import is_model, publish_model
     from ..publish.vendor import DEFAULT, PROVISIONS
 
-    def confirm(lines: "Sequence[str]") -> bool:
+    def confirm(lines: Sequence[str]) -> bool:
         return ask(lines, yes)
 
     if is_model(what):
@@ -130,7 +184,7 @@ def publish(
         what,
         out,
         to=to,
-        settings=parse_key_values(settings or [], "--set"),
+        settings=parse_key_values(settings, "--set"),
         id=id,
         version=version,
         bump=bump,
@@ -138,7 +192,7 @@ def publish(
         public=public,
         viewbox=viewbox or DEFAULT,
         force=force,
-        data=data or (),
+        data=data,
         dry_run=dry_run,
         verify=verify,
         confirm=confirm,
@@ -148,7 +202,7 @@ def publish(
     typer.echo(render_report(package, to, dry_run=dry_run))
 
 
-def ask(lines: "Sequence[str]", yes: bool) -> bool:
+def ask(lines: Sequence[str], yes: bool) -> bool:
     """Print what would be sent, and ask a person; without a terminal, only `--yes` agrees."""
     for line in lines:
         typer.echo(line)
@@ -167,7 +221,7 @@ def check_aloud(folder: Path) -> "Sequence[Row]":
     return check_staged(folder, lambda row: typer.echo(f"checked: {row.name}", err=True))
 
 
-def print_files(taken: "Sequence[Path]", left_out: "Sequence[Path]") -> None:
+def print_files(taken: Sequence[Path], left_out: Sequence[Path]) -> None:
     """Print the author's files that are published, and those of the package that are not."""
     for path in taken:
         typer.echo(f"publishes {path}")
@@ -196,3 +250,36 @@ def describe(package: "PublishedPackage", dry_run: bool) -> list[str]:
     written = "nothing was written or sent; it would be " if dry_run else ""
     about = f"{package.id} {package.version}, {package.files} files, {package.bytes / 1000:.0f} kB"
     return [f"{package.place}: {written}{about}", *(f"- {finding}" for finding in package.findings)]
+
+
+def openenv(
+    environment: str,
+    *,
+    settings: Settings = (),
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    write: str | None = None,
+) -> None:
+    """Serve an environment over OpenEnv's WebSocket, or write the folder from which Docker builds its server.
+
+    Args:
+        environment: a registered name, package.module:Class, or path/to/file.py:Class.
+        settings: setting of the environment as KEY=VALUE (YAML); may be repeated.
+        host: address to listen on; whoever reaches it can play.
+        port: port to listen on; 0: any that is free.
+        write: write a folder with the server and a Dockerfile here, and serve nothing.
+    """
+    from ..configs.yaml_reader import parse_key_values
+
+    chosen = parse_key_values(settings, "--set")
+    if write is not None:
+        from ..integrations.openenv_folder import write_openenv
+
+        for path in write_openenv(environment, write, chosen):
+            typer.echo(f"wrote {path}")
+        return
+    import uvicorn
+
+    from ..integrations.openenv import build_app
+
+    uvicorn.run(build_app(environment, chosen), host=host, port=port, log_level="info", access_log=False)

@@ -3,72 +3,62 @@
 import asyncio
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..utils.terminal import make_line, make_printable
+from ..utils.terminal import make_line
+from .commands import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..tools.search.records import SearchSource, SearchType
     from ..tools.search.snapshot import SnapshotSource
-    from ..tools.search.snapshot.checking import Part
     from ..tools.search.snapshot.recording import Recorded
 
-app = typer.Typer(name="snapshot", add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 _MAX_QUERIES = 2**24  # bytes of a file of queries
 _EVERY = 5.0  # seconds between lines without a terminal
 _SHOWN = 20  # records of each kind that are told as left out
 
 
-@app.callback()
-def describe() -> None:
-    """Record answers of PubMed and Open-i in one file, with which a policy searches without a network.
-
-    Example: `viewbox snapshot build "pleural effusion" --out chest.snapshot`
-    """
-
-
-@app.command("build")
 def build(
-    out: Annotated[str, typer.Option("--out", help="The file; an older one is replaced when the new one is whole.")],
-    queries: Annotated[list[str] | None, typer.Argument(help="What to search for, each in quotes.")] = None,
-    file: Annotated[
-        str | None, typer.Option("--queries", help="A text file with a query in each line; # begins a comment.")
-    ] = None,
-    articles: Annotated[int, typer.Option(min=0, max=100, help="Articles of a query and search type at most.")] = 20,
-    images: Annotated[int, typer.Option(min=0, max=30, help="Figures of a query and modality at most.")] = 4,
-    search_type: Annotated[
-        list[str] | None, typer.Option(help="Which articles: all, review, trial, …; may be repeated. Default: all.")
-    ] = None,
-    modality: Annotated[
-        list[str] | None, typer.Option(help="Also ask for figures of this modality: ct, mri, …; may be repeated.")
-    ] = None,
-    note: Annotated[
-        str, typer.Option(help="What the file says about its records.")
-    ] = "recorded from PubMed and Open-i",
-    license: Annotated[
-        str, typer.Option(help="Under which terms its texts and pictures may be used.")
-    ] = "abstracts and figures belong to their publishers; see each article",
-    partial: Annotated[bool, typer.Option("--partial", help="Write the file even if queries failed.")] = False,
+    queries: Annotated[Sequence[str], typer.Argument()] = (),
+    *,
+    out: Annotated[str, typer.Option("--out")],
+    file: Annotated[str | None, typer.Option("--queries")] = None,
+    articles: Annotated[int, typer.Option(min=0, max=100)] = 20,
+    images: Annotated[int, typer.Option(min=0, max=30)] = 4,
+    search_type: Sequence[str] = (),
+    modality: Sequence[str] = (),
+    note: str = "recorded from PubMed and Open-i",
+    license: str = "abstracts and figures belong to their publishers; see each article",
+    partial: bool = False,
 ) -> None:
     """Ask the live services and record what they answer. A stopped recording continues when it is started again.
 
     What was answered so far is kept in the folder FILE.part. If a query fails, no file is written and the status is 1:
     start the same command again, or add `--partial`. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
 
-    Example: `viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot`
+    Args:
+        queries: what to search for, each in quotes.
+        out: the file; an older one is replaced when the new one is whole.
+        file: a text file with a query in each line; # begins a comment.
+        articles: articles of a query and search type at most.
+        images: figures of a query and modality at most.
+        search_type: which articles: all, review, trial, …; may be repeated. Default: all.
+        modality: also ask for figures of this modality: ct, mri, …; may be repeated.
+        note: what the file says about its records.
+        license: under which terms its texts and pictures may be used.
+        partial: write the file even if queries failed.
     """
     from ..errors import ConfigError
     from ..tools.search.cache import FILE
     from ..tools.search.snapshot import SnapshotWriter
     from ..tools.search.snapshot.recording import record_answers
 
-    asked = [*(queries or ()), *(_read_queries(file) if file else ())]
+    asked = [*queries, *(_read_queries(file) if file else ())]
     types = _check_types(search_type or ["all"])
     if not asked:
         raise ConfigError("no query; allowed: words in quotes, or --queries FILE with a query in each line")
@@ -86,7 +76,7 @@ def build(
                 articles=articles,
                 images=images,
                 search_types=types,
-                modalities=modality or (),
+                modalities=modality,
                 report=lambda found: status.show(_describe_progress(found, total, writer.count())),
             )
         )
@@ -106,16 +96,20 @@ def build(
     typer.echo(f"{make_line(out)}: {counts[0]:,} articles, {counts[1]:,} figures")
 
 
-@app.command("show")
 def show(
-    file: Annotated[str, typer.Argument(help="A snapshot, or package:literature, which is shipped.")],
-    words: Annotated[list[str] | None, typer.Argument(help="Words to search for.")] = None,
-    search_type: Annotated[str, typer.Option(help="Which articles: all, review, trial or another type.")] = "all",
-    limit: Annotated[int, typer.Option(min=1, max=100, help="Articles and figures at most.")] = 5,
-) -> None:
+    file: str,
+    words: Annotated[Sequence[str], typer.Argument()] = (),
+    *,
+    search_type: str = "all",
+    limit: Annotated[int, typer.Option(min=1, max=100)] = 5,
+) -> Iterator[str]:
     """Print what a snapshot holds; with words, what a model reads when it searches for them.
 
-    Example: `viewbox snapshot show package:literature pleural effusion`
+    Args:
+        file: a snapshot, or package:literature, which is shipped.
+        words: words to search for.
+        search_type: which articles: all, review, trial or another type.
+        limit: articles and figures at most.
     """
     from ..tools.search.records import ArticleQuery, ImageQuery
     from ..tools.search.snapshot.schema import META_KEYS
@@ -125,32 +119,33 @@ def show(
     if not words:
         about = source.describe()
         for key in filter(about.meta.get, (*META_KEYS, *sorted(about.meta.keys() - set(META_KEYS)))):
-            typer.echo(f"{make_line(key, 30):<10} {make_line(about.meta[key], 300)}")
-        typer.echo(f"{'years':<10} {'unknown' if about.years is None else '{}-{}'.format(*about.years)}")
-        typer.echo(f"{'size':<10} {source.path.stat().st_size:,} bytes")
+            yield f"{make_line(key, 30):<10} {make_line(about.meta[key], 300)}"
+        yield f"{'years':<10} {'unknown' if about.years is None else '{}-{}'.format(*about.years)}"
+        yield f"{'size':<10} {source.path.stat().st_size:,} bytes"
         return
     (kind,) = _check_types([search_type])
     asked = ArticleQuery(" ".join(words), kind, limit)
-    typer.echo(make_printable(write_articles(asked, source.find_articles(asked))[0]))
+    yield write_articles(asked, source.find_articles(asked))[0]
     wanted = ImageQuery(asked.words, limit=limit)
     figures = source.find_images(wanted)
-    typer.echo("\n" + make_printable(write_images(wanted, figures, [None] * len(figures))[0]))
+    yield "\n" + write_images(wanted, figures, [None] * len(figures))[0]
 
 
-@app.command("check")
-def check(file: Annotated[str, typer.Argument(help="A snapshot, or package:literature, which is shipped.")]) -> None:
+def check(file: str) -> Iterator[str | Table]:
     """Read every row of a snapshot and decode every picture; its file is not trusted.
 
     It ends with status 1 if anything is wrong: a search leaves bad rows out.
 
-    Example: `viewbox snapshot check chest.snapshot`
+    Args:
+        file: a snapshot, or package:literature, which is shipped.
     """
     from ..tools.search.snapshot.checking import check_snapshot
 
     status = _Status()
     parts = check_snapshot(_open(file).path, lambda rows: status.show(f"{rows:,} rows"))
     status.end()
-    _print_table(parts)
+    yield Table("", ("part", "rows", "bad"), [(part.name, f"{part.rows:,}", f"{part.bad:,}") for part in parts])
+    yield from (f"{part.name}: {problem}" for part in parts for problem in part.problems)
     if any(part.bad for part in parts):
         raise typer.Exit(1)
 
@@ -185,7 +180,7 @@ def _read_queries(path: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _check_types(names: "Sequence[str]") -> "list[SearchType]":
+def _check_types(names: Sequence[str]) -> "list[SearchType]":
     from ..errors import ConfigError, describe_unknown
     from ..tools.search.records import SEARCH_TYPES
 
@@ -223,12 +218,3 @@ def _tell_problems(found: "Recorded") -> None:
             typer.echo(f"{kind}: {make_line(name, 80)}: {reason}", err=True)
         if len(problems) > _SHOWN:
             typer.echo(f"{kind}: {len(problems) - _SHOWN:,} more", err=True)
-
-
-def _print_table(parts: "Sequence[Part]") -> None:
-    lines = [("part", "rows", "bad"), *((part.name, f"{part.rows:,}", f"{part.bad:,}") for part in parts)]
-    for name, rows, bad in lines:
-        typer.echo(f"{name:<14}{rows:>12}{bad:>8}")
-    for part in parts:
-        for problem in part.problems:
-            typer.echo(f"{part.name}: {problem}")

@@ -1,109 +1,152 @@
-"""`viewbox tools`: lists the built-in tools, tries them on an image, or draws all of them on a sheet."""
+"""`viewbox tools`: prints the built-in tools, applies their calls to one image, and reads those of an MCP server.
 
-import sys
-from typing import Annotated, Any, Literal
+    viewbox tools try scan.dcm window_level preset=ct_bone zoom factor=2 center=0.5,0.3
+
+A word without `=` names a tool; the words with `=` after it are its arguments. A value is YAML, numbers separated by
+commas, or text. If there is no call, the picture is the image as a model first sees it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from PIL import Image
 
-from ..utils.terminal import make_printable
+from ..configs.yaml_reader import parse_key_value
+from ..errors import ConfigError, ImageError, describe_unknown
+from ..images.coordinates import Coordinates
+from ..images.view import View
+from ..records import ToolResult
+from ..tools.apply import apply_tools, open_view
+from ..tools.calling import MAX_PIXELS
+from ..tools.tool import TOOLS
+from .config import read_page
 
-app = typer.Typer(name="tools", add_completion=False, rich_markup_mode="markdown")
-Frame = Literal["unit", "per_mille", "pixel"]
+Call = tuple[str, dict[str, Any]]
 
 
-@app.callback(invoke_without_command=True)
-def tools(
-    context: typer.Context,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/tools.md instead of a table.")] = False,
-) -> None:
-    """List the built-in tools by family, or try them on an image.
+def parse_calls(arguments: Iterable[str]) -> list[Call]:
+    """The calls of a command line; raises `ConfigError` for an unknown tool or an argument that has no place.
 
-    Example: `viewbox tools`
+    >>> parse_calls(["zoom", "factor=2", "crop", "box=0.1,0.1,0.5,0.5"])
+    [('zoom', {'factor': 2}), ('crop', {'box': [0.1, 0.1, 0.5, 0.5]})]
     """
-    if context.invoked_subcommand is not None:
-        return
-    from .docs import tools_page
+    calls: list[Call] = []
+    for argument in arguments:
+        if "=" not in argument:
+            if argument not in TOOLS:
+                raise ConfigError(f"{describe_unknown('tool', argument, TOOLS)}; write an argument as name=value")
+            if not TOOLS[argument].stateful:
+                raise ConfigError(f"{argument} is a stateless tool: it can only be called in an episode")
+            calls.append((argument, {}))
+        elif not calls:
+            raise ConfigError(f"{argument}: an argument before any tool; allowed: TOOL name=value … TOOL name=value …")
+        else:
+            tool, values = calls[-1]
+            name, value = _parse_argument(argument, TOOLS[tool].parameters)
+            if name in values:
+                raise ConfigError(f"{argument}: {name} is given twice to {tool}")
+            values[name] = value
+    return calls
 
-    if markdown or not sys.stdout.isatty():
-        typer.echo(tools_page.format_markdown(), nl=False)
-    else:
-        from rich.console import Console
 
-        Console().print(tools_page.build_table())
+def _parse_argument(argument: str, parameters: Mapping[str, Mapping[str, Any]]) -> tuple[str, Any]:
+    name, _, text = argument.partition("=")
+    if not text or parameters.get(name, {}).get("type") == "string":
+        return name, text
+    is_bare_list = "," in text and text[0] not in "[{"
+    return parse_key_value(f"{name}=[{text}]" if is_bare_list else argument, repr(argument))
 
 
-@app.command("try")
+def list_tools() -> Iterator[str]:
+    """Print the built-in tools by family, with their arguments."""
+    yield read_page("tools.md")
+
+
 def try_tools(
-    image: Annotated[str, typer.Argument(help="A picture, DICOM, NIfTI or .npy file, or a folder of slices.")],
-    calls: Annotated[
-        list[str] | None,
-        typer.Argument(help="Tools in order, each followed by its arguments.", metavar="[TOOL NAME=VALUE...]..."),
-    ] = None,
-    out: Annotated[str, typer.Option(help="File for the last picture shown.")] = "view.png",
-    max_pixels: Annotated[int, typer.Option(min=256, help="Largest view in pixels (width times height).")] = 512 * 512,
-    coordinates: Annotated[Frame, typer.Option(help="Unit of points and boxes.")] = "unit",
-) -> None:
+    image: str,
+    calls: Annotated[Sequence[str], typer.Argument(metavar="[TOOL NAME=VALUE...]...")] = (),
+    *,
+    out: str = "view.png",
+    max_pixels: Annotated[int, typer.Option(min=256)] = MAX_PIXELS,
+    coordinates: Coordinates = "unit",
+) -> Iterator[str]:
     """Apply tools to an image and print what a model would read after each call.
 
     If a call fails, stops with status 2 and writes no picture. If there is no call, writes the image as a model first
     sees it.
 
-    Example: `viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5`
+    Args:
+        image: a picture, DICOM, NIfTI or .npy file, or a folder of slices.
+        calls: tools in order, each followed by its arguments.
+        out: file for the last picture shown.
+        max_pixels: largest view in pixels (width times height).
+        coordinates: unit of points and boxes.
     """
-    from .tool_trial import try_calls
-
-    results = try_calls(image, calls or [], out=out, coordinates=coordinates, max_pixels=max_pixels)
-    for result in results:
-        typer.echo(make_printable(result.text))
+    chain = parse_calls(calls)
+    start = open_view(image, max_pixels)
+    results = [result for _, result in apply_tools(start, chain, coordinates=coordinates)] or [describe_image(start)]
+    if results[-1].error is None:
+        shown = [result.image for result in results if result.image is not None]
+        save_picture(shown[-1].open() if shown else start.render(), out)
+    yield from (result.text for result in results)
     if results[-1].error is not None:
         raise typer.Exit(2)
-    typer.echo(out)
+    yield out
 
 
-@app.command("sheet")
-def write_sheet(
-    image: Annotated[str | None, typer.Argument(help="Image to draw on. Default: a CT slice from pydicom.")] = None,
-    out: Annotated[str, typer.Option(help="PNG file to write.")] = "tools.png",
-) -> None:
-    """Draw every tool on one image.
-
-    Example: `viewbox tools sheet photo.png --out tools.png`
-    """
-    from .docs.tool_sheet import draw_sheet, get_example_path
-    from .tool_trial import save_picture
-
-    save_picture(draw_sheet(image or get_example_path()), out)
-    typer.echo(out)
+def describe_image(view: View) -> ToolResult:
+    """The overview of an image with its facts: sizes in pixels, the type of its values, their unit and spacing."""
+    source, volume = view.source, view.source.volume
+    facts: dict[str, Any] = {"size": list(view.size), "original_size": list(source.size)}
+    facts |= {"values": str(source.pixels.dtype), "range": [source.pixels.min().item(), source.pixels.max().item()]}
+    if source.unit is not None:
+        facts["unit"] = source.unit
+    if source.spacing is not None:
+        facts["mm_per_pixel"] = list(source.spacing)
+    if volume is not None:
+        facts["slices"] = {plane: volume.count_slices(plane) for plane in volume.allowed_planes}
+    return ToolResult("", "the image", image=view.to_ref(), facts=facts)
 
 
-@app.command("mcp", context_settings={"allow_interspersed_args": False})
+def save_picture(picture: Image.Image, path: str) -> None:
+    """Writes a picture in the format of its file extension; raises `ImageError` if that fails."""
+    try:
+        picture.save(path, optimize=True)
+    except (OSError, ValueError) as error:  # ValueError: an unknown extension
+        known = Path(path).suffix.lower() in Image.registered_extensions()
+        reason = str(error) if known else f"{error}; allowed: .png, .jpg, .tif, …"
+        raise ImageError(f"{path}: cannot be written: {reason}") from error
+
+
 def list_mcp_tools(
-    command: Annotated[
-        list[str] | None, typer.Argument(help="The program of the server and its arguments.", metavar="[COMMAND]...")
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="In place of a program: the address of the server.")] = None,
-    picture: Annotated[
-        list[str] | None, typer.Option(help="An argument that is a picture, of every tool that has it; repeatable.")
-    ] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="With --url: the variable with the API key.")] = None,
-    variable: Annotated[
-        list[str] | None, typer.Option(help="An environment variable that the program sees; repeatable.")
-    ] = None,
-) -> None:
+    command: Annotated[Sequence[str], typer.Argument(metavar="[COMMAND]...")] = (),
+    *,
+    url: str | None = None,
+    picture: Sequence[str] = (),
+    api_key_env: str | None = None,
+    variable: Sequence[str] = (),
+) -> Iterator[str]:
     """Print the tools of an MCP server as a specialist of a config. The program is started.
 
     Read what it prints before you use it: descriptions are texts of the server's author, and become part of the prompt.
 
-    Example: `viewbox tools mcp --picture image python -m hospital.server`
+    Args:
+        command: the program of the server and its arguments.
+        url: in place of a program: the address of the server.
+        picture: an argument that is a picture, of every tool that has it; repeatable.
+        api_key_env: with --url: the variable with the API key.
+        variable: an environment variable that the program sees; repeatable.
     """
     import yaml
 
     from ..tools.specialists.mcp_server import record_tools
     from ..tools.specialists.spec import build_specialists
 
-    given = {"command": command or [], "url": url, "api_key_env": api_key_env, "variables": variable or []}
+    given = {"command": command, "url": url, "api_key_env": api_key_env, "variables": variable}
     given = {"kind": "mcp", **{name: value for name, value in given.items() if value}}
     specialist: Any = build_specialists({"NAME": {**given, "tools": {"unknown": {}}}})["NAME"]
     specialist.build_tools("NAME")  # refuses an address or a key that it would refuse in a config
-    found = {"specialists": {"NAME": {**given, "tools": record_tools(specialist.server, picture or [])}}}
-    typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
+    found = {"specialists": {"NAME": {**given, "tools": record_tools(specialist.server, picture)}}}
+    yield yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120).rstrip()

@@ -143,7 +143,7 @@ def run_command(*arguments: str, folder: Path) -> str:
 
 def freeze_texts(folder: Path) -> dict:
     commands = {name: run_command(name, "--help", folder=folder) for name in COMMANDS}
-    pages = {"config": run_command("config", folder=folder), "tools": run_command("tools", "--markdown", folder=folder)}
+    pages = {"config": run_command("config", folder=folder), "tools": run_command("tools", folder=folder)}
     return {"help": commands, **pages}
 
 
@@ -158,7 +158,7 @@ def freeze_model(folder: Path) -> dict:
         for one in episodes
         if one.tokens
     ]
-    scores = json.loads(run_command("score", str(run), "--json", folder=folder))
+    scores = json.loads(run_command("score", str(run), "--format", "json", folder=folder))
     compared = run_command("compare", str(run), str(run), folder=folder)
     steps = train(folder, 2, "two-steps")
     weights = load_file(next((folder / "two-steps" / "model").glob("*.safetensors")))

@@ -51,8 +51,9 @@ class RunFigures:
 
 @dataclass(frozen=True)
 class RunList:
-    """The runs below a folder, newest first; `broken` gives the reason of those that cannot be read, by path."""
+    """The runs below `folder`, newest first; `broken` gives the reason of those that cannot be read, by path."""
 
+    folder: str
     runs: list[RunFigures] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -61,8 +62,14 @@ class RunList:
         return asdict(self)
 
 
-def list_runs(folder: str | Path) -> RunList:
-    """List the runs below `folder`, which may be one itself. Links are not followed, and nothing is written.
+def list_runs(folder: str | Path = "runs") -> RunList:
+    """List the runs below a folder, newest first: `viewbox runs` alone does the same.
+
+    The reward is that of the first and of the last step. Links are not followed, and nothing is written. The status is
+    1 if a run cannot be read.
+
+    Args:
+        folder: the folder that holds the runs, at any of three levels, or a run itself.
 
     Raises:
         ConfigError: there is no such folder.
@@ -80,7 +87,7 @@ def list_runs(folder: str | Path) -> RunList:
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             broken[str(run)] = f"{type(error).__name__}: {error}"
     runs.sort(key=lambda run: (run.modified or "", run.path), reverse=True)
-    return RunList(runs, broken)
+    return RunList(str(folder), runs, broken)
 
 
 def _find_runs(folder: Path) -> Iterator[Path]:
@@ -104,25 +111,22 @@ def _read_figures(run: Path) -> RunFigures:
     path, config = read_config(run, episodes)
     steps, first, last = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
-    if first is None:
-        metrics = summary.get("metrics")
-        first = last = _get_number(metrics, "reward")
     stored = os.path.lexists(episodes / LINES)
-    head = next(iter(load(episodes, errors="skip")), None) if stored and path is None else None
-    if steps is None and first is None and head is not None:
+    head = next(iter(load(episodes, errors="skip")), None) if stored else None
+    if first is None:
+        first = last = _get_number(summary.get("metrics"), "reward")
+    if first is None and steps is None and path is None and head is not None:
         first = last = _average_stored(episodes)
-    train = config.get("train")
+    own = head if path is None else None  # without a config, the first episode says what was played
+    env, model, train = (config.get(name) for name in ("env", "model", "train"))
     size, modified = _measure(run)
     return RunFigures(
         str(run),
-        _get_text(config.get("env"), "name")
-        or _get_text(summary, "environment")
-        or (head.environment if head else None)
-        or None,
-        _get_text(config.get("model"), "name")
+        _get_text(env, "name") or _get_text(summary, "environment") or (own.environment if own else None) or None,
+        _get_text(model, "name")
         or _get_text(summary, "model")
-        or _describe_tiny(config.get("model"))
-        or (head.run_config.model_name if head else None)
+        or ("tiny" if isinstance(model, Mapping) and model.get("tiny") is not None else None)
+        or (own.run_config.model_name if own else None)
         or None,
         _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout"),
         steps,
@@ -131,7 +135,7 @@ def _read_figures(run: Path) -> RunFigures:
         last,
         datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
         size,
-        _find_saved(episodes) if stored else None,
+        _get_text(head.info, "saved") if head is not None else None,
     )
 
 
@@ -140,12 +144,6 @@ def _count_episodes(folder: Path) -> int:
     check_format(folder)
     with open_lines(folder) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
-
-
-def _find_saved(folder: Path) -> str | None:
-    """What part of a step the first line says to be saved."""
-    first = next(iter(load(folder, errors="skip")), None)
-    return None if first is None else _get_text(first.info, "saved")
 
 
 def _average_stored(folder: Path) -> float | None:
@@ -196,7 +194,3 @@ def _get_number(values: Any, key: str) -> float | None:
     return (
         float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
     )
-
-
-def _describe_tiny(model: Any) -> str | None:
-    return "tiny" if isinstance(model, Mapping) and model.get("tiny") is not None else None

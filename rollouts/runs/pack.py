@@ -1,54 +1,69 @@
-"""One file of a run, to send to a colleague: a zip archive that is the same for the same run.
+"""One file of a run, to send to a colleague: a tar archive that is the same for the same run.
 
-The lines of the episodes are copied first, up to the last complete one; the images and tokens that they refer to are
+The lines of the episodes are packed first, up to the last complete one; the images and tokens that they refer to are
 older. So a run can be packed while it is written.
+
+A file is unpacked without trusting it: somebody else may have made it. Only regular files inside the run are read from
+it, into a folder beside the one that was asked for, which is renamed when it is complete.
 """
 
+import gzip
 import os
 import re
-import stat
-import zipfile
+import shutil
+import tarfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from ...envs import load_class
-from ...errors import ConfigError
+from ...errors import ConfigError, ImageError, ViewboxError
+from ...images.files import open_picture
+from ...images.ref import ImageRef
 from ...plugins import ENVIRONMENTS
-from ...utils.files import open_regular, try_lock
+from ...utils.files import lock_file, open_regular, try_lock
 from ..scoring.trust import MIXTURE
-from ..store.layout import LINES, MAX_FILE
+from ..store.layout import IMAGES, LINES, MAX_FILE, find_episodes_folder
 from ..store.reader import load
 from ..store.run_folder import read_config
 
 WEIGHTS = ("checkpoints", "model")  # folders of a run that are left out unless asked for
 LEFT_OUT = ("wandb",)
 WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".gguf")
-MAX_FILES = 1_000_000
+MAX_FILES, MAX_PACK = 1_000_000, 2**40
 MAX_PARTS, MAX_NAME = 12, 200  # folders inside each other; bytes of the name of each
+MAX_RATIO, ALLOWANCE = 250, 2**26  # what is unpacked has at most this many times the bytes of the pack, and 64 MB
 _PART = re.compile(r"[\w][\w.,+=@() -]*")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
-_DATE = (1980, 1, 1, 0, 0, 0)
-_STORED = (".png", ".tif", ".bin", ".safetensors", ".pt")  # compressed already, or incompressible
+_IMAGE = re.compile(rf"(?:.*/)?{IMAGES}/(?:[0-9a-zA-Z]{{1,2}}/)?([0-9a-zA-Z]+)\.(?:png|tif)")
 _BLOCK = 2**20
 
 
 @dataclass(frozen=True)
 class PackedRun:
-    """A pack that was made: the file, how many files are in it, and their bytes before compression."""
+    """A run that was packed or unpacked.
+
+    Args:
+        path: what was written: the file, or the folder.
+        files: how many files are in it.
+        size: their bytes, unpacked.
+        left_out: the reason of each file that was not unpacked, by its name.
+    """
 
     path: str
     files: int
     size: int
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restricted: bool = False) -> PackedRun:
-    """Write a run into one file, whole or not at all. Checkpoints and model weights are left out.
+    """Pack a run into one file, whole or not at all. The same run always gives the same file.
 
     Args:
-        run: a run folder, or a folder of episodes. Nothing in it is changed.
-        out: the file; an older one is replaced.
+        run: the run: its folder, or a folder of saved episodes. Nothing in it is changed.
+        out: the file, such as run.tar.gz; an older one is replaced.
         weights: also pack checkpoints and the trained model.
         restricted: pack images and answers of data that is restricted, or may be.
 
@@ -74,13 +89,53 @@ def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restric
             if not try_lock(file.fileno()):
                 raise ConfigError(f"{out}: another process is writing it")
             file.truncate(0)
-            with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+            with (
+                gzip.GzipFile("", "wb", 1, file, mtime=0) as stream,  # most bytes are those of pictures
+                tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive,
+            ):
                 size = sum(_add_file(archive, run, name) for name in files)
         os.replace(draft, out)
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise ConfigError(f"{error.filename or out}: cannot be packed ({error.strerror or error})") from error
     return PackedRun(str(out), len(files), size)
+
+
+def unpack_run(pack: str | Path, out: str | Path) -> PackedRun:
+    """Unpack a run that somebody sent. Its file is not trusted: nothing in it is run or written elsewhere.
+
+    An image that does not hold the pixels of its name is left out, and the status is 1. Else all is written or nothing.
+
+    Args:
+        pack: a file that `viewbox runs pack` wrote.
+        out: the folder of the run, which must not exist.
+
+    Raises:
+        ConfigError: the file is not a pack, is damaged or forged, or `out` exists or cannot be written.
+    """
+    pack, out = Path(pack), Path(out)
+    if os.path.lexists(out):
+        raise ConfigError(f"{out}: exists already; give another --out", key="out", given=str(out))
+    draft, lock = out.with_name(f".{out.name}.part"), out.with_name(f".{out.name}.lock")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with lock_file(lock):
+            try:
+                _remove(draft)  # of an unpacking that was killed
+                draft.mkdir()
+                files, size, left_out = _unpack(pack, draft)
+                find_episodes_folder(draft)
+                os.rename(draft, out)
+            finally:
+                _remove(draft)
+                lock.unlink(missing_ok=True)
+    except BlockingIOError:
+        raise ConfigError(f"{out}: another process is writing it") from None
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RecursionError) as error:
+        raise ConfigError(f"{pack}: not a packed run, or damaged ({error})") from error
+    except OSError as error:
+        raise ConfigError(f"{error.filename or out}: cannot be unpacked ({error.strerror or error})") from error
+    return PackedRun(str(out), files, size, left_out)
 
 
 def find_restriction(run: Path, episodes: Path) -> str | None:
@@ -126,17 +181,6 @@ def _find_in_section(section: object, place: str, key: str | None, known: Collec
     return _find_in_section(section["eval"], f"{place}.eval", None, parts) if section.get("eval") else None
 
 
-def find_bad_name(name: str) -> str | None:
-    """Why a name is none of a file in a pack; it must lie in the folder on every system."""
-    parts = name.split("/")
-    if len(parts) > MAX_PARTS or any(len(part.encode()) > MAX_NAME for part in parts):
-        return "its name is too long"
-    for part in parts:
-        if not _PART.fullmatch(part) or part.endswith((".", " ")) or _RESERVED.fullmatch(part):
-            return "its name is not that of a file inside the run"
-    return None
-
-
 def _find_own_restriction(name: str) -> str | None:
     if name not in ENVIRONMENTS:
         return f"its environment {name:.100} is not registered here, so its data may be restricted"
@@ -165,21 +209,14 @@ def _list_files(run: Path, weights: bool) -> Iterator[str]:
                     raise ConfigError(f"{entry.path}: a link, pipe or device; only files and folders are packed")
 
 
-def _add_file(archive: zipfile.ZipFile, run: Path, name: str) -> int:
-    info = zipfile.ZipInfo(name, _DATE)
-    info.external_attr = (stat.S_IFREG | 0o644) << 16
-    info.create_system = 3  # the same on every system
-    info.compress_type = zipfile.ZIP_STORED if name.endswith(_STORED) else zipfile.ZIP_DEFLATED
+def _add_file(archive: tarfile.TarFile, run: Path, name: str) -> int:
+    info = tarfile.TarInfo(name)
     with open_regular(run / name, limit=MAX_FILE, inside=run) as source:
-        size = os.fstat(source.fileno()).st_size
+        info.size = os.fstat(source.fileno()).st_size  # what is appended meanwhile is not packed
         if PurePosixPath(name).name == LINES:
-            size = _find_last_end(source, size)
-        with archive.open(info, "w", force_zip64=size >= 2**31) as target:
-            left = size  # what is appended meanwhile is not packed
-            while left and (block := source.read(min(_BLOCK, left))):
-                target.write(block)
-                left -= len(block)
-    return size - left
+            info.size = _find_last_end(source, info.size)
+        archive.addfile(info, source)
+    return info.size
 
 
 def _find_last_end(file: BinaryIO, size: int) -> int:
@@ -195,3 +232,98 @@ def _find_last_end(file: BinaryIO, size: int) -> int:
         place = start
     file.seek(0)
     return place
+
+
+def _unpack(pack: Path, folder: Path) -> tuple[int, int, dict[str, str]]:
+    """The number of files that were written, their bytes, and what was left out."""
+    names: set[str] = set()
+    folders: set[str] = set()
+    left_out: dict[str, str] = {}
+    size = 0
+    with open_regular(pack, limit=MAX_PACK) as file, _Unpacked(file, pack) as stream:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, tarinfo=_PackedFile) as archive:
+            for entry in archive:
+                problem = getattr(entry, "problem", None) or find_bad_name(entry.name)
+                if problem := problem or _find_conflict(entry.name, names, folders):
+                    raise ConfigError(f"{pack}: the file {entry.name!r:.200} in it: {problem}; nothing was unpacked")
+                if len(names) > MAX_FILES:
+                    raise ConfigError(f"{pack}: more than {MAX_FILES:,} files; nothing was unpacked")
+                archive.extract(entry, folder, set_attrs=False, filter="data")
+                match = _IMAGE.fullmatch(entry.name)
+                if match and (reason := _check_image(folder / entry.name, folder, match[1])):
+                    (folder / entry.name).unlink()
+                    left_out[entry.name] = reason
+                size += entry.size
+        while stream.read(_BLOCK):  # the checksum stands at the end
+            pass
+    return len(names) - len(left_out), size, left_out
+
+
+class _PackedFile(tarfile.TarInfo):
+    """A header of the archive: only regular files, and long names of them, are read any further."""
+
+    problem: str | None = None
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_PackedFile":
+        found = super().frombuf(buf, encoding, errors)
+        if found.type == tarfile.GNUTYPE_LONGNAME and found.size <= MAX_PARTS * (MAX_NAME + 1):
+            return found
+        if found.type != tarfile.REGTYPE:
+            found.problem, found.type, found.size = "not a regular file", tarfile.REGTYPE, 0
+        return found
+
+
+class _Unpacked(gzip.GzipFile):
+    """The bytes of a pack; raises `ConfigError` if they are too many for its size."""
+
+    def __init__(self, file: BinaryIO, pack: Path) -> None:
+        super().__init__(fileobj=file)
+        self.pack, self.size = pack, os.fstat(file.fileno()).st_size
+
+    def read(self, size: int | None = -1) -> bytes:
+        block = super().read(size)
+        if self.tell() > ALLOWANCE + MAX_RATIO * self.size:
+            raise ConfigError(
+                f"{self.pack}: more than {self.tell():,} bytes in {self.size:,} bytes; allowed: {MAX_RATIO} times the "
+                "size of the pack"
+            )
+        return block
+
+
+def _find_conflict(name: str, names: set[str], folders: set[str]) -> str | None:
+    """Why a file cannot lie beside those that came before it; else it is added to them."""
+    name = name.casefold()
+    above = {str(path) for path in PurePosixPath(name).parents}
+    if name in names or name in folders or above & names:
+        return "two files have this name"
+    names.add(name)
+    folders |= above
+    return None
+
+
+def find_bad_name(name: str) -> str | None:
+    """Why a name is none of a file in a pack; it must lie in the folder on every system."""
+    parts = name.split("/")
+    if len(parts) > MAX_PARTS or any(len(part.encode()) > MAX_NAME for part in parts):
+        return "its name is too long"
+    for part in parts:
+        if not _PART.fullmatch(part) or part.endswith((".", " ")) or _RESERVED.fullmatch(part):
+            return "its name is not that of a file inside the run"
+    return None
+
+
+def _check_image(path: Path, folder: Path, digest: str) -> str | None:
+    """Why a file does not hold the pixels of its name; None if it does."""
+    try:
+        found = ImageRef.of(open_picture(str(path.relative_to(folder)), str(folder))).hash
+    except ViewboxError as error:
+        return str(error) if isinstance(error, ImageError) else f"cannot be opened: {error}"
+    return None if found == digest else f"holds other pixels ({found[:12]})"
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)

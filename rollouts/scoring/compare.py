@@ -3,7 +3,7 @@
     print(compare_runs("runs/a", "runs/b").scores["reward"].difference)
 
 A task counts once, with the mean of its episodes on each side: the seed and number of a sample couple no two models.
-Intervals are those of a bootstrap over tasks (`bootstrap.py`).
+Intervals are those of a bootstrap over tasks (`table.py`).
 """
 
 from collections import Counter
@@ -12,30 +12,25 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...errors import ConfigError
 from ...records import Episode, Scores
 from ...utils.conditions import format_value, sort_key
 from ..store.reader import LINES, load
 from ..store.run_folder import HELD_OUT, list_held_out
 from . import filters
-from .bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
 from .data_policy import build_sharing_check
-from .pairing import (
-    SAME,
-    SEVERAL,
-    SOLVED,
-    PlayedEpisode,
-    TaskPair,
-    TaskReward,
-    find_flips,
-    get_reward,
-    pair_tasks,
-)
 from .reward_source import RewardArgument, RewardSource, find_reward
+from .table import CONFIDENCE, MIN_PAIRS, Interval, Table
 from .trust import Trust
 
 TOTAL = "reward"  # the name of the total among the scores
 MAX_GROUPS = 100
+SOLVED = 0.5  # a task is solved if its mean reward is at least this
+SAME = 1e-9  # a smaller difference is a tie
+MAX_FLIPS = 1000  # tasks that are listed, of each direction
+SEVERAL = "(several)"  # the group of a task whose episodes have different values
 
 
 @dataclass(frozen=True)
@@ -61,6 +56,19 @@ class Difference:
     wins: int  # tasks whose mean is higher in the second
     ties: int
     losses: int
+
+
+@dataclass(frozen=True)
+class TaskReward:
+    """The mean reward of a task on both sides; `a_line` and `b_line` are the first of the lines of its episodes."""
+
+    task: str
+    a: float
+    b: float
+    a_line: int
+    b_line: int
+    a_episodes: int = 1
+    b_episodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ class Comparison:
 
 def compare_runs(
     a: str | Path,
-    b: str | Path,
+    b: str | Path | None = None,
     *,
     reward: RewardArgument = None,
     where: Sequence[str] = (),
@@ -126,44 +134,51 @@ def compare_runs(
     trust: bool = False,
     ask_judge: bool = False,
 ) -> Comparison:
-    """Compare the episodes of two runs on the tasks that both played.
+    """Compare two runs on the tasks that both played.
+
+    A difference is the second minus the first. A task counts once, with the mean of its episodes on each side: it is
+    solved if its mean reward is at least 0.5, and won if the second has the higher mean.
 
     Args:
-        a, b: run folders, or folders of episodes. Lines that cannot be read are skipped and counted.
-        reward: scores both sides again: a reward object, a YAML file or an import path. Default: the stored scores.
-        where: filters (`filters.py`), on both sides.
-        by: a field of the episodes of `a`; the total is also compared for each of its values.
-        resamples: bootstrap draws over tasks for the intervals; 0: no intervals.
+        a: the first run: a run folder, or a folder of saved episodes. Lines that cannot be read are left out.
+        b: the second run. Left out: the held-out episodes of the first run, first against last.
+        reward: score both with this reward: a YAML file, module:name or file.py:name; in Python also a reward object.
+            Default: as stored.
+        where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
+        by: also compare for each value of this field of the first run's episodes, such as reference.kind.
+        resamples: number of bootstrap draws over tasks for the 95 % intervals; 0: no intervals.
         seed: seed of the bootstrap.
-        trust, ask_judge: what a reward that lies in a run may do, as in `score_run`.
+        trust: import and run code that a reward inside a run names. Only for runs you trust.
+        ask_judge: ask the judge that a reward inside a run names.
 
     Raises:
-        ConfigError: an argument is not allowed.
+        ConfigError: an argument is not allowed, or one run has no held-out episodes of two steps.
         StoreError: there are no episodes.
     """
+    if b is None:
+        a, b = find_held_out(a)
     conditions = [filters.parse_filter(text) for text in where]
     if by is not None:
         filters.check_field(by)
     allowed = Trust(code=trust, judge=ask_judge)
     read_a = _SideReader(Path(a), reward, conditions, by, allowed)
     read_b = _SideReader(Path(b), reward, conditions, None, allowed)
-    pairs = pair_tasks(read_a.tasks, read_b.tasks)
-    paired = {pair.task for pair in pairs}
-    side_a, side_b = read_a.describe(paired), read_b.describe(paired)
+    pairs = _pair_tasks(read_a, read_b)
+    side_a, side_b = read_a.describe(pairs.task_ids), read_b.describe(pairs.task_ids)
     groups = {} if by is None else _compare_groups(pairs, by, resamples, seed)
-    warnings = [*_list_warnings(side_a, side_b, pairs, rescored=reward is not None)]
+    warnings = [*_list_warnings(side_a, side_b, read_a, read_b, pairs, rescored=reward is not None)]
     if by is not None and [*groups] == ["null"]:
         why = filters.explain_missing(load(a, errors="skip"), by)
         warnings += [f"--by {by}: {why}"] if why else []
     elif SEVERAL in groups:
         number = groups[SEVERAL].difference.count
         warnings.append(f"--by {by}: the episodes of {number} tasks differ in this field; they are in {SEVERAL}")
-    rewards = tuple(get_reward(pair, TOTAL) for pair in pairs)
-    gained, lost = find_flips(rewards)
+    rewards = _list_rewards(pairs, read_a, read_b)
+    gained, lost = _find_flips(rewards)
     return Comparison(
         side_a,
         side_b,
-        tasks=len(pairs),
+        tasks=pairs.tasks,
         scores=_compare_scores(pairs, resamples, seed),
         by=by,
         groups=groups,
@@ -193,8 +208,10 @@ class _SideReader:
     """Reads one run; keeps a few numbers of each episode that has a score."""
 
     def __init__(self, run: Path, reward: RewardArgument, conditions: Sequence[Any], by: str | None, trust: Trust):
-        self.run = run
-        self.tasks: dict[str, list[PlayedEpisode]] = {}
+        self.run, self.table = run, Table()
+        self.lines: dict[str, list[int]] = {}  # by task
+        self.groups: dict[str, str] = {}  # by task
+        self.names: dict[str, set[str]] = {}  # of components, by task
         self.episodes = self.without_score = 0
         self.environments: Counter[str] = Counter()
         self._all_tasks: set[str] = set()
@@ -208,66 +225,86 @@ class _SideReader:
                 self._add(episode, source, by)
 
     def _add(self, episode: Episode, source: RewardSource | None, by: str | None) -> None:
+        task = episode.task.id
         self.episodes += 1
         self.environments[episode.environment] += 1
-        self._all_tasks.add(episode.task.id)
+        self._all_tasks.add(task)
         scores: Scores | None = episode.scores if source is None else source.score(episode)
         if scores is None or scores.total is None or episode.is_fault:
             self.without_score += 1
             return
-        group = "" if by is None else format_value(filters.get_field(episode, by))
-        values = {TOTAL: scores.total, **{name: one for name, one in scores.components.items() if name != TOTAL}}
-        self.tasks.setdefault(episode.task.id, []).append(PlayedEpisode(self._stored.line, values, group))
+        self.table.add(task, {TOTAL: scores.total} | {n: one for n, one in scores.components.items() if n != TOTAL})
+        self.lines.setdefault(task, []).append(self._stored.line)
+        self.names.setdefault(task, set()).update(scores.components)
+        if by is not None:
+            group = format_value(filters.get_field(episode, by))
+            self.groups[task] = group if self.groups.setdefault(task, group) == group else SEVERAL
 
-    def describe(self, paired: set[str]) -> Side:
+    def describe(self, paired: Sequence[str]) -> Side:
         return Side(
             str(self.run),
             self.episodes,
             len(self._all_tasks),
             self.without_score,
-            len(self._all_tasks - paired),
+            len(self._all_tasks.difference(paired)),
             self._stored.skipped,
             tuple(name for name, _ in self.environments.most_common(5)),
         )
 
 
-def _compare_scores(pairs: Sequence[TaskPair], resamples: int, seed: int) -> dict[str, Difference]:
+def _pair_tasks(a: _SideReader, b: _SideReader) -> Table:
+    """A row for each task of both, in the order of the first: its means, of the columns that apply on both sides."""
+    pairs, others = Table(), b.table.average_tasks()
+    for task, means in a.table.average_tasks().items():
+        if task in others:
+            row: dict[str, float | None] = {}
+            for name, value in means.items():
+                other = others[task].get(name)
+                if value is not None and other is not None:
+                    row |= {f"a/{name}": value, f"b/{name}": other}
+            pairs.add(task, row, a.groups.get(task, ""))
+    return pairs
+
+
+def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskReward, ...]:
+    columns = pairs.get_columns()
+    totals = [columns.get(f"{side}/{TOTAL}", np.empty(0)).tolist() for side in ("a", "b")]
+    return tuple(
+        TaskReward(task, one, other, a.lines[task][0], b.lines[task][0], len(a.lines[task]), len(b.lines[task]))
+        for task, one, other in zip(pairs.task_ids, *totals, strict=True)
+    )
+
+
+def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], tuple[TaskReward, ...]]:
+    """The tasks that only b solves, and those that only a solves; the largest changes first."""
+    flips: tuple[list[TaskReward], list[TaskReward]] = ([], [])
+    for one in sorted(rewards, key=lambda one: (-abs(one.b - one.a), one.task)):
+        if (one.a >= SOLVED - SAME) != (one.b >= SOLVED - SAME):
+            flips[0 if one.b > one.a else 1].append(one)
+    return tuple(flips[0][:MAX_FLIPS]), tuple(flips[1][:MAX_FLIPS])
+
+
+def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Difference]:
     """The differences of the total, and of each component that a pair has on both sides."""
-    samples, outcomes = TaskSamples(), Counter[tuple[str, int]]()
-    for pair in pairs:
-        row: dict[str, float | None] = {}
-        for name, value in pair.a.values.items():
-            other = pair.b.values.get(name)
-            if value is not None and other is not None:
-                row |= {f"a/{name}": value, f"b/{name}": other}
-                outcomes[name, 0 if abs(other - value) < SAME else 1 if other > value else -1] += 1
-        samples.add(pair.task, row)
-    names = [name.removeprefix("a/") for name in samples.get_names() if name.startswith("a/")]
-    names = [name for name in names if f"b/{name}" in samples.get_names()]
-    differences = {f"b-a/{name}": (f"b/{name}", f"a/{name}") for name in names}
-    found = samples.compute_intervals(resamples, seed=seed, differences=differences) if pairs else {}
-    return {
-        name: Difference(
-            found[f"a/{name}"],
-            found[f"b/{name}"],
-            found[f"b-a/{name}"],
-            *(outcomes[name, outcome] for outcome in (1, 0, -1)),
-        )
-        for name in names
-    }
+    columns, found = pairs.get_columns(), {}
+    for name, (a, b, change) in pairs.compute_changes("a", "b", resamples, seed=seed).items():
+        if a is not None and b is not None and change is not None:
+            moved = columns[f"b/{name}"] - columns[f"a/{name}"]
+            outcomes = (moved >= SAME, abs(moved) < SAME, moved <= -SAME)
+            found[name] = Difference(a, b, change, *(int(one.sum()) for one in outcomes))
+    return found
 
 
-def _compare_groups(pairs: Sequence[TaskPair], by: str, resamples: int, seed: int) -> dict[str, Difference]:
-    groups: dict[str, list[TaskPair]] = {}
-    for pair in pairs:
-        if pair.a.group not in groups and len(groups) == MAX_GROUPS:
-            raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by", given=by)
-        groups.setdefault(pair.a.group, []).append(pair)
-    found = {value: _compare_scores(groups[value], resamples, seed) for value in sorted(groups, key=sort_key)}
-    return {value: scores[TOTAL] for value, scores in found.items()}
+def _compare_groups(pairs: Table, by: str, resamples: int, seed: int) -> dict[str, Difference]:
+    if len(pairs.groups) > MAX_GROUPS:
+        raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by", given=by)
+    groups = pairs.by_group((f"a/{TOTAL}", f"b/{TOTAL}"))
+    return {value: _compare_scores(groups[value], resamples, seed)[TOTAL] for value in sorted(groups, key=sort_key)}
 
 
-def _list_warnings(a: Side, b: Side, pairs: Sequence[TaskPair], *, rescored: bool) -> Iterator[str]:
+def _list_warnings(
+    a: Side, b: Side, read_a: _SideReader, read_b: _SideReader, pairs: Table, *, rescored: bool
+) -> Iterator[str]:
     for side in (a, b):
         if side.unreadable:
             yield f"{side.run}: {side.unreadable} lines of {LINES} cannot be read and were skipped"
@@ -279,10 +316,7 @@ def _list_warnings(a: Side, b: Side, pairs: Sequence[TaskPair], *, rescored: boo
     if set(a.environments) != set(b.environments):
         names = [", ".join(name or "(none)" for name in side.environments) for side in (a, b)]
         yield f"the environments differ: {names[0]} against {names[1]}"
-    components = [
-        {name for one in some for name in one.values} for some in zip(*((p.a, p.b) for p in pairs), strict=True)
-    ]
-    components = components or [set(), set()]
+    components = [{name for task in pairs.task_ids for name in read.names[task]} for read in (read_a, read_b)]
     if not rescored and components[0] != components[1]:
         odd = ", ".join(sorted(components[0] ^ components[1])[:5])
         yield f"the rewards differ: only one side has {odd}; --reward scores both with one reward"

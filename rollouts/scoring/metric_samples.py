@@ -21,7 +21,7 @@ from ...rewards.metrics.base import (
     divide,
     sum_by_group,
 )
-from .bootstrap import Interval, compute_interval
+from .table import Interval, compute_interval
 from .trust import NO_TRUST, Trust, make_environment
 
 MIN_DRAWS = 200  # for any metric, however expensive
@@ -156,7 +156,7 @@ class MetricBootstrap:
         self.max_draws = max(MIN_DRAWS, MAX_NUMBERS // max(1, prepared.effort))
 
     def draw(self, draws: Iterable[np.ndarray]) -> None:
-        """Compute the figures of `draws` (`bootstrap.draw_tasks`); a single task gives no interval."""
+        """Compute the figures of `draws` (`table.draw_tasks`); a single task gives no interval."""
         if self.tasks > 1:
             self._draws = np.concatenate([self._draws, *map(self.prepared.compute_figures, draws)])
 

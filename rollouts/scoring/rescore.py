@@ -10,6 +10,7 @@ opened. The new scores become a column beside the stored ones (`columns.py`), wh
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError, StoreError, describe_unknown
 from ...records import Episode
 from ...rewards.remote import iter_rewards, take_counts
+from ...utils.conditions import sort_key
 from ...utils.files import write_atomically
+from ...utils.secrets import mask_settings
 from ...version import __version__
 from ..store.columns import ScoreColumnWriter
 from ..store.reader import LINES, load
@@ -26,9 +29,65 @@ from . import filters
 from .data_policy import build_sharing_check, read_environment
 from .metric_samples import EnvironmentMetrics
 from .reward_source import RewardArgument, find_reward, open_environment, try_environment
-from .score_lines import ScoredLines, ScoreJob, score_lines
-from .score_report import ScoreReport
+from .score_lines import RewardFailure, ScoredLines, ScoreJob, score_lines
+from .table import CONFIDENCE, Change, Interval, Table
 from .trust import Trust
+
+SCORES = ("stored", "new")
+SIDES = ("stored/", "new/")  # the columns of these names are the totals
+
+
+@dataclass(frozen=True)
+class ScoreChange:
+    """A component, or the total, over the `episodes` it applies to: as stored, as scored now, and the paired change."""
+
+    episodes: int
+    stored: Interval | None
+    new: Interval | None
+    change: Interval | None
+
+
+@dataclass(frozen=True)
+class EpisodeGroup:
+    """The total of the episodes with one value of the field given as `group_by`."""
+
+    value: str
+    episodes: int
+    tasks: int
+    total: ScoreChange
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """The result of `score_run`. `column` is the file written, if any; `unreadable` gives reasons by line number."""
+
+    run: str
+    file: str
+    name: str
+    reward: Any
+    where: tuple[str, ...]
+    column: str | None
+    episodes: int
+    tasks: int
+    resamples: int
+    seed: int
+    total: ScoreChange
+    components: dict[str, ScoreChange]
+    groups: tuple[EpisodeGroup, ...] = ()
+    group_by: str | None = None
+    skipped: int = 0
+    unreadable: dict[int, str] = field(default_factory=dict)
+    failures: int = 0
+    first_failure: RewardFailure | None = None
+    counts: dict[str, float] = field(default_factory=dict)  # counted by the reward: `judge/calls`, …
+    metrics: dict[str, Interval] = field(default_factory=dict)  # rates, and the environment's own metrics
+    fewer_draws: dict[str, int] = field(default_factory=dict)  # bootstrap draws of figures with fewer than `resamples`
+    problems: tuple[str, ...] = ()  # why metrics of an environment are missing
+    saved: str | None = None  # the part of the episodes of each step that is stored, such as "8 of 64"; None: all
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return {**asdict(self), "reward": mask_settings(self.reward), "confidence": CONFIDENCE, "viewbox": __version__}
 
 
 def score_run(
@@ -46,28 +105,31 @@ def score_run(
     ask_judge: bool = False,
     task_rewards: str | Path | None = None,
 ) -> ScoreReport:
-    """Score saved episodes again. A reward that fails on an episode leaves it without a score, and is reported.
+    """Score saved episodes again, without the model.
 
-    Means are over the episodes that have a score. One that a fault ended (`Episode.is_fault`) has none.
+    Means are over the episodes that have a score. One that a fault ended (`Episode.is_fault`) has none, nor has one on
+    which the reward fails, which is reported. The stored scores stay; a `name` stores the new ones beside them.
 
     A run may come from somebody else. Its own files may therefore name registered environments and built-in rewards
-    only; its images and templates are not opened or rendered. What you give as `reward` is your own.
+    only; its images and templates are not opened or rendered. What you give as `reward` is your own. The status is 1 if
+    lines of the run cannot be used.
 
     Args:
-        run: a run folder, or a folder of episodes. A line that cannot be read is skipped and reported.
-        reward: a reward object, a function of (answer, reference), a YAML file, an import path, or None for the
-            environment's own.
-        where: filters (`filters.py`); only episodes that meet all of them are scored.
-        group_by: a field; the total is also reported for each of its values.
+        run: a run folder, or a folder of saved episodes. A line that cannot be read is skipped and reported.
+        reward: a YAML file, module:name or file.py:name; in Python also a reward object, or a function of (answer,
+            reference). Default: the environment's own.
+        where: only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated.
+        group_by: a field of the episodes; the reward is also reported for each of its values.
         name: store the scores in the run, as a column that `load(run, scores=name)` reads. Default: nothing is written.
         replace: replace an existing column of that name.
-        env: the environment whose reward and metrics are used, instead of the one that the run names: a registered
-            name, `package.module:Class`, `file.py:Class`, or a config whose section `env` names it.
-        resamples: bootstrap draws over tasks for the intervals (`bootstrap.py`); 0: no intervals.
+        env: the environment whose reward and metrics are used: a registered name, package.module:Class, file.py:Class,
+            or a config whose section `env` names it. Default: the one that the run names.
+        resamples: number of bootstrap draws over tasks for the 95 % intervals; 0: no intervals.
         seed: seed of the bootstrap.
-        trust: import the code that the run's own files name: its environment, its `python` rewards.
+        trust: import and run the code that the run's own files name: its environment, its `python` rewards. Only for
+            runs you trust.
         ask_judge: ask the judge that the run's own files name: answers and references are sent to its address.
-        task_rewards: a file to which the mean reward of each task is written, for `data.difficulty.rewards`.
+        task_rewards: a file for the mean reward of each task; a data block's `difficulty: {rewards: …}` reads it.
 
     Raises:
         ConfigError: an argument is not allowed, or no episode meets the filters.
@@ -95,17 +157,18 @@ def score_run(
     take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
         found = score_lines(job, None if column is None else column.add_lines)
-        collector = found.collector
-        if not collector.samples.rows:
+        table = found.tally.table
+        if not table.rows:
             raise ConfigError(found.refusal) if found.refusal else _explain_empty(episodes.folder / LINES, found, where)
     if task_rewards is not None:
         write_task_rewards(Path(task_rewards), found.totals)
-    groups = collector.compare_groups(resamples, seed)
-    typo = ""
+    summary = found.tally.summarize(resamples, seed=seed, change=SCORES)
+    changes = {part: _describe_change(one) for part, one in table.collect_changes(summary.figures, *SCORES).items()}
+    groups = () if group_by is None else _compare_groups(table, resamples, seed)
+    problems = list(summary.problems)
     if group_by is not None and [one.value for one in groups] == ["null"]:
-        typo = filters.explain_missing(load(run, errors="skip"), group_by)
-    total, components = collector.compare_scores(collector.samples, resamples, seed)
-    summary = found.tally.summarize(resamples, seed=seed)
+        why = filters.explain_missing(load(run, errors="skip"), group_by)
+        problems += [f"--group-by {group_by}: {why}"] if why else []
     return ScoreReport(
         run=str(run),
         file=str(episodes.folder / LINES),
@@ -113,28 +176,39 @@ def score_run(
         reward=source.about,
         where=tuple(where),
         column=None if column is None else str(column.path),
-        episodes=collector.samples.rows,
-        tasks=collector.samples.tasks,
+        episodes=table.rows,
+        tasks=table.tasks,
         resamples=resamples,
         seed=seed,
-        total=total,
-        components=components,
+        total=changes.pop(""),
+        components=changes,
         groups=groups,
-        saved=collector.saved,
+        saved=found.saved,
         group_by=group_by,
         skipped=found.skipped,
         unreadable=found.unreadable,
-        failures=collector.failures,
-        first_failure=collector.first_failure,
+        failures=found.failures,
+        first_failure=found.first_failure,
         counts=take_counts(source.reward),
-        metrics=summary.figures,
+        metrics={name: one for name, one in summary.figures.items() if not name.startswith(("change/", *SIDES))},
         fewer_draws=summary.fewer_draws,
-        problems=(
-            *summary.problems,
-            *collector.samples.describe_dropped(),
-            *([f"--group-by {group_by}: {typo}"] if typo else []),
-        ),
+        problems=tuple(problems),
     )
+
+
+def _describe_change(one: Change) -> ScoreChange:
+    main = one.new or one.old
+    return ScoreChange(main.count if main else 0, *one)
+
+
+def _compare_groups(table: Table, resamples: int, seed: int) -> tuple[EpisodeGroup, ...]:
+    """The total of each group, in the order of their values."""
+    groups = table.by_group(SIDES)
+    found = []
+    for value in sorted(groups, key=sort_key):
+        total = groups[value].compute_changes(*SCORES, resamples, seed=seed)[""]
+        found.append(EpisodeGroup(value, groups[value].rows, groups[value].tasks, _describe_change(total)))
+    return tuple(found)
 
 
 def write_task_rewards(path: Path, totals: Mapping[str, Sequence[float]]) -> None:

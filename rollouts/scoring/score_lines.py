@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -21,97 +21,18 @@ from ...errors import ConfigError, ViewboxError
 from ...network.data_policy import guard_sending
 from ...records import Episode, Scores
 from ...rewards.remote import count_threads, find_remote_address, iter_rewards
-from ...utils.conditions import format_value, sort_key
+from ...utils.conditions import format_value
 from ..store.columns import encode_scores
 from ..store.layout import LINES
 from ..store.lines import LinePart, split_lines
 from ..store.reader import MAX_UNREADABLE, load
 from . import filters
-from .bootstrap import Interval, TaskSamples
 from .data_policy import SharingCheck
 from .metric_samples import EnvironmentMetrics
 from .reward_source import RewardSource
-from .score_report import EpisodeGroup, RewardFailure, ScoreChange
 from .summary import EpisodeTally
 
-TOTAL = ""  # the name under which the total stands among the components
 MAX_GROUPS = 100
-
-
-class ScoreCollector:
-    """Collects the stored and new scores of episodes, of all and by group."""
-
-    def __init__(self, group_by: str | None) -> None:
-        self.group_by = group_by
-        self.samples = TaskSamples()
-        self.groups: dict[str, TaskSamples] = {}
-        self.saved: str | None = None
-        self.failures = 0
-        self.first_failure: RewardFailure | None = None
-
-    def extend(self, other: "ScoreCollector") -> None:
-        """Add the episodes of another collector after those of this one."""
-        self.samples.extend(other.samples)
-        self.saved = self.saved or other.saved
-        self.failures += other.failures
-        self.first_failure = self.first_failure or other.first_failure
-        for group, samples in other.groups.items():
-            self._get_group(group).extend(samples)
-
-    def add_failure(self, line: int, task: str, error: str) -> None:
-        """Count a reward that failed."""
-        self.failures += 1
-        self.first_failure = self.first_failure or RewardFailure(line, task, error)
-
-    def add(self, episode: Episode, scores: Scores) -> None:
-        """Add an episode, whose stored scores it holds, with its new scores."""
-        values = {f"new/{TOTAL}": scores.total}
-        for part, value in scores.components.items():
-            values[f"new/{part}"] = value
-        self.saved = self.saved or (str(episode.info["saved"]) if "saved" in episode.info else None)
-        stored = episode.scores
-        if stored is not None:
-            values[f"stored/{TOTAL}"] = stored.total
-            for part, value in stored.components.items():
-                values[f"stored/{part}"] = value
-        self.samples.add(episode.task.id, values)
-        if self.group_by is not None:
-            group = format_value(filters.get_field(episode, self.group_by))
-            totals = {key: values[key] for key in (f"new/{TOTAL}", f"stored/{TOTAL}") if key in values}
-            self._get_group(group).add(episode.task.id, totals)
-
-    def _get_group(self, group: str) -> TaskSamples:
-        if group not in self.groups and len(self.groups) == MAX_GROUPS:
-            raise ConfigError(f"--group-by {self.group_by}: more than {MAX_GROUPS} values; choose another field")
-        return self.groups.setdefault(group, TaskSamples())
-
-    def compare_scores(
-        self, samples: TaskSamples, resamples: int, seed: int
-    ) -> tuple[ScoreChange, dict[str, ScoreChange]]:
-        """The total and every component; components of the new scores come first."""
-        names = samples.get_names()
-        parts = list(dict.fromkeys(key.partition("/")[2] for key in sorted(names, key=lambda key: key[:3] != "new")))
-        both = [part for part in parts if {f"new/{part}", f"stored/{part}"} <= set(names)]
-        intervals = samples.compute_intervals(
-            resamples, seed=seed, differences={f"change/{part}": (f"new/{part}", f"stored/{part}") for part in both}
-        )
-        changes = {part: _build_change(intervals, part) for part in parts}
-        return changes.pop(TOTAL), changes
-
-    def compare_groups(self, resamples: int, seed: int) -> tuple[EpisodeGroup, ...]:
-        """The total of each group, in the order of their values."""
-        return tuple(
-            EpisodeGroup(value, samples.rows, samples.tasks, self.compare_scores(samples, resamples, seed)[0])
-            for value, samples in sorted(self.groups.items(), key=lambda group: sort_key(group[0]))
-        )
-
-
-def _build_change(intervals: Mapping[str, Interval], part: str) -> ScoreChange:
-    new, stored = intervals.get(f"new/{part}"), intervals.get(f"stored/{part}")
-    main = new or stored
-    return ScoreChange(main.count if main else 0, stored, new, intervals.get(f"change/{part}"))
-
-
 MIN_PART = 4 * 2**20  # bytes: smaller runs are scored before other processes have begun
 PARTS = 4  # for each process, so that all end at about the same time
 MAX_PROCESSES = 16
@@ -139,21 +60,65 @@ class ScoreJob:
     group_by: str | None = None
 
 
+@dataclass(frozen=True)
+class RewardFailure:
+    """A failure of a reward: the episode's line and task, and the error."""
+
+    line: int
+    task: str
+    error: str
+
+
 @dataclass
 class ScoredLines:
-    """What was found in the lines of a run, or in a part of them; `totals` by task."""
+    """What was found in the lines of a run, or in a part of them.
 
-    collector: ScoreCollector
+    Args:
+        tally: of the episodes; scores are its columns `stored/NAME` and `new/NAME`, the total as `stored/` and `new/`.
+        totals: the new totals by task.
+        saved: what part of a step is stored.
+        failures: episodes on which the reward failed; `first_failure` is the first of them.
+        skipped: lines that cannot be read or scored; `unreadable` has the first reasons.
+        refusal: the first: what an episode names is not allowed, or cannot be made.
+    """
+
     tally: EpisodeTally
     totals: dict[str, list[float]] = field(default_factory=dict)
+    saved: str | None = None
+    failures: int = 0
+    first_failure: RewardFailure | None = None
     skipped: int = 0
     unreadable: dict[int, str] = field(default_factory=dict)
-    refusal: str = ""  # the first: what an episode names is not allowed, or cannot be made
+    refusal: str = ""
 
-    def extend(self, other: "ScoredLines") -> None:
+    def add(self, scored: "_ScoredEpisode", scores: Scores, group_by: str | None) -> None:
+        """Add an episode with its new scores."""
+        episode, stored = scored.episode, scored.episode.scores
+        for component, fault in list(scores.faults.items())[:1]:
+            self.failures += 1
+            failure = RewardFailure(scored.line, episode.task.id, f"reward component {component!r} {fault}")
+            self.first_failure = self.first_failure or failure
+        values = {"new/": scores.total, **{f"new/{name}": one for name, one in scores.components.items()}}
+        if stored is not None:
+            values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
+        group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
+        self.tally.add(episode, values, group)
+        self._check_groups(group_by)
+        if scores.total is not None:
+            self.totals.setdefault(episode.task.id, []).append(scores.total)
+        self.saved = self.saved or (str(episode.info["saved"]) if "saved" in episode.info else None)
+
+    def _check_groups(self, group_by: str | None) -> None:
+        if len(self.tally.table.groups) > MAX_GROUPS:
+            raise ConfigError(f"--group-by {group_by}: more than {MAX_GROUPS} values; choose another field")
+
+    def extend(self, other: "ScoredLines", group_by: str | None = None) -> None:
         """Add what was found in the lines that follow."""
-        self.collector.extend(other.collector)
         self.tally.extend(other.tally)
+        self._check_groups(group_by)
+        self.saved = self.saved or other.saved
+        self.failures += other.failures
+        self.first_failure = self.first_failure or other.first_failure
         for task, totals in other.totals.items():
             self.totals.setdefault(task, []).extend(totals)
         self.skipped += other.skipped
@@ -195,9 +160,9 @@ def _score_lines(job: ScoreJob, write: Callable[[bytes], object] | None) -> Scor
     parts = split_lines(job.folder, max(MIN_PART, size // (PARTS * processes))) if processes > 1 else [LinePart()]
     if len(parts) == 1:
         return _score_part(job, parts[0], write)
-    found = ScoredLines(ScoreCollector(job.group_by), EpisodeTally(scores=False, metrics=job.metrics))
+    found = ScoredLines(EpisodeTally(scores=False, metrics=job.metrics))
     for part, lines in map_in_processes(partial(_score_for_parent, job, write is not None), parts, processes):
-        found.extend(part)
+        found.extend(part, job.group_by)
         if write is not None:
             write(lines)
     return found
@@ -228,7 +193,7 @@ def _score_for_parent(job: ScoreJob, writes: bool, part: LinePart) -> tuple[Scor
 
 
 def _score_part(job: ScoreJob, part: LinePart, write: Callable[[bytes], object] | None) -> ScoredLines:
-    found = ScoredLines(ScoreCollector(job.group_by), EpisodeTally(scores=False, metrics=job.metrics))
+    found = ScoredLines(EpisodeTally(scores=False, metrics=job.metrics))
     episodes, is_built_in = load(job.folder, errors="skip"), _is_built_in(job)
 
     def select_episodes() -> Iterator[tuple[int, int, Episode]]:
@@ -252,15 +217,9 @@ def _score_part(job: ScoreJob, part: LinePart, write: Callable[[bytes], object] 
             found.refusal = found.refusal or scored.refusal
             episodes.skip(scored.line, scored.refusal)
             continue
-        task = scored.episode.task.id
-        for component, fault in list(scored.scores.faults.items())[:1]:
-            found.collector.add_failure(scored.line, task, f"reward component {component!r} {fault}")
-        found.collector.add(scored.episode, scored.scores)
-        if scored.scores.total is not None:
-            found.totals.setdefault(task, []).append(scored.scores.total)
-        found.tally.add(scored.episode)
+        found.add(scored, scored.scores, job.group_by)
         if write is not None:
-            write(encode_scores(scored.line, scored.crc, task, scored.scores))
+            write(encode_scores(scored.line, scored.crc, scored.episode.task.id, scored.scores))
     found.skipped, found.unreadable = episodes.skipped, episodes.unreadable
     return found
 

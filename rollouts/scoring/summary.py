@@ -4,11 +4,11 @@
 
 Figures are means over episodes (`metrics.py`) and the metrics that an environment declares
 (`viewbox.rewards.metrics`), under `metrics/<its name there>/<figure>`. The bootstrap draws tasks, each with all its
-episodes (`bootstrap.py`), and uses the same draws for all figures. Only a few numbers are kept of each episode.
+episodes (`table.py`), and uses the same draws for all figures. Only a few numbers are kept of each episode.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from ...records import Episode
 from ...utils.terminal import make_line, make_printable
-from .bootstrap import CONFIDENCE, Interval, TaskSamples, draw_tasks
 from .metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
 from .metrics import count_malformed, get_episode_values, get_play_values
+from .table import CONFIDENCE, Interval, Table, draw_tasks
 from .trust import NO_TRUST, Trust
 
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
@@ -106,16 +106,17 @@ class EpisodeTally:
         trust: Trust = NO_TRUST,
         metrics: EnvironmentMetrics | None = None,
     ) -> None:
-        self.samples, self.scores = TaskSamples(), scores
+        self.table, self.scores = Table(), scores
         self.metrics = metrics or EnvironmentMetrics(source, trust=trust)
         self._metric_samples: dict[tuple[str, str], MetricSamples] = {}  # by environment and name
         self._well_formed = MetricSamples(WellFormed())
         self._sample_numbers = array("q")  # per episode: its number among the episodes of its task
 
-    def add(self, episode: Episode) -> None:
-        """Add one episode."""
-        row = self.samples.rows
-        self.samples.add(episode.task.id, (get_episode_values if self.scores else get_play_values)(episode))
+    def add(self, episode: Episode, more: Mapping[str, float | None] = {}, group: str = "") -> None:
+        """Add one episode, with `more` of its numbers."""
+        row = self.table.rows
+        values = get_episode_values(episode) if self.scores else get_play_values(episode)
+        self.table.add(episode.task.id, {**values, **more}, group)
         sample = episode.info.get("sample")
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)
         self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": episode.num_turns}, {})
@@ -132,8 +133,8 @@ class EpisodeTally:
 
     def extend(self, other: "EpisodeTally") -> None:
         """Add the episodes of a tally that came from another process after those of this one."""
-        offset = self.samples.rows
-        self.samples.extend(other.samples)
+        offset = self.table.rows
+        self.table.extend(other.table)
         self._sample_numbers.extend(other._sample_numbers)
         self._well_formed.extend(other._well_formed, offset)
         for (environment, name), samples in other._metric_samples.items():
@@ -144,15 +145,18 @@ class EpisodeTally:
         for environment, problem in other.__dict__.get("problems", {}).items():
             self.metrics.add_problem(environment, problem)
 
-    def summarize(self, resamples: int, *, seed: int) -> Summary:
-        """Compute the figures of all episodes added so far; more may be added afterwards."""
-        tasks = self.samples.tasks
-        figures, fewer_draws = self.samples.compute_intervals(resamples, seed=seed), dict[str, int]()
+    def summarize(self, resamples: int, *, seed: int, change: tuple[str, str] | None = None) -> Summary:
+        """Compute the figures of all episodes added so far; more may be added afterwards.
+
+        `change` is that of `Table.compute_intervals`.
+        """
+        tasks = self.table.tasks
+        figures, fewer_draws = self.table.compute_intervals(resamples, seed=seed, change=change), dict[str, int]()
         problems = list(self.metrics.problems.values())
         ranks = self._rank_episodes()
         for prefix, samples in self._group_by_prefix().items():
             try:
-                bootstrap = MetricBootstrap(samples.prepare(ranks, self.samples.task_numbers), tasks)
+                bootstrap = MetricBootstrap(samples.prepare(ranks, self.table.task_numbers), tasks)
                 number = min(resamples, bootstrap.max_draws)
                 bootstrap.draw(draw_tasks(tasks, number, seed))
             except Exception as error:  # a failing metric must not end a training run
@@ -164,22 +168,22 @@ class EpisodeTally:
             metric_figures = bootstrap.compute_figures(f"{prefix}/", len(samples))
             figures |= metric_figures
             fewer_draws |= dict.fromkeys(metric_figures, number) if number < resamples else {}
-        problems += self.samples.describe_dropped()
-        return Summary(self.samples.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
+        problems += self.table.describe_dropped()
+        return Summary(self.table.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
 
     def _group_by_prefix(self) -> dict[str, MetricSamples]:
         """The samples of each metric by the prefix of its figures, which names the environment if there are several."""
         several = len({environment for environment, _ in self._metric_samples}) > 1
-        groups = {"replies": self._well_formed} if self.samples.rows else {}
+        groups = {"replies": self._well_formed} if self.table.rows else {}
         for (environment, name), samples in self._metric_samples.items():
             groups["/".join(["metrics", *([environment] if several else []), name])] = samples
         return groups
 
     def _rank_episodes(self) -> np.ndarray:
         """The rank of each episode by task and sample, so that figures do not depend on which episode ended first."""
-        ids = self.samples.task_ids
+        ids = self.table.task_ids
         place = {task: number for number, task in enumerate(sorted(ids))}
-        places = np.array([place[task] for task in ids], int)[self.samples.task_numbers]
+        places = np.array([place[task] for task in ids], int)[self.table.task_numbers]
         order = np.lexsort((np.array(self._sample_numbers, int), places))
         ranks = np.empty(len(order), int)
         ranks[order] = np.arange(len(order))

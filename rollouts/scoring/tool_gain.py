@@ -3,7 +3,7 @@
     print(compare_tools(viewbox.load("runs/mine/with_tools"), viewbox.load("runs/mine/without_tools")))
 
 The gain is the mean difference of the rewards over pairs of episodes that have the same task and sample number. Its
-interval is a bootstrap over tasks (`bootstrap.py`).
+interval is a bootstrap over tasks (`table.py`).
 """
 
 from collections import Counter
@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...records import Episode
-from .bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
 from .metrics import get_episode_values
+from .table import CONFIDENCE, MIN_PAIRS, Interval, Table
 
 MAX_UNANSWERED = 0.2  # a larger share of unanswered episodes is told
 MAX_TOOLS = 64  # names: more than any environment has come from forged episodes
@@ -149,16 +149,17 @@ def compare_tools(
         unanswered += episode.answer is None
         if (key := _identify(episode)) in pairs:
             pairs[key].append(_get_scores(episode))
-    samples = TaskSamples()
-    names = {name: None for scores in pairs.values() for one in scores for name in one}
+    table = Table()
     for (task, _), scores in pairs.items():
         if len(scores) == 2 and None not in (one.get("reward") for one in scores):
-            row = {name: [one.get(name) for one in scores] for name in names}
-            samples.add(task, {f"{way}/{name}": row[name][way] for name in row for way in (0, 1)})
-    both = samples.get_names()
-    differences = {name: (f"0/{name}", f"1/{name}") for name in names if {f"0/{name}", f"1/{name}"} <= set(both)}
-    found = samples.compute_intervals(resamples, seed=seed, differences=differences)
-    gains = {name: Gain(found[f"0/{name}"], found[f"1/{name}"], found[name]) for name in differences if name in found}
+            ways = zip(("with", "without"), scores, strict=True)
+            table.add(task, {f"{way}/{name}": value for way, one in ways for name, value in one.items()})
+    changes = table.compute_changes("without", "with", resamples, seed=seed)
+    gains = {
+        name: Gain(one.new, one.old, one.change)
+        for name, one in changes.items()
+        if one.new is not None and one.old is not None and one.change is not None
+    }
     used = list(dict.fromkeys([*tools, *(name for name, _ in calls.most_common(MAX_TOOLS))]))
     uses = {
         name: ToolUse(
@@ -170,7 +171,7 @@ def compare_tools(
         for name in used
     }
     share = unanswered / max(1, total)
-    return ToolGain(samples.rows, samples.tasks, gains, uses, share, (faults, bare_faults), resamples, seed)
+    return ToolGain(table.rows, table.tasks, gains, uses, share, (faults, bare_faults), resamples, seed)
 
 
 def _identify(episode: Episode) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""`viewbox data show` and `viewbox preview`: what a user sees of the tasks before training on them."""
+"""`viewbox data show` and `viewbox data preview`: what a user sees of the tasks before training on them."""
 
 import nibabel as nib
 import numpy as np
@@ -94,17 +94,17 @@ def test_a_config_without_a_model_is_shown_and_previewed_and_says_what_it_assume
     assert "conventions: coordinates unit; views of at most 262,144 pixels" in shown
     assert "(the config names no model)" in shown
     assert "splits: train: 5 tasks" in shown
-    assert "Is 0 odd?" in run("preview", config, "--tasks", "1", "--out", str(tmp_path / "p.html"))
+    assert "Is 0 odd?" in run("data", "preview", config, "--tasks", "1", "--out", str(tmp_path / "p.html"))
 
 
 def test_preview_prints_what_the_model_reads_with_tokens_and_the_right_answer(config, tmp_path):
     out = tmp_path / "page.html"
-    printed = run("preview", "quickstart", "--tasks", "1", "--out", str(out))
+    printed = run("data", "preview", "quickstart", "--tasks", "1", "--out", str(out))
     assert "Find the handwritten digit." in printed
     assert "tools: zoom" in printed
     assert " tokens)" in printed
     assert '-- right answer: {"label"' in printed
     assert out.read_text().count("<img ") == 1
-    printed = run("preview", config, "--tasks", "2", "--out", str(out))
+    printed = run("data", "preview", config, "--tasks", "2", "--out", str(out))
     assert printed.count("-- right answer: ") == 2
     assert "Is 0 odd?" in printed

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from viewbox.cli.app import app
-from viewbox.cli.data_check import relocate
+from viewbox.cli.data import relocate
 
 CLASS = "tests.support.data_kit:Questions"
 FEATURES = {"id": "text", "image": "image", "question": "text", "answer": ["no", "yes"], "level": "number"}

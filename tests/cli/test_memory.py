@@ -1,4 +1,4 @@
-"""`viewbox memory`: the table, the verdict, and the settings with which a run fits."""
+"""`viewbox config memory`: the table, the verdict, and the settings with which a run fits."""
 
 import json
 import re
@@ -16,7 +16,7 @@ SMALL = ["quickstart", "train.per_device_train_batch_size=8", "rollout.slots=4",
 
 
 def test_a_run_that_fits(viewbox):
-    status, out, _ = viewbox("memory", *SMALL, "--device-memory", "8GiB")
+    status, out, _ = viewbox("config", "memory", *SMALL, "--device-memory", "8GiB")
     assert status == 0
     assert re.search(r"weights +0\.\d\d GiB", out) or "other" in out
     assert "keys and values" in out or "other" in out
@@ -24,7 +24,7 @@ def test_a_run_that_fits(viewbox):
 
 
 def test_the_parts_add_up_to_the_peak_and_a_batch_can_be_measured(viewbox):
-    status, out, _ = viewbox("memory", *SMALL, "--json", "--measure")
+    status, out, _ = viewbox("config", "memory", *SMALL, "--json", "--measure")
     report = json.loads(out)
     assert (status, list(report["phases"])) == (0, ["generation", "update"])
     for phase in report["phases"].values():
@@ -47,14 +47,14 @@ def test_weights_of_4_bits_are_not_measured(viewbox):
 
 
 def test_a_run_that_does_not_fit_is_told_what_to_change(viewbox):
-    status, out, _ = viewbox("memory", *SMALL, "--device-memory", "40MiB")
+    status, out, _ = viewbox("config", "memory", *SMALL, "--device-memory", "40MiB")
     assert status == 1
     assert "does not fit" in out
     assert "with train.gradient_checkpointing=true" in out
 
 
 def test_a_script_is_told_by_the_status_too(viewbox):
-    status, out, _ = viewbox("memory", *SMALL, "--device-memory", "40MiB", "--json")
+    status, out, _ = viewbox("config", "memory", *SMALL, "--device-memory", "40MiB", "--json")
     assert (status, json.loads(out)["fits"]) == (1, False)
 
 
@@ -63,7 +63,7 @@ def test_a_script_is_told_by_the_status_too(viewbox):
 def test_shipped_configs_fit_the_card_of_their_first_line(config):
     first = (CONFIGS / f"{config}.yaml").read_text().splitlines()[0]
     size = re.search(r"one (\d+) GB GPU", first)[1]
-    command = [sys.executable, "-m", "viewbox.cli", "memory", config, "--device-memory", f"{size}GiB"]
+    command = [sys.executable, "-m", "viewbox.cli", "config", "memory", config, "--device-memory", f"{size}GiB"]
     done = subprocess.run(command, text=True, capture_output=True)  # a process of its own: nothing was imported yet
     assert done.returncode == 0, done.stdout
     assert ": fits" in done.stdout
@@ -72,6 +72,6 @@ def test_shipped_configs_fit_the_card_of_their_first_line(config):
 
 @pytest.mark.parametrize("given", ["much", "-3GiB"])
 def test_a_size_that_is_none(viewbox, given):
-    status, _, error = viewbox("memory", *SMALL, f"--device-memory={given}")
+    status, _, error = viewbox("config", "memory", *SMALL, f"--device-memory={given}")
     assert status == 2
     assert "--device-memory" in error

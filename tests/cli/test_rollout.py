@@ -203,7 +203,7 @@ def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
     with serve(make_script(make_completion(RIGHT))) as server:
         code = f"""
 import sys
-from viewbox.cli.rollout import play_job
+from viewbox.cli.play import play_job
 from viewbox.rollouts.job import build_job
 from viewbox.rollouts.session import create_rollout_folder
 job = build_job(env="digits", endpoint={server.url!r}, model="m", tasks=2)
@@ -250,23 +250,23 @@ def test_the_same_command_plays_only_what_is_missing(viewbox):
     assert places(Path("o")) == {(i, 0): 1 for i in range(7)}
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (("env.noise=1",), "env.noise = None, given is 1"),
-        (("--seed", 1), "command.seed = 0, given is 1"),
-        (("--group", 2), "command.group = 1, given is 2"),
-        (("--model", "n"), "model.name = 'm', given is 'n'"),
-        (("--temperature", 0.5), "rollout.temperature = None, given is 0.5"),
-        (("endpoint.tool_images=tool",), "command.tool_images = 'user', given is 'tool'"),
-    ],
-)
-def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, more, words):
+OTHER_SETTINGS = [
+    (("env.noise=1",), "env.noise = None, given is 1"),
+    (("--seed", 1), "command.seed = 0, given is 1"),
+    (("--group", 2), "command.group = 1, given is 2"),
+    (("--model", "n"), "model.name = 'm', given is 'n'"),
+    (("--temperature", 0.5), "rollout.temperature = None, given is 0.5"),
+    (("endpoint.tool_images=tool",), "command.tool_images = 'user', given is 'tool'"),
+]
+
+
+def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox):
     with serve(make_script(make_completion(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 1, "--out", "o"))
-        code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o", *more))
-    assert code == 2
-    assert err == f"error: o: was started with {words}; give the same value, or another --out\n"
+        for more, words in OTHER_SETTINGS:
+            code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o", *more))
+            assert code == 2
+            assert err == f"error: o: was started with {words}; give the same value, or another --out\n"
 
 
 def test_a_folder_is_gone_on_with_in_more_slots(viewbox):
@@ -425,44 +425,38 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
     assert "restricted to this machine, but --endpoint sends its images to https://api.example.org" in err
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("--env", "digits"), "--model: is missing"),
-        (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
-        (("--env", "digit", "--model", "m", "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"),
-        (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed: http(s)://host"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noies=1"), "'noies'"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noise"), "key.path=value"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "has 100000"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.timeout=0"), "rollout.timeout"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
-        (
-            ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.kv_cache_bytes=2GB"),
-            "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local",
-        ),
-        (("--env", "digits", "--model", "m", "rollout.kv_cache_bytes=much"), "text such as 2GiB or 500MB"),
-        (
-            ("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
-            "override 'rollout.top_p=1.5': rollout.top_p = 1.5; ",
-        ),
-        (("--env", "digits", "--model", "m", "rollout.stop=['']"), "rollout.stop.0 = ''"),
-        (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
-        (("--env", "digits", "--model", "m", "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
-        (("--env", "digits", "--model", "m", "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
-        (("--env", "digits", "--model", "m", "endpoint.native_tools=1"), "endpoint.native_tools = 1; allowed: true"),
-        (("--env", "digits", "--model", "m", "endpoint=x"), "endpoint = 'x'; allowed: a mapping"),
-        (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),
-        (("--env", "digits", "--model", "/no/such/folder"), "/no/such/folder"),
-    ],
-)
-def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path, given, words):
-    code, _, err = viewbox(*given)
-    assert code == 2
-    assert err.startswith("error: ")
-    assert words in err
-    assert not (tmp_path / "runs").exists()
+WRONG = [
+    (("--env", "digits"), "--model: is missing"),
+    (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
+    (("--env", "digit", "--model", "m", "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"),
+    (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed: http(s)://host"),
+    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noise"), "key.path=value"),
+    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
+    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "has 100000"),
+    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
+    (
+        ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.kv_cache_bytes=2GB"),
+        "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local",
+    ),
+    (
+        ("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
+        "override 'rollout.top_p=1.5': rollout.top_p = 1.5; ",
+    ),
+    (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
+    (("--env", "digits", "--model", "m", "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
+    (("--env", "digits", "--model", "m", "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
+    (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),
+    (("--env", "digits", "--model", "/no/such/folder"), "/no/such/folder"),
+]
+
+
+def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):
+    for given, words in WRONG:
+        code, _, err = viewbox(*given)
+        assert code == 2
+        assert err.startswith("error: ")
+        assert words in err
+        assert not (tmp_path / "runs").exists()
 
 
 def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):

@@ -19,7 +19,9 @@ def test_what_is_printed_stands_stored_beside_new(run, viewbox):
 
 
 def test_json_is_one_object(run, viewbox):
-    status, out, _ = viewbox("score", run, "--json", "--name", "again", "--group-by", "end_reason", "--bootstrap", "50")
+    status, out, _ = viewbox(
+        "score", run, "--format", "json", "--name", "again", "--group-by", "end_reason", "--bootstrap", "50"
+    )
     assert status == 0
     found = json.loads(out)
     assert (found["episodes"], found["tasks"], found["resamples"], found["confidence"]) == (21, 3, 50, 0.95)
@@ -48,7 +50,7 @@ def test_metrics_are_printed_with_their_intervals(dots, viewbox):
 
 
 def test_metrics_are_in_the_json_with_their_intervals(dots, viewbox):
-    _, out, _ = viewbox("score", dots, "--trust", "--json")
+    _, out, _ = viewbox("score", dots, "--trust", "--format", "json")
     found = json.loads(out)
     assert found["metrics"]["metrics/label/accuracy"] == {"mean": 0.5, "low": 0.5, "high": 0.5, "count": 40}
     assert found["metrics"]["end/timeout"]["mean"] == 0.0

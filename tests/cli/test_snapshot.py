@@ -121,19 +121,19 @@ def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(viewbo
     assert "left out: figure f3: the picture is a picture of another format" in told
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "no query; allowed: words in quotes, or --queries FILE"),
-        (("--queries", "/missing.txt"), "--queries /missing.txt: No such file"),
-        (("a", "--search-type", "reviews"), "unknown search type 'reviews'; allowed: all, .* (did you mean 'review'?)"),
-    ],
-)
-def test_wrong_arguments_end_with_status_2(viewbox, shelf, out, arguments, message):
-    status, _, told = viewbox("snapshot", "build", *arguments, "--out", str(out))
-    assert status == 2
-    assert re.search(message.replace("(", r"\(").replace("?)", r"\?\)"), told)
-    assert not list(out.parent.iterdir())
+WRONG_ARGUMENTS = [
+    ((), "no query; allowed: words in quotes, or --queries FILE"),
+    (("--queries", "/missing.txt"), "--queries /missing.txt: No such file"),
+    (("a", "--search-type", "reviews"), "unknown search type 'reviews'; allowed: all, .* (did you mean 'review'?)"),
+]
+
+
+def test_wrong_arguments_end_with_status_2(viewbox, shelf, out):
+    for arguments, message in WRONG_ARGUMENTS:
+        status, _, told = viewbox("snapshot", "build", *arguments, "--out", str(out))
+        assert status == 2
+        assert re.search(message.replace("(", r"\(").replace("?)", r"\?\)"), told)
+        assert not list(out.parent.iterdir())
 
 
 def test_nothing_found_writes_nothing(viewbox, shelf, out):

@@ -1,12 +1,13 @@
-"""`viewbox tools`: the reference, a chain of tools from the shell, the contact sheet, and how each ends."""
+"""`viewbox tools`: the reference, a chain of tools from the shell, and how each ends."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from viewbox import tools
-from viewbox.cli import tool_trial as trial
-from viewbox.cli.docs import tools_page
+from viewbox.cli import tools as trial
 from viewbox.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)
@@ -18,25 +19,10 @@ def scan(tmp_path):
     return tmp_path / "scan.png"
 
 
-# ---- the reference
-
-
-def test_without_a_command_the_reference_is_printed(viewbox):
-    assert viewbox("tools") == (0, tools_page.format_markdown(), "")
-
-
-def test_on_a_terminal_the_reference_is_a_table(viewbox, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    status, out, _ = viewbox("tools")
-    assert status == 0
-    assert "┏━━━" in out
-    assert "[x, y]" in out
-    assert all(one.name in out for members in tools_page.group_by_family().values() for one in members)
-
-
-def test_markdown_may_be_asked_for_on_a_terminal(viewbox, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert viewbox("tools", "--markdown")[1] == tools_page.format_markdown()
+def test_without_a_command_the_page_of_the_documentation_is_printed(viewbox):
+    page = Path(tools.__file__).parents[1] / "docs"
+    assert viewbox("tools") == (0, (page / "tools.md").read_text(), "")
+    assert viewbox("config") == (0, (page / "configuration.md").read_text(), "")
 
 
 # ---- a chain from the shell
@@ -72,22 +58,22 @@ def test_a_call_that_fails_is_told_as_to_a_model_and_ends_with_2(viewbox, scan, 
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["zom", "factor=2"], "did you mean 'zoom'"),
-        (["factor=2", "zoom"], "factor=2: an argument before any tool"),
-        (["zoom", "factor=2", "factor=3"], "factor is given twice to zoom"),
-        (["zoom", "2"], "unknown tool '2'"),
-        (["crop", "box=[0,0"], "'box=[0,0'"),
-    ],
-)
-def test_what_is_no_chain_ends_with_2_in_one_line(viewbox, scan, words, problem):
-    status, out, err = viewbox("tools", "try", scan, *words)
-    assert (status, out) == (2, "")
-    assert err.startswith("error: ")
-    assert problem in err
-    assert err.count("\n") == 1
+NO_CHAINS = [
+    (["zom", "factor=2"], "did you mean 'zoom'"),
+    (["factor=2", "zoom"], "factor=2: an argument before any tool"),
+    (["zoom", "factor=2", "factor=3"], "factor is given twice to zoom"),
+    (["zoom", "2"], "unknown tool '2'"),
+    (["crop", "box=[0,0"], "'box=[0,0'"),
+]
+
+
+def test_what_is_no_chain_ends_with_2_in_one_line(viewbox, scan):
+    for words, problem in NO_CHAINS:
+        status, out, err = viewbox("tools", "try", scan, *words)
+        assert (status, out) == (2, "")
+        assert err.startswith("error: ")
+        assert problem in err
+        assert err.count("\n") == 1
 
 
 def test_a_file_that_is_no_image_ends_with_2_in_words(viewbox, tmp_path):
@@ -106,24 +92,24 @@ def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tm
     assert "cannot be written" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [
-        ("zoom factor=2", 2),
-        ("zoom factor=2.5", 2.5),
-        ("rotate clockwise=false", False),
-        ("crop box=[0,0,1,1]", [0, 0, 1, 1]),
-        ("crop box=0,0,1,1", [0, 0, 1, 1]),
-        ("annotate_region label=1,5", "1,5"),
-        ("zoom factor=two", "two"),
-        ("zoom factor=1e-1", 0.1),
-        ("zoom factor=", ""),
-        ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1]),
-    ],
-)
-def test_values_are_yaml_lists_or_text(words, value):
-    ((_, arguments),) = trial.parse_calls(words.split())
-    assert list(arguments.values()) == [value]
+VALUES = [
+    ("zoom factor=2", 2),
+    ("zoom factor=2.5", 2.5),
+    ("rotate clockwise=false", False),
+    ("crop box=[0,0,1,1]", [0, 0, 1, 1]),
+    ("crop box=0,0,1,1", [0, 0, 1, 1]),
+    ("annotate_region label=1,5", "1,5"),
+    ("zoom factor=two", "two"),
+    ("zoom factor=1e-1", 0.1),
+    ("zoom factor=", ""),
+    ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1]),
+]
+
+
+def test_values_are_yaml_lists_or_text():
+    for words, value in VALUES:
+        ((_, arguments),) = trial.parse_calls(words.split())
+        assert list(arguments.values()) == [value]
 
 
 def test_text_may_hold_what_separates_names_and_values():
@@ -145,12 +131,3 @@ def test_a_chain_may_be_empty():
     assert trial.parse_calls([]) == []
     with pytest.raises(ConfigError):
         trial.parse_calls(["=3"])
-
-
-# ---- the contact sheet
-
-
-def test_a_sheet_of_ones_own_image_is_drawn(viewbox, scan, tmp_path):
-    out = tmp_path / "sheet.png"
-    assert viewbox("tools", "sheet", scan, "--out", out)[:2] == (0, f"{out}\n")
-    assert Image.open(out).mode == "RGB"

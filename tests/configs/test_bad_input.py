@@ -420,7 +420,7 @@ def test_the_installed_command_ends_the_same_way(workplace, name, status):
     assert said.count("\n") == (1 if status == 2 else 2)
 
 
-@pytest.mark.parametrize("arguments", [["trian"], ["picture"], ["picture", "nowhere", "--out"]])
+@pytest.mark.parametrize("arguments", [["trian"], ["view"], ["view", "nowhere", "--out"]])
 def test_a_command_that_is_mistyped_ends_with_2_and_no_traceback(monkeypatch, capsys, arguments):
     monkeypatch.setattr(sys, "argv", ["viewbox", *arguments])
     with pytest.raises(SystemExit) as caught:

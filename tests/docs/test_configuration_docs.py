@@ -1,11 +1,11 @@
 """`docs/configuration.md` says what the code checks, and leaves nothing out."""
 
+import runpy
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from viewbox.cli.docs.config_page import _get_default, build_page
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.core.settings import model_of
@@ -15,6 +15,8 @@ from viewbox.training.trainer_args import CHOICES, get_defaults
 from viewbox.training.trainer_fields import OWNED, REFUSED
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "config_page.py"))
+build_page, get_default = SCRIPT["build_page"], SCRIPT["_get_default"]
 
 
 def sections(model=Config, path=""):
@@ -28,7 +30,7 @@ def sections(model=Config, path=""):
 
 def test_the_page_is_what_the_code_prints():
     assert (ROOT / "docs" / "configuration.md").read_text() == build_page(), (
-        "print it again: viewbox config > docs/configuration.md"
+        "print it again: python docs/config_page.py > docs/configuration.md"
     )
 
 
@@ -49,7 +51,7 @@ def test_every_setting_of_every_environment_is_listed_with_its_meaning(name):
     for setting, field in model_of(load_class(name)).model_fields.items():
         rows = [line for line in (part + shared).splitlines() if line.startswith(f"| `{setting}` |")]
         assert any(field.description in row for row in rows)
-        default = _get_default(field)
+        default = get_default(field)
         assert any(default in row for row in rows) or f"`{setting}`: {default}" in part
 
 

@@ -78,7 +78,7 @@ def test_the_block_of_volumes_reads_boxes_on_their_slices(study):
 @pytest.mark.parametrize("text", YAMLS)
 def test_every_block_is_shown_checked_and_previewed_as_it_stands(study, text):
     Path("block.yaml").write_text(text)
-    for command in ("data show", "data check", "preview"):
+    for command in ("data show", "data check", "data preview"):
         result = CliRunner().invoke(app, [*command.split(), "block.yaml", "--out", "out.png"])
         assert result.exit_code == 0, result.exception
         assert "warning: " not in result.output

@@ -43,12 +43,14 @@ def test_the_analysts_example_reads_saved_episodes(saved):
 
 ANALYST = [
     shlex.split(command, comments=True)
-    for command in re.findall(r"^viewbox ((?:score|reward try|picture) .*)", README.replace("\\\n", " "), re.M)
+    for command in re.findall(
+        r"^viewbox ((?:score|reward try|view runs/quickstart-seed0#) .*)", README.replace("\\\n", " "), re.M
+    )
 ]
 PRINTED = {
     "score": ("1 episodes of 1 tasks", "label", "box"),
     "reward try": ("label: 'six' is 'six'", "box", "combined: "),
-    "picture": ("episode.png",),
+    "view": ("episode.png",),
 }
 
 
@@ -85,15 +87,14 @@ COMMANDS = sorted((page, *line) for page, text in PAGES.items() for line in list
 
 @pytest.mark.parametrize(("page", "name", "rest"), COMMANDS)
 def test_every_option_that_a_page_uses_exists(page, name, rest):
-    from viewbox.cli.app import LazyGroup
+    from viewbox.cli.app import COMMANDS
+    from viewbox.cli.commands import Group, build_command
 
-    command = LazyGroup().get_command(None, name)
-    while hasattr(command, "commands") and not rest.startswith("-"):  # `viewbox reward try …`
-        name, _, others = rest.partition(" ")
-        if name not in command.commands and "list" in command.commands:  # `viewbox runs FOLDER`
-            name, others = "list", rest
-        command, rest = command.commands[name], others
-    known = {option for one in command.params for option in one.opts}
+    row = COMMANDS[name]
+    if isinstance(row, Group):  # `viewbox reward try …`, `viewbox runs FOLDER`
+        inner, _, others = rest.partition(" ")
+        row, rest = (row.commands[inner], others) if inner in row.commands else (row.commands[row.default], rest)
+    known = {option for one in build_command(row, name).params for option in one.opts}
     if name == "train":  # which parses its own arguments
         known = set(re.findall(r'"(--[\w-]+)"', (ROOT / "training" / "command.py").read_text()))
     assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known

@@ -1,15 +1,17 @@
 """`docs/tools.md` and `docs/tools.png` say and show what the code does, and leave no tool out."""
 
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.cli.docs import tool_sheet, tools_page
 from viewbox.tools import TOOLS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+tools_page = SimpleNamespace(**runpy.run_path(str(DOCS / "tools_page.py")))
 OURS = [one for members in tools_page.group_by_family().values() for one in members]
 VISUAL = [
     "zoom",
@@ -39,9 +41,7 @@ VISUAL = [
 
 
 def test_the_page_is_what_the_code_prints():
-    assert (DOCS / "tools.md").read_text() == tools_page.format_markdown(), (
-        "print it again: viewbox tools --markdown > docs/tools.md"
-    )
+    assert (DOCS / "tools.md").read_text() == tools_page.format_markdown(), "write it again: python docs/tools_page.py"
 
 
 @pytest.mark.parametrize("name", [*VISUAL, "undo", "open_image"])
@@ -80,7 +80,7 @@ def test_every_module_of_tools_is_a_family_with_a_sentence():
 
 
 def test_every_visual_tool_is_on_the_sheet_and_works_there():
-    found = {cell.name: cell for cell in tool_sheet.build_cells(tool_sheet.get_example_path())}
+    found = {cell.name: cell for cell in tools_page.build_cells(tools_page.get_example_path())}
     assert set(VISUAL) <= set(found)
     assert [name for name, cell in found.items() if cell.text.startswith("error")] == []
 
@@ -88,7 +88,7 @@ def test_every_visual_tool_is_on_the_sheet_and_works_there():
 def test_a_tool_that_changes_the_view_shows_another_picture_on_the_sheet():
     found = {
         cell.name: cell.picture
-        for cell in tool_sheet.build_cells(tool_sheet.get_example_path())
+        for cell in tools_page.build_cells(tools_page.get_example_path())
         if cell.picture is not None
     }
     whole = found.pop("the image")
@@ -97,8 +97,8 @@ def test_a_tool_that_changes_the_view_shows_another_picture_on_the_sheet():
 
 
 def test_the_picture_in_the_documentation_is_the_sheet_of_today():
-    drawn, kept = tool_sheet.draw_sheet(tool_sheet.get_example_path()), Image.open(DOCS / "tools.png")
-    assert kept.size == drawn.size, "draw it again: viewbox tools sheet --out docs/tools.png"
+    drawn, kept = tools_page.draw_sheet(tools_page.get_example_path()), Image.open(DOCS / "tools.png")
+    assert kept.size == drawn.size, "draw it again: python docs/tools_page.py"
     # letters are drawn a little differently by other versions of a font renderer
     difference = np.abs(np.asarray(kept.convert("L"), dtype=float) - np.asarray(drawn.convert("L")))
-    assert difference.mean() < 1, "draw it again: viewbox tools sheet --out docs/tools.png"
+    assert difference.mean() < 1, "draw it again: python docs/tools_page.py"

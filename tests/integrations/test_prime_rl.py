@@ -165,7 +165,7 @@ def test_the_reward_is_that_of_scoring_offline(trained, viewbox, tmp_path, monke
     found, _, episodes, saved = trained
     monkeypatch.chdir(tmp_path)
     assert import_file(saved, "verifiers", tmp_path / "run").kept == TASKS
-    code, out, err = viewbox("score", "run", "--env", "digits", "--json")
+    code, out, err = viewbox("score", "run", "--env", "digits", "--format", "json")
     assert code == 0, err
     imported = {episode.task.id: episode for episode in load(tmp_path / "run")}
     rewards = []

@@ -49,7 +49,7 @@ def roll_out(viewbox, folder, env, answer):
         answer: the endpoint's replies, as `serve` takes them.
 
     Returns:
-        (episodes, what `viewbox preview` prints)
+        (episodes, what `viewbox data preview` prints)
     """
     config = folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": "package:tiny_viewer"}, "env": env}))
@@ -62,10 +62,10 @@ def roll_out(viewbox, folder, env, answer):
     with serve(answer) as server:
         run("rollout", "--config", config, "--tasks", 3, "--endpoint", server.url, "--model", "m", "--out", "run")
     run("score", "run")
-    run("picture", "run#2", "--out", "episode.png")
+    run("view", "run#2", "--out", "episode.png")
     with Image.open(folder / "episode.png") as picture:
         assert min(picture.size) > 200
-    shown = run("preview", config, "--tasks", 3)
+    shown = run("data", "preview", config, "--tasks", 3)
     assert "right answer" in shown
     episodes = list(load(folder / "run"))
     assert len(episodes) == 3

@@ -18,7 +18,9 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from tests.support.servers import make_completion, serve
-from viewbox.cli.progress import Progress, print_summary
+from viewbox.cli.commands import format_table
+from viewbox.cli.figures import show_summary
+from viewbox.cli.progress import Progress
 from viewbox.configs.schema import Config
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.openai.client import OpenAIGenerator
@@ -120,7 +122,8 @@ def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, ge
                 asyncio.run(_play(session, progress))
                 console.print(progress.render_table())
                 summary = session.write_summary()
-            print_summary(summary, console)
+            for block in show_summary(summary):
+                console.file.write(f"{block}\n" if isinstance(block, str) else "\n".join([*format_table(block), ""]))
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

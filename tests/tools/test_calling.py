@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from viewbox import tools
-from viewbox.cli import tool_trial as trial
-from viewbox.cli.docs.tools_page import format_listing
+from viewbox.cli import tools as trial
 from viewbox.errors import ConfigError, ImageError, ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import View
@@ -173,13 +172,6 @@ def test_the_note_of_a_picture_stands_before_how_it_is_written():
     made = Tool.from_function(compare)
     assert properties(made)["prior"]["description"].startswith("an older study: a picture by name")
     assert made.required == ("image",)
-
-
-def test_a_listing_says_that_a_picture_is_named():
-    assert (
-        format_listing([Tool.from_function(mean)])
-        == "mean(image: a picture by name): The mean gray value of a picture."
-    )
 
 
 # ---- arguments

@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 
 from viewbox import tools
-from viewbox.cli.docs import tools_page
 from viewbox.errors import ImageError
 from viewbox.images.view import View
-from viewbox.tools import TOOLS, Box, Hidden, Point, Range, ToolOutput, call_stateful, tool
+from viewbox.tools import TOOLS, Box, Hidden, Range, ToolOutput, call_stateful, tool
 from viewbox.utils.json_schema import check_schema, find_violation
 
 VIEW = View.of(np.zeros((100, 200), np.uint8))
@@ -272,28 +271,6 @@ def test_a_chain_ends_at_the_first_call_that_fails():
     steps = tools.apply_tools(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("zoom", {"factor": 9}), ("zoom", {})])
     assert [result.success for _, result in steps] == [True, False]
     assert steps[-1][0] is steps[0][0]
-
-
-# ---- listings
-
-
-def test_a_listing_has_a_line_for_every_tool_with_ranges_and_defaults():
-    zoom, reset = tools_page.format_listing([TOOLS["zoom"], TOOLS["reset"]], "per_mille").splitlines()
-    assert zoom == (
-        "zoom(factor: a number, 0.5 to 4 (default 2.0); "
-        "center: a point [x, y] in thousandths of the image (optional)): "
-        "Zoom in (factor above 1) or out (factor below 1) around a point of the current view."
-    )
-    assert reset == "reset(): Go back to the whole original image; drops every change."
-
-
-def test_a_tool_of_your_own_is_not_in_the_reference():
-    @tool
-    def mine(view: View, at: Point) -> ToolOutput:
-        """Mine."""
-
-    assert "mine" not in tools_page.format_markdown()
-    assert "mine" in tools_page.format_listing(TOOLS.values())
 
 
 # ---- arguments that a model leaves out in its own way

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 
-from viewbox.cli.saved_episode import find_best_episode, load_episode
+from viewbox.cli.episodes import find_best_episode, load_episode
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
@@ -226,11 +226,11 @@ def test_any_episode_is_drawn_by_its_line(viewbox, tmp_path):
             writer.append(episode)
     run = str(tmp_path / "run")
     assert [load_episode(run, n)[0].task.id for n in (1, 2)] == ["digits-train-4", "digits-train-5"]
-    assert viewbox("picture", f"{run}#2", "--out", tmp_path / "a.png")[0] == 0
+    assert viewbox("view", f"{run}#2", "--out", tmp_path / "a.png")[0] == 0
     with pytest.raises(StoreError, match="line 3: there is no episode in this line; allowed: 1 to 2"):
         load_episode(run, 3)
     (tmp_path / "label.yaml").write_text("type: exact_match\nfield: label\n")
-    status, out, _ = viewbox("reward", "try", tmp_path / "label.yaml", "--episode", f"{run}#1", "--json")
+    status, out, _ = viewbox("reward", "try", tmp_path / "label.yaml", "--episode", f"{run}#1", "--format", "json")
     assert (status, json.loads(out)["total"]) == (0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Prompts as a model reads them, as pages of HTML: for `--dry-run` and for `viewbox preview`."""
+"""Prompts as a model reads them, as pages of HTML: for `--dry-run` and for `viewbox data preview`."""
 
 import base64
 import html

@@ -98,9 +98,11 @@ class Forecast:
         """The forecast in one line."""
         shown = ", ".join(f"{phase.name} {phase.peak / GIB:.1f} GiB" for phase in self.phases)
         if self.device_memory is None:
-            return f"at most {shown} (`viewbox memory` shows the parts)"
+            return f"at most {shown} (`viewbox config memory` shows the parts)"
         room = f"{self.device_memory / GIB:.1f} GiB on the device"
-        return f"at most {shown}; {room}{'' if self.fits else ': does not fit (`viewbox memory` shows the parts)'}"
+        return (
+            f"at most {shown}; {room}{'' if self.fits else ': does not fit (`viewbox config memory` shows the parts)'}"
+        )
 
 
 class Layer:

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ...rollouts.scoring.bootstrap import Interval
 from ...rollouts.scoring.metrics import format_part
+from ...rollouts.scoring.table import Interval
 from ...rollouts.store.run_folder import describe_view
 
 _MAX_TOOLS = 6  # that a plot shows one by one

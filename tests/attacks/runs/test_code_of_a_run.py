@@ -263,7 +263,7 @@ def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, comman
     elif command == "load":
         assert len(list(package.load("gift"))) == 2
     elif command == "picture":
-        assert viewbox("picture", "gift")[0] == 0
+        assert viewbox("view", "gift", "--out", "a.png")[0] == 0
     elif command == "score_run":
         with pytest.raises(ConfigError, match="trust=True"):
             score_run("gift")
@@ -376,4 +376,4 @@ def test_what_the_config_holds_besides_can_be_written_down(gift, viewbox, tmp_pa
     gift(config={})
     (tmp_path / "gift" / "config.yaml").write_text(f"env: {{name: digits, eval: {value}}}\nother: {value}")
     assert viewbox("score", "gift")[0] == 0
-    json.loads(viewbox("score", "gift", "--json", "--replace")[1], parse_constant=pytest.fail)
+    json.loads(viewbox("score", "gift", "--format", "json", "--replace")[1], parse_constant=pytest.fail)

@@ -169,9 +169,9 @@ def test_an_odd_line_is_scored_too(tmp_path, viewbox, line):
     assert (status, err) == (0, "")
     assert "3 episodes of 3 tasks" in out
     assert out.replace("\n", "").isprintable()
-    out = viewbox("score", tmp_path / "gift", "--json", "--name", "own")[1]
+    out = viewbox("score", tmp_path / "gift", "--format", "json", "--name", "own")[1]
     json.loads(out, parse_constant=pytest.fail)
-    assert viewbox("picture", f"{tmp_path / 'gift'}#2", "--out", tmp_path / "a.png")[0] == 0
+    assert viewbox("view", f"{tmp_path / 'gift'}#2", "--out", tmp_path / "a.png")[0] == 0
     assert len(list(load(tmp_path / "gift", scores="own"))) == 3
     str(package.summarize(load(tmp_path / "gift")))
 

@@ -8,8 +8,9 @@ import yaml
 from rich.console import Console
 
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
-from viewbox.cli import progress as progress_module
-from viewbox.cli.progress import Progress, print_summary
+from viewbox.cli.commands import show
+from viewbox.cli.figures import show_summary
+from viewbox.cli.progress import Progress
 from viewbox.records import Episode, Scores, Task
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.utils.exit_status import guard
@@ -74,7 +75,7 @@ def test_values_of_a_group(tmp_path, viewbox, evil, field):
     status, out, err = viewbox("score", tmp_path / "gift", *reward, "--group-by", field)
     assert (status, err) == (0, "")
     assert is_safe(out)
-    assert set(viewbox("score", tmp_path / "gift", *reward, "--json", "--name", "own")[1]) <= ALLOWED
+    assert set(viewbox("score", tmp_path / "gift", *reward, "--format", "json", "--name", "own")[1]) <= ALLOWED
 
 
 def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
@@ -112,7 +113,7 @@ def test_reasons_of_a_reward(tmp_path, viewbox, evil):
     assert (status, is_safe(out), is_safe(err)) == (0, True, True)
 
 
-def test_the_progress_of_a_rollout(evil):
+def test_the_progress_of_a_rollout(evil, capsys):
     written = io.StringIO()
     console = Console(file=written, force_terminal=False, width=200)
     progress = Progress(4, console, heading=evil)
@@ -122,10 +123,11 @@ def test_the_progress_of_a_rollout(evil):
     progress._print_line()
     metrics = compute_episode_metrics([Episode(Task("a"), scores=scores)])
     summary = {"environment": evil, "model": evil, "episodes": 1, "metrics": metrics, "errors": {evil: 1}}
-    print_summary(summary, console)
+    show(summary, show_summary)
+    said = capsys.readouterr().out
     assert is_safe(written.getvalue())
-    assert "[bold red]x[/bold red]" in written.getvalue().replace("\n", "") or not evil.startswith("[")
-    assert progress_module.MAX_REASON < 10_000
+    assert is_safe(said.replace("×", "x"))
+    assert "[bold red]x[/bold red]" in said or not evil.startswith("[")
 
 
 def test_what_is_logged_and_how_a_command_ends(capsys, evil):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from tests.support import datasets
 from viewbox import check_rewards
-from viewbox.cli.data_check import open_data_env
+from viewbox.cli.data import open_data_env
 from viewbox.configs import schema
 from viewbox.core.variants import remove_tools
 from viewbox.engines.scripted import ScriptedPolicy

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.support import datasets
 from tests.support.coco import coco
 from viewbox.cli.app import app
-from viewbox.cli.data_check import open_data_env
+from viewbox.cli.data import open_data_env
 from viewbox.configs import schema
 from viewbox.errors import ConfigError
 from viewbox.training.checks import preflight

@@ -1,4 +1,4 @@
-"""`viewbox filter` takes the episodes that were asked for, says why not the rest, and leaves the old run as it was."""
+"""`viewbox export --to run` takes the episodes that were asked for, says why not the rest, and changes no old run."""
 
 import pytest
 import yaml
@@ -49,7 +49,7 @@ def test_a_band_takes_tasks_by_their_mean(graded, tmp_path):
 
 
 def test_a_filtered_run_is_complete(run, tmp_path, viewbox):  # noqa: F811
-    status, out, _ = viewbox("filter", run, "--where", "end_reason=answered", "--out", tmp_path / "new")
+    status, out, _ = viewbox("export", run, "--to", "run", "--where", "end_reason=answered", "--out", tmp_path / "new")
     before = [episode for episode in load(run, tokens=True) if episode.end_reason == "answered"]
     assert status == 0
     assert f"{len(before)} of {len(load(run))} episodes" in out
@@ -70,7 +70,7 @@ def test_broken_lines_and_images_cost_themselves(run, tmp_path, viewbox):  # noq
     users = sum(any(image.hash == i.hash for t in e.turns for i in t.images) for e in load(run, errors="skip"))
     with open(image.uri, "wb") as file:
         file.write(b"not an image")
-    status, _, err = viewbox("filter", run, "--out", tmp_path / "new")
+    status, _, err = viewbox("export", run, "--to", "run", "--out", tmp_path / "new")
     assert status == 1
     assert "line 1:" in err
     assert "line 2:" in err

@@ -94,14 +94,18 @@ def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
     assert len(out) < 1500
 
 
-@pytest.mark.parametrize("config", ["[1]", "env: 3", "env: {name: [1]}", "model: x\ntrain: [2]", "env: {name: null}"])
-def test_odd_configs_cost_a_figure(tmp_path, config):
-    forge_run(tmp_path / "gift", [make_line(0)], config)
-    (tmp_path / "gift" / "metrics.jsonl").write_text(
-        '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
-    )
-    (run,) = list_runs(tmp_path).runs
-    assert (run.environment, run.first_reward, run.steps, run.episodes) == (None, None, 2, 1)
+ODD = ["[1]", "env: 3", "env: {name: [1]}", "model: x\ntrain: [2]", "env: {name: null}"]
+
+
+def test_odd_configs_cost_a_figure(tmp_path):
+    for number, config in enumerate(ODD):
+        tmp_path = tmp_path / str(number)
+        forge_run(tmp_path / "gift", [make_line(0)], config)
+        (tmp_path / "gift" / "metrics.jsonl").write_text(
+            '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
+        )
+        (run,) = list_runs(tmp_path).runs
+        assert (run.environment, run.first_reward, run.steps, run.episodes) == (None, None, 2, 1)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):

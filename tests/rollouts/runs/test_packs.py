@@ -1,16 +1,16 @@
 """Packs of runs: what goes in comes out, and a forged pack writes nothing, nowhere."""
 
+import gzip
 import io
 import json
 import os
+import resource
 import shutil
 import signal
-import stat
-import struct
 import subprocess
 import sys
+import tarfile
 import time
-import zipfile
 
 import numpy as np
 import pytest
@@ -22,9 +22,8 @@ from tests.support.saved_episodes import written
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Task
-from viewbox.rollouts.runs import unpack
-from viewbox.rollouts.runs.pack import pack_run
-from viewbox.rollouts.runs.unpack import unpack_run
+from viewbox.rollouts.runs import pack as packing
+from viewbox.rollouts.runs.pack import pack_run, unpack_run
 from viewbox.rollouts.store.reader import load
 
 
@@ -54,10 +53,13 @@ def read_tree(folder):
 
 
 def forge_pack(path, entries):
-    """A zip of (name or ZipInfo, content)."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in entries:
-            archive.writestr(name, content)
+    """A tar file of (name or TarInfo, content)."""
+    with tarfile.open(path, "w:gz", format=tarfile.GNU_FORMAT) as archive:
+        for entry, content in entries:
+            entry = tarfile.TarInfo(entry) if isinstance(entry, str) else entry
+            content = content.encode() if isinstance(content, str) else content
+            entry.size = len(content) if entry.isreg() else 0
+            archive.addfile(entry, io.BytesIO(content))
     return path
 
 
@@ -69,8 +71,8 @@ LINES = ("episodes.jsonl", json.dumps(make_line(0)) + "\n")
 
 def test_a_run_comes_back_as_it_was_without_weights(run, tmp_path):
     before = read_tree(run)
-    made = pack_run(run, tmp_path / "run.zip")
-    back = unpack_run(tmp_path / "run.zip", tmp_path / "back")
+    made = pack_run(run, tmp_path / "run.tar.gz")
+    back = unpack_run(tmp_path / "run.tar.gz", tmp_path / "back")
     weights = {name for name in before if name.endswith((".safetensors", ".pt", ".lock")) or "wandb" in name}
     assert read_tree(tmp_path / "back") == {name: text for name, text in before.items() if name not in weights}
     assert read_tree(run) == before
@@ -83,36 +85,36 @@ def test_a_run_comes_back_as_it_was_without_weights(run, tmp_path):
 
 def test_the_commands_of_the_docs_work_with_relative_paths(run, tmp_path, viewbox, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert viewbox("runs", "pack", run.name, "--out", "run.zip")[0] == 0
-    status, _, err = viewbox("runs", "unpack", "run.zip", "--out", "runs/theirs")
+    assert viewbox("runs", "pack", run.name, "--out", "run.tar.gz")[0] == 0
+    status, _, err = viewbox("runs", "unpack", "run.tar.gz", "--out", "runs/theirs")
     assert (status, err) == (0, "")
     given, found = (sorted(one.name for one in folder.rglob("*.png")) for folder in (run, tmp_path / "runs/theirs"))
     assert given == found != []
 
 
 def test_weights_are_packed_if_they_are_asked_for(run, tmp_path):
-    pack_run(run, tmp_path / "run.zip", weights=True)
-    unpack_run(tmp_path / "run.zip", tmp_path / "back")
+    pack_run(run, tmp_path / "run.tar.gz", weights=True)
+    unpack_run(tmp_path / "run.tar.gz", tmp_path / "back")
     assert (tmp_path / "back" / "model" / "model.safetensors").read_text() == "weights"
     assert (tmp_path / "back" / "checkpoints" / "checkpoint-1").is_dir()
 
 
 def test_the_same_run_gives_the_same_file(run, tmp_path):
-    pack_run(run, tmp_path / "one.zip")
+    pack_run(run, tmp_path / "one.tar.gz")
     for path in run.rglob("*"):
         os.utime(path, (10**9, 10**9))
         path.chmod(0o755 if path.is_dir() else 0o600)
     shutil.copytree(run, tmp_path / "copy")
-    pack_run(tmp_path / "copy", tmp_path / "two.zip")
-    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+    pack_run(tmp_path / "copy", tmp_path / "two.tar.gz")
+    assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
 
 
 def test_a_folder_of_episodes_is_a_run_too_and_half_a_line_is_not_packed(tmp_path):
     folder = written(tmp_path / "some", make(0))
     with (folder / "episodes.jsonl").open("a") as file:
         file.write('{"task": {"id')
-    pack_run(folder, tmp_path / "run.zip")
-    unpack_run(tmp_path / "run.zip", tmp_path / "back")
+    pack_run(folder, tmp_path / "run.tar.gz")
+    unpack_run(tmp_path / "run.tar.gz", tmp_path / "back")
     assert (tmp_path / "back" / "episodes.jsonl").read_bytes().count(b"\n") == 1
     assert (tmp_path / "back" / "episodes.jsonl").read_bytes().endswith(b"\n")
 
@@ -132,44 +134,46 @@ def test_a_folder_of_episodes_is_a_run_too_and_half_a_line_is_not_packed(tmp_pat
 def test_restricted_runs_are_packed_only_if_it_is_said(run, tmp_path, config):
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(ConfigError, match=r"restricted.*--restricted"):
-        pack_run(run, tmp_path / "run.zip")
-    assert not (tmp_path / "run.zip").exists()
-    pack_run(run, tmp_path / "run.zip", restricted=True)
-    assert unpack_run(tmp_path / "run.zip", tmp_path / "back").files > 5
+        pack_run(run, tmp_path / "run.tar.gz")
+    assert not (tmp_path / "run.tar.gz").exists()
+    pack_run(run, tmp_path / "run.tar.gz", restricted=True)
+    assert unpack_run(tmp_path / "run.tar.gz", tmp_path / "back").files > 5
 
 
 def test_without_a_config_the_episodes_name_the_environment(tmp_path):
     run = forge_run(tmp_path / "gift", [make_line(0), make_line(1, environment="their.own:Env")])
     with pytest.raises(ConfigError, match=r"their\.own:Env is not registered here"):
-        pack_run(run, tmp_path / "run.zip")
+        pack_run(run, tmp_path / "run.tar.gz")
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "config.yaml", "/nowhere"])
 def test_links_are_not_packed(run, tmp_path, target):
     (run / "episodes" / "images" / "link").symlink_to(target)
     with pytest.raises(ConfigError, match=r"images/link: a link, pipe or device"):
-        pack_run(run, tmp_path / "run.zip")
-    assert list(tmp_path.glob("*.zip")) == list(tmp_path.glob(".*.part")) == []
+        pack_run(run, tmp_path / "run.tar.gz")
+    assert list(tmp_path.glob("*.tar.gz")) == list(tmp_path.glob(".*.part")) == []
 
 
 def test_a_name_that_could_not_be_unpacked_is_not_packed(run, tmp_path):
     (run / "a\nb").write_text("")
     with pytest.raises(ConfigError, match="its name is not that of a file inside the run; rename it"):
-        pack_run(run, tmp_path / "run.zip")
+        pack_run(run, tmp_path / "run.tar.gz")
 
 
 def test_a_pack_does_not_lie_in_its_run(run):
     with pytest.raises(ConfigError, match="lies in the run"):
-        pack_run(run, run / "run.zip")
+        pack_run(run, run / "run.tar.gz")
 
 
 # ---- packs of others
 
 
-def info(name, mode=stat.S_IFREG | 0o644):
-    entry = zipfile.ZipInfo(name)
-    entry.external_attr = mode << 16
-    return entry
+def entry(name, kind, target="", **changes):
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, target
+    for key, value in changes.items():
+        setattr(made, key, value)
+    return made
 
 
 BAD_ENTRIES = {
@@ -181,11 +185,15 @@ BAD_ENTRIES = {
     "a dot": [("./evil", "x")],
     "an empty part": [("a//evil", "x")],
     "a hidden file": [(".git/hooks/evil", "x")],
-    "a folder": [("evil/", "")],
-    "a link": [(info("evil", stat.S_IFLNK | 0o777), "/etc/passwd")],
-    "a link and a file through it": [(info("d", stat.S_IFLNK | 0o777), "/tmp"), ("d/evil", "x")],
-    "a pipe": [(info("evil", stat.S_IFIFO | 0o644), "")],
-    "a device": [(info("evil", stat.S_IFCHR | 0o644), "")],
+    "a folder": [(entry("evil", tarfile.DIRTYPE), "")],
+    "a link": [(entry("evil", tarfile.SYMTYPE, "/etc/passwd"), "")],
+    "a link and a file through it": [(entry("d", tarfile.SYMTYPE, "/tmp"), ""), ("d/evil", "x")],
+    "a hard link": [(entry("evil", tarfile.LNKTYPE, "/etc/passwd"), "")],
+    "a hard link to a file before it": [(entry("evil", tarfile.LNKTYPE, "episodes.jsonl"), "")],
+    "a pipe": [(entry("evil", tarfile.FIFOTYPE), "")],
+    "a device": [(entry("evil", tarfile.CHRTYPE), "")],
+    "a file with holes": [(entry("evil", tarfile.GNUTYPE_SPARSE), "")],
+    "another kind": [(entry("evil", b"Z"), "")],
     "a name twice": [("evil", "x"), ("evil", "y")],
     "a name twice but for its case": [("evil", "x"), ("EVIL", "y")],
     "a file and a folder": [("evil", "x"), ("evil/a", "y")],
@@ -199,58 +207,68 @@ BAD_ENTRIES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("entries", BAD_ENTRIES.values(), ids=BAD_ENTRIES)
-def test_a_name_that_no_pack_has_is_refused_before_anything_is_written(tmp_path, viewbox, entries):
-    home = tmp_path / "home"
-    home.mkdir()
-    forge_pack(home / "gift.zip", [LINES, *entries])
-    before = read_tree(tmp_path)
-    with pytest.raises(ConfigError, match=r"gift\.zip: the file .* nothing was unpacked"):
-        unpack_run(home / "gift.zip", home / "out")
-    assert read_tree(tmp_path) == before
-    status, out, err = viewbox("runs", "unpack", home / "gift.zip", "--out", home / "out")
-    assert (status, out) == (2, "")
-    assert "\x1b" not in err
-    assert [path.name for path in home.iterdir()] == ["gift.zip"]
+def test_a_name_that_no_pack_has_is_refused_and_nothing_is_left_behind(tmp_path, viewbox):
+    for number, (kind, entries) in enumerate(BAD_ENTRIES.items()):
+        home = tmp_path / str(number)
+        home.mkdir()
+        forge_pack(home / "gift.tar.gz", [LINES, *entries])
+        before = read_tree(tmp_path)
+        with pytest.raises(ConfigError, match=r"gift\.tar\.gz: the file .* nothing was unpacked"):
+            unpack_run(home / "gift.tar.gz", home / "out")
+        assert read_tree(tmp_path) == before, kind
+        status, out, err = viewbox("runs", "unpack", home / "gift.tar.gz", "--out", home / "out")
+        assert (status, out) == (2, ""), kind
+        assert "\x1b" not in err
+        assert [path.name for path in home.iterdir()] == ["gift.tar.gz"], kind
 
 
 def test_bombs_are_refused(tmp_path, monkeypatch):
-    forge_pack(tmp_path / "gift.zip", [LINES, ("zeros", bytes(200_000_000))])
+    forge_pack(tmp_path / "gift.tar.gz", [LINES, ("zeros", bytes(200_000_000))])
     with pytest.raises(ConfigError, match="250 times the size"):
-        unpack_run(tmp_path / "gift.zip", tmp_path / "out")
-    monkeypatch.setattr(unpack, "MAX_FILES", 10)
-    forge_pack(tmp_path / "many.zip", [LINES, *((f"f{n}", "") for n in range(20))])
-    with pytest.raises(ConfigError, match="21 files"):
-        unpack_run(tmp_path / "many.zip", tmp_path / "out")
+        unpack_run(tmp_path / "gift.tar.gz", tmp_path / "out")
+    monkeypatch.setattr(packing, "MAX_FILES", 10)
+    forge_pack(tmp_path / "many.tar.gz", [LINES, *((f"f{n}", "") for n in range(20))])
+    with pytest.raises(ConfigError, match="more than 10 files"):
+        unpack_run(tmp_path / "many.tar.gz", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_list_of_files_that_fills_memory_is_not_read(tmp_path):
-    end = struct.pack("<4sHHHHLLH", b"PK\5\6", 0, 0, 9, 9, 2**31, 0, 0)
-    (tmp_path / "gift.zip").write_bytes(b"x" * 1000 + end)
-    with pytest.raises(ConfigError, match="in a list of"):
-        unpack_run(tmp_path / "gift.zip", tmp_path / "out")
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_header_that_fills_memory_is_not_read(tmp_path, kind):
+    header = entry("evil", kind, size=2**33).tobuf(tarfile.GNU_FORMAT)
+    with gzip.open(tmp_path / "gift.tar.gz", "wb") as file:
+        file.write(header + bytes(10_000_000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ConfigError, match="the file 'evil' in it: not a regular file"):
+        unpack_run(tmp_path / "gift.tar.gz", tmp_path / "out")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_names_upon_names_are_refused(tmp_path):
+    header = entry("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=3).tobuf(tarfile.GNU_FORMAT)
+    with gzip.open(tmp_path / "gift.tar.gz", "wb") as file:
+        file.write((header + b"abc".ljust(512, b"\0")) * 5000)
+    with pytest.raises(ConfigError, match="damaged"):
+        unpack_run(tmp_path / "gift.tar.gz", tmp_path / "out")
 
 
 def damage(content, place, new):
     return content[:place] + new + content[place + len(new) :]
 
 
-@pytest.mark.parametrize("kind", ["cut off", "junk", "empty", "a byte changed", "a size that is too small", "a folder"])
+@pytest.mark.parametrize("kind", ["cut off", "junk", "empty", "a byte changed", "a header changed", "a folder"])
 def test_damaged_packs_are_refused_whole(run, tmp_path, kind):
-    pack_run(run, tmp_path / "good.zip")
-    content, pack = (tmp_path / "good.zip").read_bytes(), tmp_path / "bad.zip"
-    start = content.find(b"PK\1\2")
+    pack_run(run, tmp_path / "good.tar.gz")
+    content, pack = (tmp_path / "good.tar.gz").read_bytes(), tmp_path / "bad.tar.gz"
     changed = {
         "cut off": content[:-100],
         "junk": os.urandom(5000),
         "empty": b"",
         "a byte changed": damage(content, 200, b"\xff\xfe"),
-        "a size that is too small": damage(content, start + 24, struct.pack("<L", 3)),
+        "a header changed": gzip.compress(damage(gzip.decompress(content), 130, b"77")),
     }
     pack.mkdir() if kind == "a folder" else pack.write_bytes(changed[kind])
-    with pytest.raises(ConfigError, match=r"bad\.zip"):
+    with pytest.raises(ConfigError, match=r"bad\.tar\.gz"):
         unpack_run(pack, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
 
@@ -259,7 +277,7 @@ def test_a_pack_without_episodes_is_not_a_run(tmp_path):
     from viewbox.errors import ViewboxError
 
     with pytest.raises(ViewboxError, match="no episodes here"):
-        unpack_run(forge_pack(tmp_path / "gift.zip", [("notes.txt", "x")]), tmp_path / "out")
+        unpack_run(forge_pack(tmp_path / "gift.tar.gz", [("notes.txt", "x")]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -267,8 +285,8 @@ def test_an_image_that_is_not_that_of_its_hash_is_left_out(run, tmp_path, viewbo
     images = sorted((run / "episodes" / "images").rglob("*.png"))
     Image.new("L", (6, 4), 77).save(images[0])
     images[1].write_bytes(b"<svg onload=alert(1)>")
-    pack_run(run, tmp_path / "run.zip")
-    status, _, err = viewbox("runs", "unpack", tmp_path / "run.zip", "--out", tmp_path / "back")
+    pack_run(run, tmp_path / "run.tar.gz")
+    status, _, err = viewbox("runs", "unpack", tmp_path / "run.tar.gz", "--out", tmp_path / "back")
     assert status == 1
     assert err.count("warning: left out: episodes/images/") == 2
     assert f"{images[0].name}: holds other pixels" in err
@@ -277,22 +295,22 @@ def test_an_image_that_is_not_that_of_its_hash_is_left_out(run, tmp_path, viewbo
 
 
 def test_an_existing_folder_is_kept(run, tmp_path):
-    pack_run(run, tmp_path / "run.zip")
+    pack_run(run, tmp_path / "run.tar.gz")
     before = read_tree(run)
     with pytest.raises(ConfigError, match="exists already"):
-        unpack_run(tmp_path / "run.zip", run)
+        unpack_run(tmp_path / "run.tar.gz", run)
     assert read_tree(run) == before
 
 
 def test_a_draft_of_a_killed_unpacking_is_replaced_and_a_link_there_not_followed(run, tmp_path):
-    pack_run(run, tmp_path / "run.zip")
+    pack_run(run, tmp_path / "run.tar.gz")
     (tmp_path / ".back.part").symlink_to(run)
-    unpack_run(tmp_path / "run.zip", tmp_path / "back")
+    unpack_run(tmp_path / "run.tar.gz", tmp_path / "back")
     assert (run / "config.yaml").exists()
     assert not (tmp_path / ".back.part").exists()
     shutil.rmtree(tmp_path / "back")
     (tmp_path / ".back.part" / "old").mkdir(parents=True)
-    unpack_run(tmp_path / "run.zip", tmp_path / "back")
+    unpack_run(tmp_path / "run.tar.gz", tmp_path / "back")
     assert not (tmp_path / "back" / "old").exists()
 
 
@@ -300,13 +318,12 @@ def test_a_draft_of_a_killed_unpacking_is_replaced_and_a_link_there_not_followed
 
 CHILD = """
 import sys, itertools
-from viewbox.rollouts.runs.pack import pack_run
-from viewbox.rollouts.runs.unpack import unpack_run
+from viewbox.rollouts.runs.pack import pack_run, unpack_run
 run, folder = sys.argv[1:]
 print("ready", flush=True)
 for number in itertools.count():
-    pack_run(run, f"{folder}/{number}.zip")
-    unpack_run(f"{folder}/{number}.zip", f"{folder}/{number}")
+    pack_run(run, f"{folder}/{number}.tar.gz")
+    unpack_run(f"{folder}/{number}.tar.gz", f"{folder}/{number}")
     print(number, flush=True)
 """
 
@@ -332,11 +349,11 @@ def test_what_a_killed_process_packed_is_whole_or_absent(run, tmp_path):
             if path.name.startswith("."):  # a draft
                 continue
             made += 1
-            if path.suffix == ".zip":
+            if path.suffix == ".gz":
                 content = content or path.read_bytes()
                 assert path.read_bytes() == content
             else:
                 assert set(read_tree(path)) == wanted
                 assert len(list(load(path, tokens=True))) == 4
     assert made >= 50
-    assert zipfile.ZipFile(io.BytesIO(content)).testzip() is None
+    assert gzip.decompress(content)

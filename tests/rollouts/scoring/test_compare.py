@@ -198,11 +198,11 @@ def test_what_is_no_run_is_an_error(write, tmp_path, viewbox):
 def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
     a = write("a", *(play(f"t{n}", 0.0, parts={"label": 0.0}) for n in range(6)))
     b = write("b", *(play(f"t{n}", float(n > 1), parts={"label": 1.0}) for n in range(6)))
-    status, out, _ = viewbox("compare", a, b, "--flips", "2")
+    status, out, _ = viewbox("compare", a, b)
     assert status == 0
     assert "6 tasks in both" in out
     assert [line.split()[0] for line in out.splitlines() if line.startswith(("reward", "label"))] == ["reward", "label"]
-    assert "only the second solves 4 tasks, 2 of them:" in out
+    assert "only the second solves 4 tasks:" in out
     assert f"{a}#3 {b}#3" in out
     assert "The second has a reward 0.667 higher. 6 tasks are too few to conclude from." in out
     found = json.loads(viewbox("compare", a, b, "--format", "json")[1])

@@ -26,70 +26,70 @@ EPISODE = Episode(
 NO_ANSWER = Episode(Task("t2"), end_reason="malformed", truncated=True)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "end_reason=answered",
-        "end_reason == answered",
-        "answer.label=one|seven",
-        "answer.label != one",
-        "answer.certain=true",
-        "answer.size_mm=12.50",
-        "answer.size_mm > 12",
-        "task.metadata.seed>=3",
-        "task.metadata.seed<=3",
-        "task.metadata.seed<3.5",
-        "task.metadata.site.name~^süd",
-        "task.metadata.boxes.1.0=2",
-        "task.metadata.absent=null",
-        "task.metadata.absent!=3",
-        "scores.total<0.5",
-        "scores.components.box=0.5",
-        "scores.components.outer.inner=1",
-        "scores.components.none=null",
-        "run_config.model_name~qwen3.*4b",
-        "flags=salvaged",
-        "flags!=refused",
-        "tools_used=zoom",
-        "tools_used!=crop",
-        "num_turns=2",
-        "tool_call_count>1",
-        "info.step=40",
-        "step>=40",
-        "reward<0.5",
-        "reward.box=0.5",
-        "reward.outer.inner=1",
-        "task=t1",
-        "tool=zoom",
-        "reference.absent=null",
-        "confidence=1",
-        "truncated=false",
-        "turns.0.content=look",
-    ],
-)
-def test_what_an_episode_has_is_found(text):
-    assert parse_filter(text)(EPISODE)
+FOUND = [
+    "end_reason=answered",
+    "end_reason == answered",
+    "answer.label=one|seven",
+    "answer.label != one",
+    "answer.certain=true",
+    "answer.size_mm=12.50",
+    "answer.size_mm > 12",
+    "task.metadata.seed>=3",
+    "task.metadata.seed<=3",
+    "task.metadata.seed<3.5",
+    "task.metadata.site.name~^süd",
+    "task.metadata.boxes.1.0=2",
+    "task.metadata.absent=null",
+    "task.metadata.absent!=3",
+    "scores.total<0.5",
+    "scores.components.box=0.5",
+    "scores.components.outer.inner=1",
+    "scores.components.none=null",
+    "run_config.model_name~qwen3.*4b",
+    "flags=salvaged",
+    "flags!=refused",
+    "tools_used=zoom",
+    "tools_used!=crop",
+    "num_turns=2",
+    "tool_call_count>1",
+    "info.step=40",
+    "step>=40",
+    "reward<0.5",
+    "reward.box=0.5",
+    "reward.outer.inner=1",
+    "task=t1",
+    "tool=zoom",
+    "reference.absent=null",
+    "confidence=1",
+    "truncated=false",
+    "turns.0.content=look",
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "end_reason=malformed|max_turns",
-        "answer.label=Seven",
-        "answer.label>3",
-        "answer.certain=1",
-        "answer.certain>0",
-        "flags!=salvaged",
-        "flags=salvage",
-        "tools_used=crop",
-        "task.metadata.absent>0",
-        "task.metadata.empty=3",
-        "task.metadata.boxes.7.0=2",
-        "answer=null",
-    ],
-)
-def test_what_an_episode_has_not_is_not_found(text):
-    assert not parse_filter(text)(EPISODE)
+def test_what_an_episode_has_is_found():
+    for text in FOUND:
+        assert parse_filter(text)(EPISODE), text
+
+
+NOT_FOUND = [
+    "end_reason=malformed|max_turns",
+    "answer.label=Seven",
+    "answer.label>3",
+    "answer.certain=1",
+    "answer.certain>0",
+    "flags!=salvaged",
+    "flags=salvage",
+    "tools_used=crop",
+    "task.metadata.absent>0",
+    "task.metadata.empty=3",
+    "task.metadata.boxes.7.0=2",
+    "answer=null",
+]
+
+
+def test_what_an_episode_has_not_is_not_found():
+    for text in NOT_FOUND:
+        assert not parse_filter(text)(EPISODE), text
 
 
 def test_a_missing_answer_is_null_and_neither_greater_nor_less():
@@ -129,25 +129,25 @@ def test_any_text_is_a_filter_or_a_config_error(text):
     assert condition(EPISODE) in (True, False)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("end_reson=answered", "unknown field 'end_reson'.*did you mean 'end_reason'"),
-        ("tsk.metadata.seed=1", "unknown field 'tsk'.*did you mean 'task'"),
-        ("task.metdata.seed=1", "unknown field of task 'metdata'.*did you mean 'metadata'"),
-        ("scores.totl>1", "unknown field of scores 'totl'; allowed: components, faults, total"),
-        ("tokens.mask=1", "unknown field 'tokens'"),
-        ("end_reason", "allowed: field op value, with one of = != > >= < <= ~"),
-        ("=answered", "allowed: field op value"),
-        ("num_turns>many", "> compares numbers; given 'many'"),
-        ("num_turns>nan", "> compares numbers; given 'nan'"),
-        ("task.id~(", "is not a regular expression"),
-    ],
-)
-def test_a_filter_that_is_wrong_is_named_with_what_is_allowed(text, words):
-    with pytest.raises(ConfigError, match=words) as caught:
-        parse_filter(text)
-    assert repr(text) in str(caught.value)
+WRONG = [
+    ("end_reson=answered", "unknown field 'end_reson'.*did you mean 'end_reason'"),
+    ("tsk.metadata.seed=1", "unknown field 'tsk'.*did you mean 'task'"),
+    ("task.metdata.seed=1", "unknown field of task 'metdata'.*did you mean 'metadata'"),
+    ("scores.totl>1", "unknown field of scores 'totl'; allowed: components, faults, total"),
+    ("tokens.mask=1", "unknown field 'tokens'"),
+    ("end_reason", "allowed: field op value, with one of = != > >= < <= ~"),
+    ("=answered", "allowed: field op value"),
+    ("num_turns>many", "> compares numbers; given 'many'"),
+    ("num_turns>nan", "> compares numbers; given 'nan'"),
+    ("task.id~(", "is not a regular expression"),
+]
+
+
+def test_a_filter_that_is_wrong_is_named_with_what_is_allowed():
+    for text, words in WRONG:
+        with pytest.raises(ConfigError, match=words) as caught:
+            parse_filter(text)
+        assert repr(text) in str(caught.value)
 
 
 def test_a_path_through_what_is_no_container_gives_nothing():

@@ -100,22 +100,22 @@ def test_a_reward_of_the_episode_sees_all_of_it_but_its_tokens(tmp_path):
     assert score_run(folder, reward=f"{tmp_path}/mine.py:mine").total.new.mean == 1.0
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("type: exact_match\ntype: iou\n", r"mine\.yaml, line 2: .*given twice"),
-        ("type: iou\n\tfield: x\n", r"mine\.yaml, line 2: .*tab"),
-        ("type: [iou\n", r"mine\.yaml, line 2"),
-        ("type: iuo\n", "unknown reward 'iuo'.*did you mean 'iou'"),
-        ("- 1\n", r"mine\.yaml: does not hold a reward"),
-        ("env: {name: digits}\n", r"mine\.yaml: has no section `reward`"),
-    ],
-)
-def test_a_reward_file_that_is_wrong_is_named_with_its_line(store, tmp_path, content, words):
-    (tmp_path / "mine.yaml").write_text(content)
-    with pytest.raises(ConfigError, match=words):
-        score_run(store, reward=str(tmp_path / "mine.yaml"))
-    assert not (store / "scores").exists()
+WRONG_FILES = [
+    ("type: exact_match\ntype: iou\n", r"mine\.yaml, line 2: .*given twice"),
+    ("type: iou\n\tfield: x\n", r"mine\.yaml, line 2: .*tab"),
+    ("type: [iou\n", r"mine\.yaml, line 2"),
+    ("type: iuo\n", "unknown reward 'iuo'.*did you mean 'iou'"),
+    ("- 1\n", r"mine\.yaml: does not hold a reward"),
+    ("env: {name: digits}\n", r"mine\.yaml: has no section `reward`"),
+]
+
+
+def test_a_reward_file_that_is_wrong_is_named_with_its_line(store, tmp_path):
+    for content, words in WRONG_FILES:
+        (tmp_path / "mine.yaml").write_text(content)
+        with pytest.raises(ConfigError, match=words):
+            score_run(store, reward=str(tmp_path / "mine.yaml"))
+        assert not (store / "scores").exists()
 
 
 @pytest.mark.parametrize("given", ["iou", "nowhere.yaml", "nowhere:f"])

@@ -72,7 +72,7 @@ def test_several_processes_find_what_one_finds(run, monkeypatch, tmp_path, optio
 def test_parts_are_scored_in_other_processes(run, monkeypatch):
     seen, parent = [], os.getpid()
     monkeypatch.setattr(
-        score_lines.ScoredLines, "extend", lambda self, other: seen.append(other.collector.samples.rows)
+        score_lines.ScoredLines, "extend", lambda self, other, group_by: seen.append(other.tally.table.rows)
     )
     with pytest.raises(ViewboxError):  # nothing was added up
         score(run, monkeypatch, 2, reward=REWARD)

@@ -228,9 +228,9 @@ def test_restricted_pictures_go_to_this_machine_only():
 
 
 def test_what_the_command_prints_is_a_config():
-    from viewbox.cli.tools import app
+    from viewbox.cli.app import app
 
-    printed = CliRunner().invoke(app, ["mcp", "--picture", "image", sys.executable, SERVER])
+    printed = CliRunner().invoke(app, ["tools", "mcp", "--picture", "image", sys.executable, SERVER])
     assert printed.exit_code == 0, printed.output
     (spec,) = yaml.safe_load(printed.output)["specialists"].values()
     assert spec["command"] == [sys.executable, SERVER]
@@ -246,13 +246,13 @@ def test_what_the_command_prints_is_a_config():
 
 
 def test_its_mistakes_are_those_of_the_config():
-    from viewbox.cli.tools import app
+    from viewbox.cli.app import app
 
     for arguments, says in (
         (["mcp"], "needs either command or url"),
         (["mcp", "--url", "http://example.org"], "allowed: https"),
         (["mcp", "no-such-server"], "there is no program"),
     ):
-        found = CliRunner().invoke(app, arguments)
+        found = CliRunner().invoke(app, ["tools", *arguments])
         assert isinstance(found.exception, ConfigError)
         assert says in str(found.exception)

@@ -275,7 +275,7 @@ def test_a_dry_run_says_where_the_episodes_come_from_and_counts_no_memory_for_th
     code, out, err = viewbox("train", *given, *served, "--dry-run")
     assert code == 0, err
     assert "sampled by the vLLM server at http://127.0.0.1:8000, which is sent pictures and weights" in out
-    code, out, err = viewbox("memory", *given, *served)
+    code, out, err = viewbox("config", "memory", *given, *served)
     assert code == 0, err
     assert "generation" not in out
     assert "update" in out

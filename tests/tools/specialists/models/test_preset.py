@@ -10,7 +10,7 @@ import yaml
 from tests.support import datasets
 from tests.support.tiny_specialists import save_gemma3, save_grounding_dino, save_sam, save_vit
 from viewbox import make
-from viewbox.cli.data_check import open_data_env
+from viewbox.cli.data import open_data_env
 from viewbox.configs import schema
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.env import ChestXray
@@ -109,11 +109,11 @@ def test_no_checkpoint_needs_code_of_its_own_and_each_says_how_large_it_is():
 def test_memory_counts_the_specialists_or_says_what_is_missing(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    status, _, err = viewbox("memory", CONFIG, "--device-memory", "80GiB")
+    status, _, err = viewbox("config", "memory", CONFIG, "--device-memory", "80GiB")
     assert status == 2
     assert "data.source = 'data/SLAKE/train.json': there is no folder 'data/SLAKE'" in err
     drawn = ("env.data.source=null", "env.eval.split=test", "--device-memory", "80GiB", "--json")
-    status, out, err = viewbox("memory", CONFIG, *drawn)
+    status, out, err = viewbox("config", "memory", CONFIG, *drawn)
     assert status == 0, err
     phases = json.loads(out)["phases"]
     assert phases["generation"]["parts"]["specialists"] == (400 + 800 + 400 + 9 * 1024) * 2**20

@@ -1,4 +1,7 @@
-"""Uncertainty of means: 95 % percentile intervals of a bootstrap over tasks.
+"""The numbers of a run as one table, and the uncertainty of its means.
+
+Every figure of `score`, `compare` and `evaluate` is the mean of a column, or of the difference of two, with its 95 %
+percentile interval of a bootstrap over tasks.
 
 The percentile interval of Efron & Tibshirani, *An Introduction to the Bootstrap* (1993), chapter 13. Episodes of one
 task are not independent: a hard task is hard for its whole group. The bootstrap therefore draws tasks, each with all
@@ -7,10 +10,10 @@ the interval of a difference a paired one.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +21,6 @@ CONFIDENCE = 0.95
 MIN_PAIRS = 20  # with fewer, the percentile interval is too narrow for a verdict
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 _NAN = float("nan")
-_TOGETHER = 1000  # rows that are put into their columns together
 _CACHED = 2**26  # counts of draws that are kept
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 
@@ -45,15 +47,23 @@ class Interval:
         return mean if self.low is None else f"{mean} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
 
 
-class TaskSamples:
+class Change(NamedTuple):
+    """Two columns and their difference, over the rows that have both; None: no row has it."""
+
+    old: Interval | None
+    new: Interval | None
+    change: Interval | None
+
+
+class Table:
     """A table of float64 numbers with one row per episode and named columns; NaN if a column does not apply.
 
     It has at most `MAX_COLUMNS` columns; `describe_dropped` names the others.
 
-    >>> samples = TaskSamples()
+    >>> table = Table()
     >>> for task in range(100):
-    ...     samples.add(f"t{task}", {"old": 0.0, "new": task % 2})
-    >>> samples.compute_intervals(1000, seed=0)["new"]
+    ...     table.add(f"t{task}", {"old": 0.0, "new": task % 2})
+    >>> table.compute_intervals(1000, seed=0)["new"]
     Interval(mean=0.5, low=0.4, high=0.6, count=100)
     """
 
@@ -61,11 +71,9 @@ class TaskSamples:
         self.rows = 0
         self._dropped: dict[str, None] = {}
         self._tasks: dict[str, int] = {}
-        self._task = array("q")
+        self._groups: dict[str, int] = {}
+        self._task, self._group = array("q"), array("q")
         self._columns: dict[str, array[float]] = {}
-        self._names: tuple[str, ...] = ()  # of the last rows
-        self._places: list[array[float] | None] = []  # their columns; None: there are too many
-        self._waiting: list[tuple[float | None, ...]] = []  # the last rows, which are not in their columns yet
 
     @property
     def tasks(self) -> int:
@@ -82,34 +90,30 @@ class TaskSamples:
         """The index of each row's task in `task_ids`, (rows,)."""
         return np.array(self._task, int)
 
-    def add(self, task: str, values: Mapping[str, float | None]) -> None:
+    @property
+    def groups(self) -> list[str]:
+        """The groups, in the order they were first added."""
+        return list(self._groups)
+
+    def add(self, task: str, values: Mapping[str, float | None], group: str = "") -> None:
         """Add the row of one episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
-        names = tuple(values)
-        if names != self._names or len(self._waiting) == _TOGETHER:
-            self._fill_columns()
-            self._names, self._places = names, [self._get_column(name) for name in names]
-        self._waiting.append(tuple(values.values()))
+        self._group.append(self._groups.setdefault(group, len(self._groups)))
+        for name, value in values.items():
+            column = self._get_column(name)
+            if column is not None:
+                self._pad_column(column)
+                column.append(_NAN if value is None else value)
         self.rows += 1
 
-    def _fill_columns(self) -> None:
-        """Move the rows that wait into their columns: a column at a time is quicker than a row."""
-        before = self.rows - len(self._waiting)
-        for column, values in zip(self._places, zip(*self._waiting, strict=True), strict=False):
-            if column is not None:
-                column.extend([_NAN] * (before - len(column)))
-                column.extend([_NAN if value is None else value for value in values] if None in values else values)
-        self._waiting = []
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._fill_columns()
-        return self.__dict__
-
-    def extend(self, other: "TaskSamples") -> None:
+    def extend(self, other: "Table") -> None:
         """Add the rows of another table after those of this one."""
-        self._fill_columns()
-        numbers = [self._tasks.setdefault(task, len(self._tasks)) for task in other._tasks]
-        self._task.frombytes(np.array(numbers, np.int64)[other.task_numbers].tobytes())
+        for own, others, numbers, added in (
+            (self._tasks, other._tasks, self._task, other._task),
+            (self._groups, other._groups, self._group, other._group),
+        ):
+            moved = np.array([own.setdefault(name, len(own)) for name in others], np.int64)
+            numbers.frombytes(moved[np.array(added, int)].tobytes())
         for name, values in other.get_columns().items():
             column = self._get_column(name)
             if column is not None:
@@ -118,6 +122,28 @@ class TaskSamples:
         for name in other._dropped:
             self._note_dropped(name)
         self.rows += other.rows
+
+    def by_group(self, names: Iterable[str]) -> "dict[str, Table]":
+        """The rows of each group, with the columns of these names."""
+        columns = {name: column for name, column in self.get_columns().items() if name in set(names)}
+        ids, tasks, groups = self.task_ids, self.task_numbers, np.array(self._group, int)
+        found = {}
+        for group, number in self._groups.items():
+            rows = np.flatnonzero(groups == number)
+            table = found[group] = Table()
+            for task in tasks[rows].tolist():
+                table.add(ids[task], {}, group)
+            table._columns = {name: array("d", column[rows].tobytes()) for name, column in columns.items()}
+        return found
+
+    def average_tasks(self) -> "dict[str, dict[str, float | None]]":
+        """The means of the rows of each task, by task and column; None if a column applies to none of them."""
+        columns = self.get_columns()
+        sums, counts = self._sum_by_task(columns)
+        with np.errstate(invalid="ignore"):
+            means = sums / counts
+        rows = ([None if value != value else value for value in row] for row in means.tolist())
+        return {task: dict(zip(columns, row, strict=True)) for task, row in zip(self._tasks, rows, strict=True)}
 
     def _get_column(self, name: str) -> "array[float] | None":
         if name in self._columns:
@@ -138,7 +164,6 @@ class TaskSamples:
 
     def get_columns(self) -> dict[str, np.ndarray]:
         """Every column, (rows,) float64."""
-        self._fill_columns()
         for column in self._columns.values():
             self._pad_column(column)
         return {name: np.array(column) for name, column in self._columns.items()}
@@ -151,19 +176,31 @@ class TaskSamples:
         first = next(iter(self._dropped))
         return [f"{count} names of scores are left out, such as {first!r:.100}; allowed: {MAX_COLUMNS} names"]
 
+    def compute_changes(self, old: str, new: str, resamples: int, *, seed: int) -> dict[str, Change]:
+        """Compute the changes from the columns `old/NAME` to `new/NAME`, by name; new names come first."""
+        return self.collect_changes(self.compute_intervals(resamples, seed=seed, change=(old, new)), old, new)
+
+    def collect_changes(self, found: Mapping[str, Interval], old: str, new: str) -> dict[str, Change]:
+        """The changes among the intervals of this table."""
+        sides = (f"{new}/", f"{old}/")
+        names = dict.fromkeys(key.removeprefix(side) for side in sides for key in self._columns if key.startswith(side))
+        return {name: Change(*(found.get(f"{part}/{name}") for part in (old, new, "change"))) for name in names}
+
     def compute_intervals(
-        self, resamples: int, *, seed: int, differences: Mapping[str, tuple[str, str]] | None = None
+        self, resamples: int, *, seed: int, change: tuple[str, str] | None = None
     ) -> dict[str, Interval]:
         """Compute the mean of every column with its interval. A column that never applies is left out.
 
         Args:
             resamples: bootstrap draws over tasks.
             seed: the same seed gives the same intervals.
-            differences: name → (minuend, subtrahend), two columns; over the episodes that have both.
+            change: (old, new): also the differences `change/NAME` of all columns `old/NAME` and `new/NAME`.
         """
         columns = self.get_columns()
-        for name, (more, less) in (differences or {}).items():
-            columns[name] = columns[more] - columns[less]
+        old, new = change or ("", "")
+        for name in [name.removeprefix(f"{new}/") for name in columns if change and name.startswith(f"{new}/")]:
+            if f"{old}/{name}" in columns:
+                columns[f"change/{name}"] = columns[f"{new}/{name}"] - columns[f"{old}/{name}"]
         columns = {name: column for name, column in columns.items() if not np.isnan(column).all()}
         if not columns:
             return {}

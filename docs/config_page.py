@@ -1,4 +1,4 @@
-"""Prints `docs/configuration.md` from the code it describes: `viewbox config > docs/configuration.md`.
+"""Prints `docs/configuration.md` from the code it describes: `python docs/config_page.py > docs/configuration.md`.
 
 Types, limits and defaults are those that the code checks; a test compares the page with it.
 """
@@ -11,28 +11,28 @@ from pydantic import BaseModel
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
-from ...configs.schema import Config
-from ...configs.sections import RolloutSection
-from ...configs.validation import describe_type, get_section_model
-from ...core.base import BaseMultiTurnEnv
-from ...core.settings import model_of
-from ...engines.table import get_engine
-from ...envs import load_class
-from ...plugins import ENGINES, ENVIRONMENTS
-from ...rewards import Component, Reward
-from ...rewards.declare import get_reward_class, list_reward_types
-from ...rewards.spec import COMPONENT_KEYS
-from ...tools import to_tool_names
-from ...tools.specialists import get_specialist_class, list_kinds
-from ...tools.specialists.models.model import ModelSpecialist
-from ...training.precision import LEARNING_RATES
-from ...training.trainer_args import CHOICES, get_defaults
-from ...training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
-from ...utils.frozen import thaw
+from viewbox.configs.schema import Config
+from viewbox.configs.sections import RolloutSection
+from viewbox.configs.validation import describe_type, get_section_model
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.settings import model_of
+from viewbox.engines.table import get_engine
+from viewbox.envs import load_class
+from viewbox.plugins import ENGINES, ENVIRONMENTS
+from viewbox.rewards import Component, Reward
+from viewbox.rewards.declare import get_reward_class, list_reward_types
+from viewbox.rewards.spec import COMPONENT_KEYS
+from viewbox.tools import to_tool_names
+from viewbox.tools.specialists import get_specialist_class, list_kinds
+from viewbox.tools.specialists.models.model import ModelSpecialist
+from viewbox.training.precision import LEARNING_RATES
+from viewbox.training.trainer_args import CHOICES, get_defaults
+from viewbox.training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
+from viewbox.utils.frozen import thaw
 
 HEAD = """# Configuration
 
-Printed by `viewbox config` from the code that checks it; do not edit.
+Printed by `python docs/config_page.py` from the code that checks it; do not edit. `viewbox config` prints it too.
 
 A run is one YAML file of sections. `viewbox train FILE key.path=value …` overrides single keys, and
 `viewbox train FILE --dry-run` checks everything and prints what it resolves to. An unknown key, a wrong type or a
@@ -261,3 +261,7 @@ def _format_yaml(value: Any) -> str:
 def _get_first_paragraph(thing: Any) -> str:
     words = (getattr(thing, "__doc__", None) or "").strip().split("\n\n")[0]
     return " ".join(words.split())
+
+
+if __name__ == "__main__":
+    print(build_page(), end="")

@@ -6,12 +6,12 @@ import pytest
 from tests.support.saved_episodes import made, written
 from viewbox.records import Scores
 from viewbox.rewards import CombinedReward, ExactMatchReward
-from viewbox.rollouts.scoring.bootstrap import TaskSamples
 from viewbox.rollouts.scoring.rescore import score_run
+from viewbox.rollouts.scoring.table import Table
 
 
 def interval_of(values, tasks, resamples=2000, **options):
-    samples = TaskSamples()
+    samples = Table()
     for task, value in zip(tasks, values, strict=True):
         samples.add(str(task), {"x": value})
     return samples.compute_intervals(resamples, seed=0, **options)["x"]

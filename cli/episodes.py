@@ -1,0 +1,258 @@
+"""`viewbox view`, `viewbox export` and `viewbox import`: saved episodes for people and for other tools."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import ConfigError, StoreError
+from .commands import say
+from .figures import warn
+
+if TYPE_CHECKING:
+    from ..records import Episode
+    from ..rollouts.exchange.selection import Report
+
+NAME = "RUN#LINE, a run folder and the number of the episode's line in it, from 1"
+MAX_LISTED = 20  # broken episodes
+
+
+def view(
+    runs: Sequence[str],
+    *,
+    out: str | None = None,
+    serve: bool = False,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 0,
+) -> Iterator[str]:
+    """Show saved episodes in a browser: curves, a table, every turn with its pictures and boxes, two runs compared.
+
+    A small run becomes one HTML file, which needs no server and loads nothing. A large one is served on this machine
+    until you stop the command; a run in progress updates itself. Held-out episodes of a run are sets of their own.
+
+    `RUN#LINE`, or an --out that ends with .png, draws one episode as a picture. Above: the task and its question. Then
+    a panel for each picture that the model was shown, and for each failed tool call; below it the model's reply. Boxes
+    lie where each picture shows them: the reference green, the answer red, the arguments of the next tool call blue.
+
+    Args:
+        runs: run folders, or folders of saved episodes; several can be compared. RUN#LINE: one episode, by its line.
+        out: HTML file to write; default: report.html, for at most 2,000 episodes. PNG file: one episode; default:
+            episode.png, and without a line the best-scored that used a tool.
+        serve: serve the page on 127.0.0.1 instead: for large runs, and runs in progress.
+        port: port of the server; 0: any free one.
+    """
+    from ..rollouts.runs.pack import find_restriction
+    from ..viewer.report import MAX_EPISODES, write_report
+    from ..viewer.sources import find_sets, read_all
+
+    if serve:  # says before it reads what is not installed
+        from ..viewer import server  # noqa: F401
+
+    if "#" in runs[0] or (out or "").lower().endswith(".png"):
+        yield draw(runs, out or "episode.png")
+        return
+    sets = find_sets(runs)
+    count = read_all(sets, _show_read)
+    if sys.stderr.isatty():
+        typer.echo(f"\r{' ' * 40}\r", nl=False, err=True)
+    for one in sets:
+        skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
+        yield say(f"{one.name}: {len(one.index)} episodes{skipped}")
+    if serve or (out is None and count > MAX_EPISODES):
+        from ..viewer.server import HOST, create_key, open_socket
+        from ..viewer.server import serve as serve_sets
+
+        opened, key = open_socket(port), create_key()
+        yield f"open http://{HOST}:{opened.getsockname()[1]}/{key}/  (Ctrl-C ends it)"
+        serve_sets(sets, opened, key)
+        return
+    path = Path(out or "report.html")
+    size = write_report(sets, path)
+    for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
+        yield say(f"warning: {reason}: keep the file on this machine")
+    yield say(f"wrote {path} ({size / 2**20:.1f} MB): open it in a browser")
+
+
+def _show_read(done: int) -> None:
+    if sys.stderr.isatty():
+        typer.echo(f"\r{done} episodes read", nl=False, err=True)
+
+
+def draw(runs: Sequence[str], out: str) -> str:
+    """Draw one saved episode into a file; returns its name."""
+    from ..viewer.contact_sheet import draw_episode
+    from .tools import save_picture
+
+    if len(runs) > 1:
+        raise ConfigError(f"{runs[1]}: one episode is drawn; allowed: {NAME}")
+    run, line = split_name(runs[0], "RUN#LINE")
+    found, number = find_best_episode(run) if line is None else (load_episode(run, line)[0], line)
+    save_picture(draw_episode(found, line=number), out)
+    return out
+
+
+def split_name(name: str, option: str) -> tuple[str, int | None]:
+    """The run and the line that a name gives; the line is None for a name without one.
+
+    >>> split_name("runs/a#12", "RUN"), split_name("runs/a", "RUN")
+    (('runs/a', 12), ('runs/a', None))
+    """
+    run, mark, line = name.rpartition("#")
+    if not mark:
+        return name, None
+    if not run or not line.isdecimal() or len(line) > 12 or int(line) < 1:
+        raise ConfigError(f"{option} {name!r}; allowed: {NAME}")
+    return run, int(line)
+
+
+def load_episode(run: str, line: int) -> "tuple[Episode, Path]":
+    """The episode in this line, and the folder that holds it.
+
+    Raises:
+        StoreError: there are no episodes, the line does not exist, or it cannot be read.
+    """
+    from ..rollouts.store.reader import LINES, load
+
+    episodes = load(run, errors="skip")
+    for episode in episodes:
+        if episodes.line == line:
+            return episode, episodes.folder
+        if episodes.line > line:
+            break
+    where = f"{episodes.folder / LINES}, line {line}"
+    if line in episodes.unreadable:
+        raise StoreError(f"{where}: {episodes.unreadable[line]}")
+    raise StoreError(f"{where}: there is no episode in this line; allowed: 1 to {episodes.line}")
+
+
+def find_best_episode(run: str) -> "tuple[Episode, int]":
+    """The episode with the highest reward among those that used a tool (if none did, among all), and its line.
+
+    Raises:
+        StoreError: no episode can be read.
+    """
+    from ..rollouts.store.reader import load
+
+    best: tuple[tuple[bool, float], Episode, int] | None = None
+    episodes = load(run, errors="skip")
+    for episode in episodes:
+        total = episode.scores.total if episode.scores else None
+        rank = bool(episode.tools_used()), -1.0 if total is None else total
+        if best is None or rank > best[0]:
+            best = rank, episode, episodes.line
+    if best is None:
+        raise StoreError(f"{run} holds no readable episodes")
+    return best[1], best[2]
+
+
+def export(
+    run: str,
+    overrides: Annotated[Sequence[str], typer.Argument(metavar="[KEY.PATH=VALUE]...")] = (),
+    *,
+    to: Annotated[str, typer.Option("--to")],
+    out: Annotated[str, typer.Option("--out")],
+    where: Sequence[str] = (),
+    best: int | None = None,
+    per_task: bool = False,
+    reward_between: tuple[float, float] | None = None,
+    tokens: bool = False,
+    gap: Annotated[float, typer.Option(min=0)] = 0.1,
+    push: str | None = None,
+) -> None:
+    """Write a run, or a config, for another tool, whole or not at all; or take some episodes of a run into a new one.
+
+    - `run`: a new run, which can be viewed, scored and trained on like any other
+    - `openai`: a line of JSON for each episode, `{"messages": [...]}` with images as data URLs
+    - `sft`: Parquet with `messages` and `images`, for TRL's SFTTrainer
+    - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
+    - `parquet`: one file with messages, images, answers and scores
+    - `hf`: the same as a folder for `datasets.load_from_disk`; `--push owner/name` also puts it on the hub, unless the
+      run's data is restricted
+    - `inspect`: a log with messages, images and scores, for inspect-ai
+    - `verl`: not a run but a config becomes a folder with which verl trains on its environment, on many GPUs
+
+    It says how many episodes were taken and why the others were not; the status is 1 if some cannot be read.
+
+    Args:
+        run: run folder, or folder of saved episodes; with `--to verl`, a config.
+        overrides: with `--to verl`: settings of the config as KEY.PATH=VALUE.
+        to: form: run, hf, parquet, sft, openai, inspect, dpo or verl; see above.
+        out: file, or folder for run, hf and verl, which must not exist.
+        where: take only episodes with FIELD OP VALUE, such as 'reward>=0.5'; may be repeated.
+        best: take this many of the highest rewards.
+        per_task: take that many of each task.
+        reward_between: take only tasks whose mean reward lies between two numbers, such as 0.2 0.8.
+        tokens: with sft: token ids and masks, not messages.
+        gap: with dpo: the least by which the best of a group beats the worst.
+        push: with hf: also put it on the hub, as the private dataset owner/name with a card.
+    """
+    of_runs = {"--where": where, "--best": best, "--per-task": per_task, "--reward-between": reward_between}
+    if to == "verl":
+        for name in (name for name, value in {**of_runs, "--tokens": tokens, "--push": push}.items() if value):
+            raise ConfigError(f"{name}: goes with a run; `--to verl` exports a config", key=name.strip("-"))
+        return export_config(run, out, overrides)
+    if overrides:
+        raise ConfigError(f"{overrides[0]}: settings go with --to verl; given --to {to}", key="to", given=to)
+    from ..rollouts.exchange.export import Export, export_run
+    from ..rollouts.exchange.selection import Choice, filter_run
+
+    choice = Choice(where, best, per_task, reward_between)
+    if to != "run":
+        return print_report(export_run(run, to, out, Export(choice, tokens, gap, push)))
+    if tokens or push:
+        raise ConfigError(f"{'--tokens' if tokens else '--push'}: does not go with --to run", key="to", given=to)
+    return print_report(filter_run(run, out, choice))
+
+
+def export_config(config: str, out: str, overrides: Sequence[str]) -> None:
+    """Write the folder with which verl trains, and say what is in it."""
+    from ..integrations.verl.export import export_verl
+
+    written = export_verl(config, out, overrides)
+    train, held_out = written.tasks
+    typer.echo(say(f"{written.folder}: {train:,} tasks for training, {held_out:,} for validation", 500))
+    typer.echo(f"prompts: up to {written.prompt_length} tokens (the longest measured: {written.longest_prompt})")
+    for line in written.left_out:
+        typer.echo(say(f"note: verl decides itself: {line}", 500))
+    script = shlex.quote(f"{written.folder}/run.sh")
+    typer.echo(say(f"next: {script} trainer.n_gpus_per_node=8 (see its README.md)", 500))
+
+
+def import_(
+    file: str, *, source: Annotated[str, typer.Option("--from")], out: Annotated[str, typer.Option("--out")]
+) -> None:
+    """Make a run of what another tool recorded, to view, compare and score it. Recorded scores are kept.
+
+    - `verifiers`: traces.jsonl of verifiers 0.4, such as `vf-eval` writes it
+    - `trl`: a Parquet file of completions, from TRL's `log_completions`
+    - `openai`: a line of JSON for each conversation, `{"messages": [...]}`
+    - `inspect`: a log of inspect-ai
+    - `parquet`: what `viewbox export --to parquet` wrote, or `--push` put on the hub
+
+    The file is not trusted: no address in it is fetched, and only images in its own folder are opened. It ends with
+    status 1 if a row cannot be read, and writes nothing if none can. What a run cannot hold is named.
+
+    Args:
+        file: the file that the other tool wrote.
+        source: tool: verifiers, trl, openai, inspect or parquet; see above.
+        out: folder of the new run, which must not exist.
+    """
+    from ..rollouts.exchange.importing import import_file
+
+    print_report(import_file(file, source, out))
+
+
+def print_report(report: "Report") -> None:
+    """Print what was taken and what was not; raises `typer.Exit` with status 1 if something is broken."""
+    typer.echo(say(report.describe(), 2000))
+    for what, count in (+report.not_held).items():
+        typer.echo(say(f"note: not kept: {what} ({count:,})", 500))
+    for place, reason in list(report.broken.items())[:MAX_LISTED]:
+        warn(f"{say(place, 300)}: {say(reason, 300)}")
+    broken = report.left_out["broken"]
+    if broken > MAX_LISTED:
+        warn(f"and {broken - MAX_LISTED:,} more")
+    if broken:
+        raise typer.Exit(1)

@@ -1,0 +1,215 @@
+"""What the results of scoring, comparing, evaluating and listing show: sentences and tables."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .commands import Table, say
+
+if TYPE_CHECKING:
+    from ..rewards.explain import ExplainedScore
+    from ..rollouts.runs.listing import RunFigures, RunList
+    from ..rollouts.runs.pack import PackedRun
+    from ..rollouts.scoring.compare import Comparison, Difference
+    from ..rollouts.scoring.rescore import ScoreReport
+    from ..rollouts.scoring.tool_gain import ToolGain
+
+MAX_LISTED = 5  # unreadable lines, and tasks that only one side solves
+SHORT = 40  # letters of a cell in a list of runs
+SIDES = ("first", "second", "difference", "wins", "ties", "losses")
+Blocks = Iterator[Table | str]
+
+
+def show_scores(report: "ScoreReport") -> Blocks:
+    """Scores as stored and as computed now, the environment's metrics, and what is missing."""
+    from ..rollouts.store.run_folder import describe_view
+
+    heads = ("episodes", "stored", "new", "change")
+    filters = f" where {' and '.join(report.where)}" if report.where else ""
+    yield say(f"{report.run}: {report.episodes} episodes of {report.tasks} tasks{filters}")
+    rows = [("reward", report.total), *report.components.items()]
+    cells = [(name, one.episodes, one.stored, one.new, one.change) for name, one in rows]
+    yield Table("", ("", *heads), cells, signed=("change",))
+    if report.group_by is not None:
+        groups = [(one.value, one.total) for one in report.groups]
+        cells = [(name, one.episodes, one.stored, one.new, one.change) for name, one in groups]
+        yield Table(f"reward by {report.group_by}", (report.group_by, *heads), cells, signed=("change",))
+    yield from map(say, _list_notes(report))
+    yield Table("", ("", "value"), list(_list_metrics(report)))
+    yield say(describe_view(report.run))
+
+
+def _list_metrics(report: "ScoreReport") -> Iterator[tuple[str, Any]]:
+    """The environment's own metrics first; end reasons that did not occur are left out."""
+    for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
+        if report.metrics[name].mean or not name.startswith("end/"):
+            draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
+            yield name.removeprefix("metrics/"), report.metrics[name].format() + draws
+
+
+def _list_notes(report: "ScoreReport") -> Iterator[str]:
+    if report.resamples:
+        yield (
+            f"in brackets: 95 % percentile intervals of {report.resamples} bootstrap draws over tasks; changes are "
+            "paired"
+        )
+    if report.saved:
+        yield f"the run stores a part of its training episodes: {report.saved} of each step; figures are over these"
+    changes = [report.total.change, *(one.change for one in report.components.values())]
+    if all(one is None or one.mean == one.low == one.high == 0 for one in changes):
+        yield "every episode was scored again with this reward; no score changed"
+    if report.column is not None:
+        yield f"written: {report.column}  (viewbox.load({report.run!r}, scores={report.name!r}))"
+    for problem in report.problems:
+        yield f"warning: {problem}"
+    without = report.episodes - report.total.episodes - report.failures
+    if without > 0:
+        yield f"{without} episodes have no score (a fault ended them, or no component applies); means leave them out"
+    if report.first_failure is not None:
+        first = report.first_failure
+        yield (
+            f"warning: the reward failed on {report.failures} episodes, which have no score; the first: "
+            f"line {first.line}, task {first.task!r}: {first.error}"
+        )
+    if report.counts:
+        yield ", ".join(f"{name}: {count:g}" for name, count in report.counts.items())
+    if report.skipped:
+        yield f"warning: {report.skipped} lines of {report.file} cannot be read and were skipped"
+        yield from (f"  line {line}: {why:.200}" for line, why in list(report.unreadable.items())[:MAX_LISTED])
+        if report.skipped > MAX_LISTED:
+            yield f"  and {report.skipped - MAX_LISTED} more"
+
+
+def show_comparison(found: "Comparison") -> Blocks:
+    """Scores of two runs side by side, tasks that only one of them solves, and the finding."""
+    a, b = found.a, found.b
+    yield say(f"first:  {a.run} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
+    yield say(f"second: {b.run} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
+    yield f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n"
+    yield Table("", ("", *SIDES), [_list_cells(*one) for one in found.scores.items()], signed=("difference",))
+    if found.by is not None:
+        rows = [_list_cells(*one) for one in found.groups.items()]
+        yield Table(f"reward by {found.by}", ("", *SIDES), rows, signed=("difference",))
+    for title, some in (("only the second solves", found.gained), ("only the first solves", found.lost)):
+        if some:
+            shown = f", {MAX_LISTED} of them" if len(some) > MAX_LISTED else ""
+            rows = [
+                (one.task, f"{one.a:.3f}", f"{one.b:.3f}", f"{a.run}#{one.a_line} {b.run}#{one.b_line}")
+                for one in some[:MAX_LISTED]
+            ]
+            yield Table(f"{title} {_count(len(some), 'task')}{shown}:", ("task", "first", "second", "episodes"), rows)
+    yield f"\n{found.explain()}"
+    if found.resamples:
+        yield f"in brackets: 95 % percentile intervals of {found.resamples} bootstrap draws over tasks"
+    yield from (say(f"warning: {warning}") for warning in found.warnings)
+
+
+def _list_cells(name: str, one: "Difference") -> Sequence[Any]:
+    return name, one.a, one.b, one.difference, one.wins, one.ties, one.losses
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def show_summary(summary: Mapping[str, Any]) -> Blocks:
+    """Reward, components, tool rate, turns and end reasons of a rollout; below them the errors."""
+    from ..rollouts.scoring.metrics import END_REASONS, format_part
+
+    metrics = summary["metrics"]
+    yield say(f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes")
+    components = {name: name.split("/")[1] for name in metrics if name.startswith("rewards/")}
+    names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
+    ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
+    parts = {"reward": format_part(metrics["episodes/scored"])}
+    rows = [(title, f"{metrics[name]:.3f}{parts.get(name, '')}") for name, title in names.items() if name in metrics]
+    yield Table("", ("", "mean"), [*rows, *((title, f"{metrics[name]:.3f}") for name, title in ends.items())])
+    without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
+    if without:
+        yield f"{without} episodes have no score, and are left out of the means"
+    yield from (say(f"{count} × {reason}") for reason, count in summary["errors"].items())
+
+
+def show_gain(gain: "ToolGain") -> Blocks:
+    """Each score with and without tools and the difference; below it, how each tool was used."""
+    rows = [
+        (name.removeprefix("rewards/").removesuffix("/mean"), one.with_tools, one.without_tools, one.difference)
+        for name, one in gain.gains.items()
+    ]
+    title = f"{gain.pairs} pairs of episodes, {gain.tasks} tasks"
+    yield Table(title, ("", "with tools", "without", "difference"), rows, signed=("difference",))
+    uses = [
+        (name, use.calls, f"{use.per_episode:.2f}", f"{use.episodes:.0%}", use.success and f"{use.success:.0%}")
+        for name, use in gain.tools.items()
+    ]
+    yield Table("", ("tool", "calls", "per episode", "episodes that call it", "calls that succeed"), uses)
+    yield gain.explain()
+
+
+def show_runs(found: "RunList") -> Blocks:
+    """A row for each run; what cannot be read goes to stderr."""
+    heads = ("run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size")
+    if not found.runs and not found.broken:
+        yield say(f"{found.folder}: no runs here")
+    if found.runs:
+        yield Table("", heads, [_list_figures(run) for run in found.runs], widest=200)
+    for path, reason in found.broken.items():
+        warn(f"{path} cannot be read: {reason:.300}")
+
+
+def _list_figures(run: "RunFigures") -> Sequence[Any]:
+    rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
+    part = f" ({run.saved} a step)" if run.saved else ""
+    return (
+        run.path,
+        *(say(name, SHORT) if name else None for name in (run.environment, run.model, run.method)),
+        run.steps,
+        None if run.episodes is None else f"{run.episodes:,}{part}",
+        " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards) or None,
+        (run.modified or "-")[:16].replace("T", " "),
+        _format_size(run.size),
+    )
+
+
+def show_pack(made: "PackedRun") -> Blocks:
+    """A file or a folder that was written, with its size; what is not in it goes to stderr."""
+    for name, reason in made.left_out.items():
+        warn(f"left out: {name}: {reason:.300}")
+    yield say(f"{made.path}: {made.files:,} files, {_format_size(made.size)} unpacked")
+
+
+def _format_size(size: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def show_trial(trial: "ExplainedScore") -> Blocks:
+    """Every component of a reward with its score and reason, and the total."""
+    rows = [
+        (
+            "  " * row.name.count(".") + row.name,
+            f"{row.weight:g}",
+            _format_score(row.score),
+            "closed" * row.closed,
+            row.why,
+        )
+        for row in trial.components
+    ]
+    yield Table("", ("component", "weight", "score", "gate", "why"), rows, left=("gate", "why"), widest=1000)
+    missing = "has no score, because a component failed" if trial.problems else "does not apply, as no component does"
+    yield say(f"{trial.reward}: {missing if trial.total is None else _format_score(trial.total)}")
+    for problem in trial.problems:
+        warn(problem)
+
+
+def _format_score(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"
+
+
+def warn(text: str) -> None:
+    """Print a warning to stderr."""
+    import typer
+
+    typer.echo(say(f"warning: {text}"), err=True)

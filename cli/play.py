@@ -1,0 +1,254 @@
+"""`viewbox rollout`, `viewbox evaluate` and `viewbox train`: they play episodes and show how far they are."""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from contextlib import aclosing, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+import typer
+
+from .commands import show
+
+if TYPE_CHECKING:
+    from ..rollouts.job import RolloutJob
+    from ..rollouts.session import RolloutSession
+    from .progress import Progress
+
+INTERRUPTED = 130
+WITH, WITHOUT = "with_tools", "without_tools"  # the folders inside --out of an evaluation
+Overrides = Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)]
+
+
+class PlayOptions(TypedDict, total=False):
+    """Who plays what, and how.
+
+    Args:
+        env: environment: a registered name, package.module:Class or file.py:Class.
+        model: model: its name at the endpoint, else a local folder or a hub name.
+        endpoint: URL of an OpenAI-compatible server; images are sent there.
+        config: YAML config whose model, env, reward and rollout sections are used.
+        group: number of episodes per task. Default: 1.
+        concurrency: number of episodes played at once. Default: 16 with an endpoint, else rollout.slots.
+        temperature: sampling temperature. Default: the server's, or 1 for a local model.
+        max_tokens: maximum tokens per reply. Default: the server's, or 512 for a local model.
+        seed: sampling seed; each episode derives its own from it. Default: 0.
+        out: output folder; what is unfinished there is resumed. Default: a new folder in runs/.
+        retry_failed: play again the episodes that ended as error, timeout or cancelled.
+    """
+
+    env: str
+    model: str
+    endpoint: str
+    config: str
+    group: int
+    concurrency: int
+    temperature: float
+    max_tokens: int
+    seed: int
+    out: str
+    retry_failed: bool
+
+
+def rollout(
+    overrides: Overrides = (),
+    *,
+    held_out: bool = False,
+    tasks: int = 100,
+    check_tokens: bool = False,
+    **options: Unpack[PlayOptions],
+) -> None:
+    """Play an environment's tasks against an endpoint or a local model, and store every episode.
+
+    The API key is read from the environment variable that endpoint.api_key_env names; OPENAI_API_KEY is sent
+    to OpenAI's own address without being named. A key travels over https only, except to this machine.
+    You can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
+
+    Args:
+        overrides: any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3,
+            rollout.top_p=0.9, rollout.timeout=60, rollout.engine=vllm or endpoint.tool_images=tool.
+        held_out: play the held-out tasks: apply env.eval of the config.
+        tasks: number of tasks to play, beginning with the first.
+        check_tokens: with --endpoint: compare each prompt's token ids with those of viewbox's own engine; vLLM returns
+            them. Ends with status 1 if a text differs or cannot be compared. endpoint.tokenizer names the model's
+            folder, if --model does not.
+    """
+    from ..rollouts.job import build_job
+    from ..rollouts.session import create_rollout_folder
+
+    out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
+    job = build_job(**read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, **options))
+    with closing(job):
+        status = play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed)
+    check = getattr(job.generator, "token_check", None)
+    if check is not None:
+        for line in check.describe():
+            typer.echo(line)
+        status = status or int(not check.passed)
+    raise typer.Exit(status)
+
+
+def evaluate(
+    overrides: Overrides = (),
+    *,
+    tasks: int = 200,
+    refuse: bool = False,
+    resamples: int = 1000,
+    json_line: Annotated[bool, typer.Option("--json")] = False,
+    **options: Unpack[PlayOptions],
+) -> None:
+    """Play the same tasks with tools and without, and print what the tools are worth.
+
+    A config's held-out tasks (env.eval) are played if it has any. Turns and reward are the same both times.
+
+    Every episode is stored: in with_tools and without_tools inside the output folder, which `viewbox score` reads. You
+    can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
+
+    Args:
+        overrides: any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3,
+            rollout.top_p=0.9, rollout.timeout=60, rollout.engine=vllm or endpoint.tool_images=tool.
+        tasks: number of tasks to play, beginning with the first.
+        refuse: without tools: offer them all the same, and refuse every call. For a policy that has learned to call
+            before it answers.
+        resamples: number of bootstrap draws for the 95 % intervals; 0: no intervals.
+        json_line: also print the comparison as one JSON object, on the last line.
+    """
+    from ..rollouts.job import build_job, remove_tools_of_job
+    from ..rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
+    from ..rollouts.session import create_rollout_folder
+    from ..rollouts.store.reader import load
+    from ..rollouts.store.run_folder import describe_view
+    from ..utils.files import write_atomically
+    from .figures import show_gain
+
+    out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
+    job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
+    bare = remove_tools_of_job(job, refuse=refuse)
+    folder = create_rollout_folder(job, out, kind="evaluate")
+    with closing(job):
+        for way, chosen in ((WITH, job), (WITHOUT, bare)):
+            inside = create_rollout_folder(chosen, folder / way)
+            if play_folder(chosen, inside, retry_failed=retry_failed, root=folder) is None:
+                raise typer.Exit(INTERRUPTED)
+    played, unaided = (load(folder / way / "episodes") for way in (WITH, WITHOUT))
+    gain = compare_tools(played, unaided, job.env.tools, resamples=resamples)
+    write_atomically(folder / "tool_gain.json", json.dumps(gain.to_dict(), indent=2) + "\n")
+    show(gain, show_gain)
+    if gain.unanswered > MAX_UNANSWERED and not refuse:
+        typer.echo(
+            "to leave the prompt as it is and refuse the calls: the same command with --refuse and another --out"
+        )
+    typer.echo(f"figures: {folder / 'tool_gain.json'}")
+    typer.echo(describe_view(folder))
+    if json_line:
+        typer.echo(json.dumps(gain.to_dict()))
+
+
+def train(arguments: Sequence[str] = ()) -> None:
+    """Train a model from a YAML config.
+
+    `viewbox train --help` explains the arguments.
+
+    Args:
+        arguments: a config and settings, as `python train.py` takes them.
+    """
+    from ..training.command import main
+
+    raise typer.Exit(main(list(arguments)))
+
+
+def read_options(
+    overrides: Sequence[str],
+    *,
+    concurrency: int | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """What `build_job` takes; options of the section `rollout` come before the overrides, which win."""
+    section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
+    given = [f"rollout.{name}={value}" for name, value in section.items() if value is not None]
+    return {"overrides": [*given, *overrides], **settings}
+
+
+def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:
+    """Play the missing episodes, show the progress and print the figures; return the exit status."""
+    from ..rollouts.store.run_folder import describe_view
+    from .figures import show_summary
+
+    summary = play_folder(job, folder, retry_failed=retry_failed)
+    if summary is None:
+        return INTERRUPTED
+    show(summary, show_summary)
+    if summary["errors"]:
+        typer.echo(f"to play failed episodes again: --out {folder} --retry-failed")
+    typer.echo(f"figures: {folder / 'summary.json'}")
+    typer.echo(describe_view(folder))
+    return 0
+
+
+def play_folder(
+    job: "RolloutJob", folder: Path, *, retry_failed: bool, root: Path | None = None
+) -> "dict[str, Any] | None":
+    """Play the missing episodes of a folder and show the progress; return the figures, or None if interrupted.
+
+    Args:
+        job: what to play.
+        folder: where its episodes are stored.
+        retry_failed: play episodes again that ended as error, timeout or cancelled.
+        root: what `--out` must name to resume; default: the folder.
+    """
+    from ..rollouts.session import open_session
+    from .progress import Progress
+
+    with open_session(job, folder, retry_failed=retry_failed) as session:
+        saved = session.writer.count
+        typer.echo(f"folder: {folder}" + (f" ({saved} episodes are stored already)" if saved else ""))
+        if session.retried:
+            typer.echo(f"{session.retried} failed episodes are played again")
+        if job.threads:
+            typer.echo(f"threads: {job.threads}")
+        if saved < session.total:
+            start_server(job, root or folder)
+        heading = f"{job.env.name}, {job.config.model.name}"
+        progress = Progress(total=session.total, heading=heading, get_load=getattr(job.generator, "get_load", None))
+        try:
+            asyncio.run(_play_session(session, progress))
+        except KeyboardInterrupt:
+            saved = session.writer.count
+            typer.echo(
+                f"interrupted: {saved} of {session.total} episodes are stored; resume with --out {root or folder}"
+            )
+            return None
+        return session.write_summary()
+
+
+def start_server(job: "RolloutJob", folder: Path) -> None:
+    """Start the job's own server, if it has one that does not run yet, and wait until it answers."""
+    from rich.text import Text
+
+    from ..engines.vllm.process import LOG
+    from .progress import build_console
+
+    server = job.server
+    if server is None or server.is_ready():
+        return
+    server.log = folder / LOG
+    typer.echo(f"starting a vLLM server of {job.config.model.name}; its log: {server.log}")
+    console, started = build_console(), time.monotonic()
+    with console.status("") as status:  # shown on a terminal only
+        server.show = lambda line: status.update(Text(line))
+        server.wait()
+    server.show = lambda line: None
+    typer.echo(f"the server answers after {time.monotonic() - started:.0f} s")
+
+
+async def _play_session(session: "RolloutSession", progress: "Progress") -> None:
+    for episode in session.load_saved():
+        progress.add(episode, earlier=True)
+    with progress.show():
+        async with aclosing(session.play()) as episodes:
+            async for episode in episodes:
+                progress.add(episode)
