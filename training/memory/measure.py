@@ -4,6 +4,7 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import psutil
@@ -91,7 +92,11 @@ def _build_grpo_losses(
     if config.train.micro_batch_tokens is not None:
         parts = split_by_tokens(batch, config.train.micro_batch_tokens)
     for part in parts:
-        yield lambda part=part: log_probs(select(batch, part))[0].sum()
+        yield partial(_sum_log_probs, log_probs, select(batch, part))
+
+
+def _sum_log_probs(log_probs: EpisodeLogProbs, batch: dict[str, Any]) -> torch.Tensor:
+    return log_probs(batch)[0].sum()
 
 
 def _build_sft_loss(
