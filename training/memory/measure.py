@@ -95,11 +95,7 @@ def _build_grpo_losses(
         yield partial(_sum_log_probs, log_probs, select(batch, part))
 
 
-<<<<<<< HEAD
-def _sum_log_probs(log_probs: Callable[[Any], Any], batch: Any) -> torch.Tensor:
-=======
 def _sum_log_probs(log_probs: EpisodeLogProbs, batch: dict[str, Any]) -> torch.Tensor:
->>>>>>> h-training
     return log_probs(batch)[0].sum()
 
 
