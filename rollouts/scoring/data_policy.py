@@ -33,7 +33,8 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
     registered one, both must allow it. An environment that cannot be created, or whose code is not trusted, may be
     restricted, so its episodes are refused too. Episodes that name no environment are allowed.
 
-    >>> build_sharing_check(None, Path("."), Path("."))(Episode.__new__(Episode))  # no reward sends anything
+    >>> from viewbox.records import Task
+    >>> build_sharing_check(None, Path("."), Path("."))(Episode(Task("a")))  # no reward sends anything
     """
     address = find_remote_address(reward)
 

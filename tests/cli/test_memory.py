@@ -35,13 +35,13 @@ def test_the_parts_add_up_to_the_peak_and_a_batch_can_be_measured(viewbox):
 
 def test_a_supervised_batch_is_measured_too(viewbox):
     small = ("train.per_device_train_batch_size=4", "log.eval_tasks=0")
-    status, out, _ = viewbox("memory", "tiny_warmstart", *small, "--measure")
+    status, out, _ = viewbox("config", "memory", "tiny_warmstart", *small, "--measure")
     assert status == 0
     assert re.search(r"measured here: update \d+\.\d\d GiB", out)
 
 
 def test_weights_of_4_bits_are_not_measured(viewbox):
-    status, _, error = viewbox("memory", "qwen3_vl_4b_qlora", "--measure")
+    status, _, error = viewbox("config", "memory", "qwen3_vl_4b_qlora", "--measure")
     assert status == 2
     assert "allowed: no lora.quantize" in error
 
