@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import typer
-from click import Command as ClickCommand
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ..errors import suggest_nearest
@@ -96,7 +95,7 @@ class LazyGroup(TyperGroup):
         row = self.table[cmd_name]
         if isinstance(row, Group):
             return build_group(row, cmd_name)
-        return ClickCommand(cmd_name, help=read_summary(row)) if self.listing else build_command(row, cmd_name)
+        return TyperCommand(cmd_name, help=read_summary(row)) if self.listing else build_command(row, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.listing = True

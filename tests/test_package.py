@@ -4,6 +4,7 @@ import ast
 import doctest
 import functools
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ import grimp
 import pytest
 
 import viewbox
+from viewbox.publish.vendor import get_distribution
 
 # their examples load torch or verifiers
 HEAVY_ROOMS = ("viewbox.integrations", "viewbox.engines.hf", "viewbox.training")
@@ -130,6 +132,32 @@ def test_no_module_imports_another_by_its_full_or_bare_name():
 def test_no_room_without_torch_imports_a_training_library():
     for name in LIGHT:
         assert not imports(MODULES[name]) & HEAVY, name
+
+
+# Of somebody else's process, or asked for by the error that says so.
+OPTIONAL = {"aiohttp", "pandas", "ray", "vllm"}
+# What a declared package always brings.
+BROUGHT = {
+    "anyio": "httpx",
+    "httpx2": "mcp",
+    "mcp_types": "mcp",
+    "pydantic_core": "pydantic",
+    "safetensors": "transformers",
+    "tokenizers": "transformers",
+    "typing_extensions": "pydantic",
+    "fsspec": "datasets",
+    "pyarrow": "datasets",
+}
+
+
+def test_every_library_that_is_imported_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for some in project["optional-dependencies"].values() for line in some)]
+    declared = {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in lines}
+    used = {name for path in MODULES.values() for name in imports(path) if name and not name.startswith(".")}
+    used -= set(sys.stdlib_module_names) | {"viewbox"}
+    missing = {name for name in used if get_distribution(BROUGHT.get(name, name)) not in declared}
+    assert missing <= OPTIONAL, missing - OPTIONAL
 
 
 def test_no_two_modules_import_each_other():
