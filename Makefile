@@ -1,6 +1,7 @@
 # make quickstart   sets everything up, then trains the shipped tiny model (configs/quickstart.yaml)
 # make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
 # make test         sets everything up, then lint, types and all tests: about 15 minutes on two cores
+# make nightly      what takes long: tests that repeat at length what others show once, and half an hour of damaged input
 # make test-verl   tests with verl in .venv-verl, an environment of its own: minutes to install, three to run
 # make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
 # make test-adapters   tests with OpenEnv, and inspect-ai with openai, in .venv-adapters: minutes to install, one to run
@@ -18,7 +19,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: constraints quickstart check test test-verl test-vllm test-adapters test-prime fuzz docs release-check setup lint types fast all clean
+.PHONY: constraints quickstart check nightly test test-verl test-vllm test-adapters test-prime fuzz docs release-check setup lint types fast all clean
 
 # Versions that passed are in constraints.txt. uv installs where it is found, pip otherwise.
 UV := $(shell command -v uv)
@@ -66,6 +67,10 @@ fast: setup
 
 all: setup
 	+$(PYTEST)
+
+nightly: setup
+	+$(PYTEST) -m nightly
+	$(MAKE) fuzz MINUTES=30 JOBS=2 SEED=$$(date +%j)
 
 # Lint and types run beside the tests, which end last.
 BESIDE := --no-print-directory --output-sync=target --jobs=2 lint types

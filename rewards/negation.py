@@ -114,7 +114,7 @@ _STEMS = (
     "fail", "rather", "instead", "opposed", "hardly", "anything", "false", "wrong", "imp", "inv", "ina", "inc", "ins",
     "doubt", "miss", "disa", "disp", "van", "res", "ref", "rem", "exc", "argu", "speak", "evidence",
 )  # fmt: skip
-_ENDINGS = ("nt", "n't", "less")
+_ENDINGS = ("nt", "n't", "less", "free")
 _PLAIN = re.compile(r"[A-Za-z1-9 .,;?]*")
 _LESION = r"(?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r|opacity|effusion|fracture)s?\b"
 _VERB = r"\b(?:is|are|was|were|has|have|shows?)\b"
@@ -136,6 +136,7 @@ _SIGNS = tuple(
          " (no) "),
         (r"[\n\r\u2028\u2029]|\s[-–—]{1,3}\s|—|[✅✔✓☑]", " ; "),
         (r"_", " "),
+        (r"(?<=[^\W\d_]{3})free\b", "-free"),
         (r"(?<=\bno )\((\w+)\)", r"\1"),
     )
 )  # fmt: skip

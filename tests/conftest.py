@@ -48,6 +48,8 @@ SLOW = (
     "training",
     "viewer",
 )
+# What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
+NIGHTLY = ()
 # What needs an environment of its own, with `make test-vllm` and `make test-verl`
 OTHER_ENVIRONMENTS = ("vllm", "verl")
 
@@ -55,6 +57,11 @@ OTHER_ENVIRONMENTS = ("vllm", "verl")
 @cache
 def is_slow(path):
     return any(path.is_relative_to(TESTS / name) for name in SLOW)
+
+
+@cache
+def is_nightly(path):
+    return any(path.is_relative_to(TESTS / name) for name in NIGHTLY)
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -68,6 +75,8 @@ def pytest_ignore_collect(collection_path, config):
         if collection_path.is_relative_to(folder) and not any(path.is_relative_to(folder) for path in given):
             return True
     named = collection_path in given
+    if is_nightly(collection_path) and not named and "nightly" not in config.option.markexpr:
+        return True
     return True if config.option.markexpr == "not slow" and is_slow(collection_path) and not named else None
 
 
@@ -75,6 +84,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+        if is_nightly(item.path):
+            item.add_marker(pytest.mark.nightly)
     items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_slow(item.path)))  # the longest file first
 
 

@@ -92,7 +92,7 @@ TEXTS = [
     (F1, "nodulecyst", "nodule", 0),
     (F1, "left right lung nodule", "left lung nodule", 0.9), (F1, "nodule x0", "nodule", 0),
     (F1, "nodule", "nodule x0", 0),
-    (F1, "nodule. No. nodule", "nodule", 0.5), (F1, "no. nodule. no nodule", "nodule", 0.5), (F1, "¬", "no", 0),
+    (F1, "nodule. No. nodule", "nodule", 0.5), (F1, "no. nodule. no nodule", "nodule", 0.5), (F1, "¬", "no", 1),
     (F1, "¬nodule", "nodule", 0), (F1, "¬ ¬nodule", "no nodule", 1), (F1, "nodule (no)", "nodule", 0),
     (F1, "noduleno", "nodule", 0), (F1, "nodule nodule nodule no nodule", "nodule", 0.5), (F1, "no", "no nodule", 0),
     (F1, "not", "not seen", 0.7), (F1, "nan", math.nan, 0), (F1, True, "true", 1), (F1, ["nodule"], "nodule", 0),
