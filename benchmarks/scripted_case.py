@@ -159,7 +159,7 @@ class Stage:
         env = env or self.env
 
         async def play_all() -> list[Episode]:
-            limits = {"group": env.group, "concurrency": generator.slots}
+            limits = {"group": env.group, "concurrency": generator.settings.slots}
             return [episode async for episode in play_many(env, env.tasks, generator, **limits)]
 
         found = asyncio.run(play_all())
