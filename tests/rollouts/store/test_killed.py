@@ -2,8 +2,8 @@
 
 import os
 import signal
+import tarfile
 import time
-import zipfile
 from functools import partial
 
 import numpy as np
@@ -106,15 +106,16 @@ def test_a_pack_of_a_killed_process_is_whole_or_absent(tmp_path):
 
     def pack(kill, child, report):
         for number in range(10_000):
-            pack_run(run, packs / f"{kill}-{number}.zip")
-            report(f"{kill}-{number}.zip")
+            pack_run(run, packs / f"{kill}-{number}.tar.gz")
+            report(f"{kill}-{number}.tar.gz")
 
     reported = kill_children(pack, np.random.default_rng(1).uniform(0, 0.03, KILLS))
     found = [path for path in packs.iterdir() if not path.name.startswith(".")]
     assert {name for some in reported for name in some} <= {path.name for path in found}
     contents = {path.read_bytes() for path in found}
     assert len(contents) == 1
-    assert zipfile.ZipFile(found[0]).testzip() is None
+    with tarfile.open(found[0]) as archive:
+        assert all(archive.extractfile(one).read() is not None for one in archive if one.isfile())
     drafts = [path for path in packs.iterdir() if path.name.startswith(".")]
     assert all(path.suffix == ".part" for path in drafts)
     for draft in drafts:  # the next pack of that name takes its place

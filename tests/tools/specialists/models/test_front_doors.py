@@ -74,5 +74,5 @@ def test_one_that_cannot_be_loaded_is_an_error_with_its_place_and_key(write_conf
     lines = [text.strip() for text in Path(path).read_text().splitlines()]
     place = f"run.yaml, line {1 + lines.index('model: ./no/such/model')}"
     assert status == 2
-    assert f"{'command line' if command[0] == 'rollout' else place}: env.specialists.look.model: digits: " in err
+    assert f"{place}: env.specialists.look.model: digits: " in err
     assert "no such folder" in err
