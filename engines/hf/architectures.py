@@ -59,13 +59,16 @@ class Architecture:
         rope = getattr(self._base, "get_rope_index", None)
         if rope is None or "image_grid_thw" not in inspect.signature(rope).parameters:
             raise self._refuse("has no `get_rope_index` for images with a grid")
-        forward = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)].forward
+        self.merge: int = config.vision_config.spatial_merge_size  # patches merged into one token, along each side
+
+    def check_forward(self) -> None:
+        """Raises `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
+        forward = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)].forward
         if "mm_encoder_outputs" not in inspect.signature(forward).parameters:
             raise self._refuse("takes no image features (`mm_encoder_outputs`)")
-        kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - {"full_attention"}
+        kinds = set(getattr(self.config.get_text_config(), "layer_types", None) or ()) - {"full_attention"}
         if kinds:
             raise self._refuse(f"has layers of {', '.join(sorted(kinds))}; this engine has full attention only")
-        self.merge: int = config.vision_config.spatial_merge_size  # patches merged into one token, along each side
 
     def _refuse(self, reason: str) -> ModelError:
         return ModelError(f"model_type {self.model_type!r:.80} {reason}; tested: {', '.join(TESTED)}")

@@ -37,6 +37,7 @@ class VisionCache:
     """
 
     def __init__(self, model: PreTrainedModel, architecture: Architecture, max_bytes: int | None = None) -> None:
+        architecture.check_forward()
         self.model, self.architecture = model, architecture
         self.frozen = not any(weight.requires_grad for weight in architecture.get_vision_tower(model).parameters())
         max_bytes = (MAX_HOST_BYTES if self.frozen else MAX_BYTES) if max_bytes is None else max_bytes

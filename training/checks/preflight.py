@@ -285,7 +285,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
         return None
     from transformers import CONFIG_MAPPING
 
-    from ...engines.hf.architectures import TESTED
+    from ...engines.hf.architectures import TESTED, get_architecture
     from ...engines.hf.loading import find_model_folder, get_view_settings, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
@@ -308,6 +308,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
     if model_type not in CONFIG_MAPPING:
         raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), TESTED)}", key=key)
     config, processor = load_processor(section)
+    get_architecture(config).check_forward()
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
     return LocalModel(config, processor, get_view_settings(config, processor), path)
