@@ -4,7 +4,7 @@ The solver plays the environment's own turn loop with the model that inspect-ai 
 log holds the conversation with its images, which the viewer shows, and in its store the episode, from which the scorer
 reads the score: `inspect score` computes it again from the log alone.
 
-`inspect eval PATH/OF/THIS/FILE@play` works too, and so does a file of your own:
+A file of your own works too:
 
     from inspect_ai import task
     from viewbox.integrations.inspect_ai import build_task

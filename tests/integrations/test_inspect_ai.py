@@ -231,7 +231,7 @@ def test_the_command_of_inspect_plays_the_task_and_its_log_is_read(tmp_path):
     given = ["-T", "environment=digits", "-T", f"settings={json.dumps(case.settings)}", "--display", "none"]
     with case.serve() as server:
         model = ["--model", "openai-api/local/scripted", "--model-base-url", server.url]
-        done = run_inspect(tmp_path, "eval", f"{adapter.__file__}@play", *given, *model, "--log-dir", "logs")
+        done = run_inspect(tmp_path, "eval", "viewbox/play", *given, *model, "--log-dir", "logs")
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = (tmp_path / "logs").glob("*.eval")
     log = read_eval_log(str(file))

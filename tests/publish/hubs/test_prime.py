@@ -33,7 +33,7 @@ def prime(monkeypatch, tmp_path):
 
 def send(dots, **more):
     seen = []
-    given = {"to": "prime", "id": NAME, "confirm": lambda lines: seen.append(lines) or True, **more}
+    given = {"to": "prime", "id": NAME, "license": "MIT", "confirm": lambda lines: seen.append(lines) or True, **more}
     return publish(dots, **given), "\n".join(seen[0]) if seen else ""
 
 
