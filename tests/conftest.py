@@ -62,13 +62,8 @@ OTHER_ENVIRONMENTS = ("vllm", "verl")
 
 
 @cache
-def is_slow(path):
-    return any(path.is_relative_to(TESTS / name) for name in SLOW)
-
-
-@cache
-def is_nightly(path):
-    return any(path.is_relative_to(TESTS / name) for name in NIGHTLY)
+def is_among(path, names):
+    return any(path.is_relative_to(TESTS / name) for name in names)
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -82,18 +77,18 @@ def pytest_ignore_collect(collection_path, config):
         if collection_path.is_relative_to(folder) and not any(path.is_relative_to(folder) for path in given):
             return True
     named = collection_path in given
-    if is_nightly(collection_path) and not named and "nightly" not in config.option.markexpr:
+    if is_among(collection_path, NIGHTLY) and not named and "nightly" not in config.option.markexpr:
         return True
-    return True if config.option.markexpr == "not slow" and is_slow(collection_path) and not named else None
+    return True if config.option.markexpr == "not slow" and is_among(collection_path, SLOW) and not named else None
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if is_slow(item.path):
+        if is_among(item.path, SLOW):
             item.add_marker(pytest.mark.slow)
-        if is_nightly(item.path):
+        if is_among(item.path, NIGHTLY):
             item.add_marker(pytest.mark.nightly)
-    items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_slow(item.path)))  # the longest file first
+    items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_among(item.path, SLOW)))  # longest first
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures of modules

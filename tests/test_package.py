@@ -34,7 +34,7 @@ def module_name(package, path):
 
 MODULES = {module_name(package, path): path for package in PACKAGES for path in sorted(folder(package).glob("*.py"))}
 LIGHT_ROOMS = {"images", "records", "rewards", "tools", "core", "envs", "publish"}
-RUN_MODELS = ("viewbox.tools.specialists.models", "viewbox.envs.software_adviser.retrieval")  # torch, in functions
+RUN_MODELS = "viewbox.tools.specialists.models"  # torch, in functions
 LIGHT = [
     name
     for name in MODULES

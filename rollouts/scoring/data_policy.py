@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError
 from ...network.data_policy import check_may_leave, is_this_machine
-from ...plugins import ENVIRONMENTS
+from ...plugins import find_plugin
 from ...records import Episode
 from ...rewards import ExactMatchReward
 from ...rewards.remote import find_remote_address
@@ -72,7 +72,7 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
             return check(MIXTURE, to)
         names = {read_run_environment() or episode.environment, episode.environment}
         for name in names:
-            if name and (len(names) == 1 or name == read_run_environment() or name in ENVIRONMENTS):
+            if name and (len(names) == 1 or name == read_run_environment() or find_plugin("environments", name)):
                 check(name, to)
 
     return check_episode

@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ....tools.search.snapshot.schema import TOKENIZER
 from ....tools.search.snapshot.words import Synonyms, quote, read_query
+from ....tools.specialists.models.text_models import ModelEncoder, ModelPairScorer
 from ....tools.specialists.serving import measure_bytes
 from ..software import SoftwareTool
-from .text_models import ModelEncoder, ModelPairScorer
 from .vectors import LsaEncoder, VectorIndex
 from .wishes import Wish, get_synonyms, get_wish_reader, has_fact, read_table
 

@@ -25,8 +25,8 @@ from tests.support.software import TOOLS
 from tests.support.tiny_specialists import widen
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.retrieval.retriever import write_record, write_text
-from viewbox.envs.software_adviser.retrieval.text_models import ModelEncoder
 from viewbox.errors import ConfigError, ToolFault
+from viewbox.tools.specialists.models.text_models import ModelEncoder
 
 pytestmark = pytest.mark.slow
 WORDS = sorted(

@@ -18,8 +18,8 @@ from pydantic import Field, ValidationError
 
 from ....configs.validation import describe_errors
 from ....errors import ConfigError, ToolError, ToolFault
-from ....tools.specialists.models.model import NOT_FINITE, ModelRunner, ModelSettings
-from ....tools.specialists.serving import ModelServer
+from ..serving import ModelServer
+from .model import NOT_FINITE, ModelRunner, ModelSettings
 
 MAX_TOKENS = 512  # of a text, or a query and a text; the end of a longer one is cut off
 MAX_CHARS = 20_000  # of a text that are tokenized
