@@ -29,7 +29,7 @@ setup: $(VENV)/.installed
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) --editable '.[train]'
+	$(INSTALL) --editable '.[train,view]'
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.train
