@@ -63,8 +63,8 @@ class CombinedReward:
 
     Weights are >= 0 and sum to 1 (±1e-6). The result is `None` if no component with a weight applies. A component that
     raises, or returns anything but `None` or a number in [0, 1], fails: its score is `None`, and if it has a weight, so
-    is the result. What cannot be measured is not bad, and the other components alone are another scale. Each failing
-    component is logged once. The components of a nested combined reward are listed as "outer.inner".
+    is the result: a failed component says nothing about the answer, and averaging the others would change the scale.
+    Each failing component is logged once. The components of a nested combined reward are listed as "outer.inner".
 
     Range: [0, 1], or `None`.
 

@@ -98,7 +98,9 @@ class TokenF1Reward:
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         text = to_text(get_field(answer, self.field))
         golds = self._read_golds(reference)
-        if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
+        if not text:
+            return f"{self.field}: no answer given; wanted {quote_value(gold)}"
+        if not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
             return 0.0
         words, both_ways = _split_text(text, self.negation_scope)
         best = 0.0
@@ -117,7 +119,9 @@ class TokenF1Reward:
         gold = get_field(reference, self.reference_field or self.field)
         text = to_text(get_field(answer, self.field))
         golds = self._read_golds(reference)
-        if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
+        if not text:
+            return f"{self.field}: no answer given; wanted {quote_value(gold)}"
+        if not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
         words, both_ways = _split_text(text, self.negation_scope)
         ready = [_prepare_gold(text, self.negation_scope, self._ignored) for text in golds]

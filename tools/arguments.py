@@ -107,7 +107,7 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
         described["description"] = ": ".join(filter(None, (spec.get("description"), _PICTURE_NOTE)))
     elif kind:
         form = f"{'[x, y]' if kind == 'point' else '[x1, y1, x2, y2]'} in {describe_unit(coordinates)}"
-        described["description"] = f"{spec['description']}: {form}" if "description" in spec else form
+        described["description"] = "; ".join(filter(None, (form, spec.get("description"))))
         if not needs_size(coordinates):
             top = get_limits(coordinates, (1, 1))[0]
             described["items"] = {"type": "number", "minimum": 0, "maximum": int(top)}

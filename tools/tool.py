@@ -9,6 +9,7 @@ other tool is stateless: it runs beside the others, on pictures that the model n
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -234,6 +235,10 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
     for argument_name, note in notes.items():
         parameters[argument_name]["description"] = note
     empty = inspect.Parameter.empty
+    for argument in visible:
+        if isinstance(argument.default, bool | int | float | str) and argument.default != "":
+            spec = parameters[argument.name]
+            spec["description"] = "; ".join(filter(None, (spec.get("description"), _name_default(argument.default))))
     return Tool(
         name,
         function,
@@ -247,6 +252,10 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
         stateful=stateful,
         is_async=inspect.iscoroutinefunction(documented),
     )
+
+
+def _name_default(value: bool | int | float | str) -> str:
+    return f"default {value:g}" if isinstance(value, float) else f"default {json.dumps(value, ensure_ascii=False)}"
 
 
 def _check_declaration(new_tool: Tool) -> None:
@@ -264,12 +273,16 @@ def _check_declaration(new_tool: Tool) -> None:
 
 
 def _split_docstring(function: ToolFunction, names: Collection[str]) -> tuple[str, dict[str, str]]:
-    """The description on one line, and the notes on arguments: the lines that begin with `name:`."""
-    text, notes = [], {}
+    """The description on one line, and the notes on arguments: the lines that begin with `name:`, and those indented
+    below them."""
+    text, notes, last = [], {}, None
     for line in (inspect.getdoc(function) or "").splitlines():
         name, colon, note = line.strip().partition(": ")
         if colon and name in names:
-            notes[name] = note.strip()
+            notes[name], last = note.strip(), name
+        elif last is not None and line.startswith(" "):
+            notes[last] += f" {line.strip()}"
         else:
             text.append(line)
+            last = None
     return re.sub(r"\s+", " ", " ".join(text)).strip(), notes

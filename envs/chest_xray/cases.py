@@ -163,7 +163,7 @@ def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
     side = SIDES[int(rng.integers(2))]
     sides = [one for one in SIDES if on_side[one] != NOTHING]
     found = tuple(_draw_finding(rng, label, seed, one) for one in sides for label in FOCAL if label == on_side[one])
-    question = "The patient has pain on one side. Which finding lies on that side? You may ask which side it is."
+    question = "The patient has pain on one side. Which finding lies on that side? If you need to know the side, ask."
     facts = _tell_story(rng, side)
     spot = sides.index(side) if side in sides else None
     return Case(found, None, question, choices, on_side[side], spot=spot, facts=facts)

@@ -45,8 +45,8 @@ FIELDS = {"answer": "answer", "size_mm": "answer", "findings": "findings", "bbox
 
 def write_system_prompt(*, asks: bool, json: bool) -> str:
     """The first sentences of the system prompt. `asks`: the model may ask a question back."""
-    how = 'alone in "ask"' if json else "as a reply that ends with a question mark"
-    asking = f" You may ask the referring doctor a question, {how}." if asks else ""
+    how = 'fill in only "ask"' if json else "end your reply with a question mark"
+    asking = f" To ask the referring doctor a question, {how}." if asks else ""
     return (
         "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh what "
         f"they say against the film.{asking}"

@@ -269,10 +269,10 @@ class LiteratureVQA(BaseMultiTurnEnv):
     def system_prompt(self, task: Task) -> str:
         seen = SLICE_NOTE if task.metadata.get("question") == "class" else FILM_NOTE
         return (
-            "You answer a question about a patient's picture with the help of the literature. Its diseases, drugs and "
-            "devices are known to nobody else: search for them. A newer article replaces an older one, and a retracted "
-            'one counts for nothing. Cite in "evidence" the PMIDs of the articles that support your answer. If no '
-            f'article supports one, answer "{cases.UNKNOWN}" and cite nothing. {seen}'
+            "You answer a question about a patient's picture with the help of the literature. The diseases, drugs and "
+            "devices are invented, so search for them. A newer article replaces an older one. Ignore retracted "
+            'articles. In "evidence", cite the PMIDs of the articles that support your answer. If no article supports '
+            f'one, answer "{cases.UNKNOWN}" and cite nothing. {seen}'
         )
 
     def user_message(self, task: Task) -> str:

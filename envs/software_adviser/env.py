@@ -279,7 +279,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ what the model reads
     def system_prompt(self, task: Task) -> str:
-        asks = " If a fact is missing without which you cannot choose, ask one question." if self.max_questions else ""
+        asks = " If you cannot choose because a fact is missing, ask one question." if self.max_questions else ""
         return (
             "You recommend imaging software from a catalogue. Search it, and recommend only what a search returned."
             f"{asks} If nothing fits, give the reason."

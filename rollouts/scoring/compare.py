@@ -113,7 +113,7 @@ class Comparison:
             return "No clear difference in reward: the interval of the difference holds 0."
         verb = "higher" if reward.difference.mean > 0 else "lower"
         few = f" {self.tasks} tasks are too few to conclude from." if self.tasks < MIN_PAIRS else ""
-        return f"The second has a reward {abs(reward.difference.mean):.3f} {verb}.{few}"
+        return f"Reward is {abs(reward.difference.mean):.3f} {verb} in the second run.{few}"
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values, without the single tasks."""

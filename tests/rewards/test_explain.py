@@ -34,7 +34,7 @@ from viewbox.rewards.explain import explain_components
             "no cyst",
             "value: 1 of 2 words are among the gold's 1 (not cyst)",
         ),
-        (TokenF1Reward("value"), None, "cyst", "value: nothing cannot be compared with 'cyst'"),
+        (TokenF1Reward("value"), None, "cyst", "value: no answer given; wanted 'cyst'"),
         (IoUReward("value"), None, [0, 0, 1, 1], "value: the answer does not hold a box"),
         (IoUReward("value"), [0, 0, 1, 0.5], [0, 0, 1, 1], "1 of 1 gold boxes matched: IoU 0.50"),
         (

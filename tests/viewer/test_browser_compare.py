@@ -15,7 +15,7 @@ def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_pa
     a = written(tmp_path / "a", *(make(n, 0.0) for n in range(8)))
     b = written(tmp_path / "b", *(make(n, float(n > 3)) for n in range(8)))
     open_page(page, report(tmp_path, a, b), "#/compare/0/1")
-    assert "The second has a reward" in page.inner_text("main") or "No clear difference" in page.inner_text("main")
+    assert "in the second run" in page.inner_text("main") or "No clear difference" in page.inner_text("main")
     page.locator("main table a").nth(1).click()
     page.wait_for_selector(".turn")
     assert page.evaluate("location.hash").startswith("#/run/1/group/")

@@ -38,7 +38,10 @@ def _name_unit(view: View) -> dict[str, Any]:
 def get_intensity_stats(view: View, box: Box | None = None) -> ToolOutput:
     """Mean, standard deviation, minimum, maximum, median and histogram (10 equal bins from minimum to maximum) of the
     original pixel values in a box of the current view, or in the whole view. Filters have no effect; colors count as
-    luminance."""
+    luminance.
+
+    box: the area to look at; default: the whole view
+    """
     left, top, right, bottom = _find_pixels(view, WHOLE if box is None else _check_box("get_intensity_stats", box))
     numbers = describe_pixels(view.source.pixels[top:bottom, left:right])
     width, height = (bottom - top, right - left) if view.turned else (right - left, bottom - top)
@@ -58,7 +61,11 @@ def _find_pixels(view: View, box: Box) -> tuple[int, int, int, int]:
 
 @tool
 def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
-    """Original pixel values along the line between two points of the current view, both ends included."""
+    """Original pixel values along the line between two points of the current view, both ends included.
+
+    point1: start of the line
+    point2: end of the line
+    """
     (x1, y1), (x2, y2) = view.find_pixel(point1), view.find_pixel(point2)
     count = max(abs(x2 - x1), abs(y2 - y1)) + 1
     columns, rows = (np.rint(np.linspace(*ends, count)).astype(int) for ends in ((x1, x2), (y1, y2)))
@@ -82,7 +89,11 @@ def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
 @tool
 def measure(view: View, point1: Point, point2: Point) -> ToolOutput:
     """Distance between two points of the current view, in pixels of the original and, if the spacing is known, in
-    millimeters."""
+    millimeters.
+
+    point1: where the distance begins
+    point2: where it ends
+    """
     width, height = view.source.size
     x1, y1, x2, y2 = view.to_original((*point1, *point2))
     x1, y1, x2, y2 = x1 * width, y1 * height, x2 * width, y2 * height
@@ -97,7 +108,12 @@ def measure(view: View, point1: Point, point2: Point) -> ToolOutput:
 
 @tool
 def annotate_region(view: View, box: Box, color: Color = "red", label: str = "") -> ToolOutput:
-    """Show the current view with a labeled outline around a box. The view itself does not change."""
+    """Show the current view with a labeled outline around a box. The view itself does not change.
+
+    box: the area to outline
+    color: color of the outline
+    label: text beside the outline; default: none
+    """
     x1, y1, x2, y2 = _check_box("annotate_region", box)
     label = " ".join(label.split())
     if len(label) > LONGEST_LABEL:
@@ -111,7 +127,10 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
 
 @tool
 def show_grid(view: View, divisions: Annotated[int, Range(2, 8)] = 4) -> ToolOutput:
-    """Show the current view with a grid of labeled cells: letters from left to right, numbers from top to bottom."""
+    """Show the current view with a grid of labeled cells: letters from left to right, numbers from top to bottom.
+
+    divisions: number of rows and of columns
+    """
     labels = [f"{chr(ord('A') + column)}{row + 1}" for row in range(divisions) for column in range(divisions)]
     picture = draw_grid(view.to_picture(), divisions, labels)
     return ToolOutput("grid shown", {"divisions": divisions, "cell_labels": labels}, picture)

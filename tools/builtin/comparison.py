@@ -44,7 +44,7 @@ def show_beside(
     """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
     with the same zoom and orientation. The view itself does not change.
 
-    slice: slice of the other image, if it is a volume. Default: the one at the same relative position
+    slice: slice of the other image, from 0, if it is a volume; default: the one at the same relative position
     """
     number = find_named(image, len(images))
     source = _find_slice(view.source, images[number], slice)
@@ -114,7 +114,9 @@ def overlay_mask(
 ) -> ToolOutput:
     """Show the current view with a mask (a segmentation) in color on it. The view itself does not change.
 
-    image: name of the image that is the mask, such as "image_2". Default: the mask of this task, if it has one
+    image: name of the image that is the mask, such as "image_2"; default: the mask of this task, if it has one
+    color: color of the mask
+    opacity: 0.1 is faint, 1 hides what lies under it
     """
     inside = _sample_mask(view, _find_mask(view.source, _open_mask(image, images, mask)))
     picture = draw_mask(view.to_picture(), inside, color, opacity)

@@ -45,7 +45,10 @@ class Sharpness:
 
 @tool
 def adjust_sharpness(view: View, factor: Annotated[float, Range(0.1, 3)]) -> ToolOutput:
-    """Sharpen (factor above 1) or soften the current view."""
+    """Sharpen or soften the current view.
+
+    factor: above 1 sharpens, below 1 softens, 1 changes nothing
+    """
     return ToolOutput(
         "sharpness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(Sharpness(factor))
     )
@@ -64,7 +67,10 @@ class Blur:
 
 @tool
 def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOutput:
-    """Reduce noise with a Gaussian blur of sigma pixels."""
+    """Reduce noise with a Gaussian blur.
+
+    sigma: standard deviation of the blur, in pixels of the picture
+    """
     return ToolOutput("denoised", {"sigma": sigma, "size": list(view.size)}, view=view.apply(Blur(sigma)))
 
 
@@ -98,8 +104,11 @@ class LocalContrast:
 def adaptive_equalize(
     view: View, clip_limit: Annotated[float, Range(1, 4)] = 2.0, tile_size: Annotated[int, Range(2, 32)] = 8
 ) -> ToolOutput:
-    """Raise local contrast (CLAHE). clip_limit bounds the contrast; tile_size is the number of tiles along each side.
-    Drops color."""
+    """Raise local contrast (CLAHE). Drops color.
+
+    clip_limit: how far contrast may be raised; 1 is least
+    tile_size: number of tiles along each side
+    """
     facts = {"clip_limit": clip_limit, "tile_size": tile_size, "size": list(view.size)}
     return ToolOutput("local contrast equalized", facts, view=view.apply(LocalContrast(clip_limit, tile_size)))
 
@@ -153,7 +162,10 @@ def iter_edge_strips(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.
 
 @tool
 def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> ToolOutput:
-    """Show edges bright on black; the strongest edge is white. Drops color."""
+    """Show edges bright on black; the strongest edge is white. Drops color.
+
+    method: sobel shows borders, laplacian also thin lines and specks
+    """
     pixels = reduce_magnified(to_gray(view.to_uint8()), view)
     top = max(cv2.norm(strength, cv2.NORM_INF) for _, strength in iter_edge_strips(pixels, method))
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
@@ -192,7 +204,12 @@ def morphological(
     threshold_value: Annotated[int, Range(0, 255)] | None = None,
 ) -> ToolOutput:
     """Shrink (erode) or grow (dilate) bright areas, remove bright specks (open) or fill dark gaps (close) with a 3x3
-    square. If threshold_value is given, brighter pixels first become white and all others black. Drops color."""
+    square. Drops color.
+
+    operation: what to do
+    iterations: how many times
+    threshold_value: pixels above this gray level (0 to 255) first become white and all others black; default: no change
+    """
     chosen = {} if threshold_value is None else {"threshold_value": threshold_value}
     facts = {"operation": operation, "iterations": iterations, **chosen, "size": list(view.size)}
     return ToolOutput("morphology applied", facts, view=view.apply(Morphology(operation, iterations, threshold_value)))

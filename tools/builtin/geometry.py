@@ -21,7 +21,11 @@ def _list_size(view: View) -> list[int]:
 
 @tool
 def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Point | None = (0.5, 0.5)) -> ToolOutput:
-    """Zoom in (factor above 1) or out (factor below 1) around a point of the current view."""
+    """Zoom in or out around a point of the current view.
+
+    factor: how many times larger; below 1 zooms out
+    center: the point that becomes the middle; default: the middle of the view
+    """
     closer = view.zoom(factor, center or (0.5, 0.5))
     x1, y1, x2, y2 = closer.window
     longer = max((x2 - x1) * view.source.width, (y2 - y1) * view.source.height)
@@ -33,7 +37,10 @@ def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Poin
 
 @tool
 def crop(view: View, box: Box) -> ToolOutput:
-    """Show only the part of the current view inside a box."""
+    """Show only the part of the current view inside a box.
+
+    box: the part to show
+    """
     x1, y1, x2, y2 = box
     if x1 >= x2 or y1 >= y2:
         raise ArgumentError("crop: box needs x1 < x2 and y1 < y2")
@@ -51,7 +58,10 @@ def crop(view: View, box: Box) -> ToolOutput:
 
 @tool
 def rotate(view: View, clockwise: bool = True) -> ToolOutput:
-    """Rotate the view by 90 degrees."""
+    """Rotate the view by 90 degrees.
+
+    clockwise: true turns it to the right, false to the left
+    """
     turned = view.rotate(clockwise)
     facts = {"clockwise": clockwise, "original_size": _list_size(view), "new_size": _list_size(turned)}
     return ToolOutput("rotated", facts, view=turned)

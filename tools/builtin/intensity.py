@@ -49,7 +49,10 @@ LEVELS = np.arange(256, dtype=np.float32)
 
 @tool
 def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> ToolOutput:
-    """Raise (factor above 1) or lower the contrast of the current view."""
+    """Raise or lower the contrast of the current view.
+
+    factor: above 1 raises it, below 1 lowers it, 1 changes nothing
+    """
     mean = int(cv2.mean(view.to_gray())[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
     stretched = Table.from_levels("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
     return ToolOutput("contrast adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(stretched))
@@ -57,7 +60,10 @@ def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> Tool
 
 @tool
 def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> ToolOutput:
-    """Make the current view brighter (factor above 1) or darker."""
+    """Make the current view brighter or darker.
+
+    factor: above 1 is brighter, below 1 darker, 1 changes nothing
+    """
     scaled = Table.from_levels("adjust_brightness", np.float32(factor) * LEVELS)  # as Pillow's ImageEnhance.Brightness
     return ToolOutput("brightness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(scaled))
 

@@ -11,9 +11,11 @@ from ..tool import tool
 
 @tool
 def select_slice(view: View, index: int, plane: Plane = "axial", time: int | None = None) -> ToolOutput:
-    """Show slice number index (from 0) of the volume. It is shown whole: zoom and all other changes are dropped.
+    """Show another slice of the volume. It is shown whole: zoom and all other changes are dropped.
 
-    time: number of the time point (from 0), if the volume has several. Default: the time point shown now
+    index: number of the slice, from 0
+    plane: plane of the slice
+    time: number of the time point, from 0, if the volume has several; default: the one shown now
     """
     volume = _get_volume(view, "select_slice")
     try:

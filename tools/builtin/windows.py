@@ -75,7 +75,11 @@ class Window:
 @tool
 def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated[int, Range(1, 255)]) -> ToolOutput:
     """Stretch the values from lower to upper over black to white and clip all others. 0 is the darkest displayed value,
-    255 the brightest. upper - lower must be at least 50. Drops color."""
+    255 the brightest. Drops color.
+
+    lower: displayed gray level that becomes black
+    upper: displayed gray level that becomes white; at least 50 above lower
+    """
     if upper - lower < NARROWEST:
         raise ArgumentError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
     facts = {"lower": lower, "upper": upper, "size": list(view.size)}
@@ -96,9 +100,14 @@ def window_level(
     width: Annotated[float, Range(0, float("inf"))] | None = None,
     windows: Hidden[Mapping[str, WindowPreset]] = PRESETS,
 ) -> ToolOutput:
-    """Show center - width/2 as black and center + width/2 as white, in the image's own values. A preset overrides
-    center and width: ct_ presets are for Hounsfield units, mri presets adapt to the values of the volume, the others
-    are for gray levels 0 to 255. Replaces an earlier window. Drops color."""
+    """Show center - width/2 as black and center + width/2 as white. Give a preset, or both center and width. Replaces
+    an earlier window. Drops color.
+
+    preset: ct_ presets are for Hounsfield units, mri presets adapt to the volume, the others are for gray levels 0
+        to 255
+    center: in the image's own values (CT: Hounsfield units)
+    width: in the image's own values, above 0
+    """
     base = _remove_window(view)
     chosen = None if preset is None else (windows.get(preset) or PRESETS[preset])
     if chosen is not None:
@@ -128,7 +137,9 @@ def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
     The function receives them as its hidden argument `windows`.
     """
     names = [*PRESETS, *(name for name in windows if name not in PRESETS)]
-    return replace(original, parameters={**original.parameters, "preset": {"type": "string", "enum": names}})
+    return replace(
+        original, parameters={**original.parameters, "preset": {**original.parameters["preset"], "enum": names}}
+    )
 
 
 def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:

@@ -142,7 +142,7 @@ class LiteratureTools:
         self,
         query: Annotated[str, "words that title or abstract should hold"],
         search_type: Annotated[SearchType, "which articles count; recent: of the last years"] = "all",
-        max_results: Annotated[int, Range(1, MAX_ARTICLES)] = 5,
+        max_results: Annotated[int, Range(1, MAX_ARTICLES), "at most so many articles"] = 5,
     ) -> ToolOutput:
         """Search the medical literature (PubMed): numbered articles, the best first, each with PMID, year, journal,
         title and the part of its abstract that fits the query. Retracted articles are marked."""
@@ -160,7 +160,7 @@ class LiteratureTools:
         query: Annotated[str, "words that caption or title should hold"],
         modality: Annotated[str, "such as x-ray, ct or mri; empty: any"] = "",
         body_part: Annotated[str, "such as chest or abdomen; empty: any"] = "",
-        max_results: Annotated[int, Range(1, MAX_IMAGES)] = 4,
+        max_results: Annotated[int, Range(1, MAX_IMAGES), "at most so many figures"] = 4,
         found: Hidden[list[Source] | None] = None,
     ) -> ToolOutput:
         """Search figures of medical articles (Open-i): numbered captions with their source, and the pictures on one

@@ -89,14 +89,14 @@ ASKED: Frames = FrozenDict(
         "layman": {
             "train": (
                 "I have {picture}. I want to {do}. Which program can help me?{extra}",
-                "Hello, I am no specialist. I have {picture}, and my task is to {do}.{extra} What do I install?",
+                "Hi, I'm not an expert. I have {picture}, and my task is to {do}.{extra} What do I install?",
                 "For my thesis I need to {do}. The material: {picture}.{extra}",
-                "How can I {do}? It is about {picture}.{extra}",
+                "How can I {do}? I have {picture}.{extra}",
             ),
             "test": (
                 "Could you point me to some software? I got {picture} and hope to {do}.{extra}",
                 "My boss gave me {picture} and asked me to {do}.{extra} Any advice?",
-                "Is there a tool with which one can {do}? We deal with {picture}.{extra}",
+                "Is there a tool that can {do}? We work with {picture}.{extra}",
             ),
         },
         "expert": {
@@ -117,7 +117,7 @@ VAGUE: Frames = FrozenDict(
         "layman": {
             "train": (
                 "I have {picture}. Which program can help me?{extra}",
-                "Hello, I am no specialist. I have {picture}.{extra} What do I install?",
+                "Hi, I'm not an expert. I have {picture}.{extra} What do I install?",
                 "For my thesis I work with {picture}. What should I use?{extra}",
             ),
             "test": (

@@ -204,7 +204,7 @@ def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
     assert [line.split()[0] for line in out.splitlines() if line.startswith(("reward", "label"))] == ["reward", "label"]
     assert "only the second solves 4 tasks:" in out
     assert f"{a}#3 {b}#3" in out
-    assert "The second has a reward 0.667 higher. 6 tasks are too few to conclude from." in out
+    assert "Reward is 0.667 higher in the second run. 6 tasks are too few to conclude from." in out
     found = json.loads(viewbox("compare", a, b, "--format", "json")[1])
     assert found["scores"]["reward"]["wins"] == 4
     assert math.isclose(found["scores"]["reward"]["difference"]["mean"], 2 / 3)
