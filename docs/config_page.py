@@ -3,6 +3,7 @@
 Types, limits and defaults are those that the code checks; a test compares the page with it.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -231,8 +232,34 @@ def _render_fields(fields: Mapping[str, FieldInfo]) -> str:
         )
         kind = "a mapping, see below" if only else describe_type(field.annotation, field.metadata)
         kind = "a mapping by its `type`" if field.annotation is Reward else kind
-        rows.append((f"`{name}`", kind, _get_default(field), field.description or ""))
+        rows.append((f"`{name}`", _shorten(kind), _get_default(field), field.description or ""))
     return _render_table(("key", "takes", "default", "meaning"), rows)
+
+
+SHORT = (  # (words of an error message, their sign in a table)
+    (r" of at least (\S+) and of at most (\S+)", r" \1–\2"),
+    (r" of at least (\S+) and below (\S+)", r" ≥\1 and <\2"),
+    (r" above (\S+) and of at most (\S+)", r" >\1 and ≤\2"),
+    (r" of at least (\S+)", r" ≥\1"),
+    (r" above (\S+)", r" >\1"),
+    (r"\ba mapping, see below", "mapping"),
+    (r"\ba mapping whose values are (a )?", "mapping to "),
+    (r"\b(a )?whole number", "integer"),
+    (r"\btext that is not empty", "non-empty text"),
+    (r"\btrue or false", "boolean"),
+    (r"\ba (?=list|mapping|number)", ""),
+)
+
+
+def _shorten(words: str) -> str:
+    """Return what a key takes as a table says it.
+
+    >>> _shorten("a whole number of at least 1 and of at most 20 or null")
+    'integer 1–20 or null'
+    """
+    for pattern, sign in SHORT:
+        words = re.sub(pattern, sign, words)
+    return words
 
 
 def _format_default(value: Any) -> str:
