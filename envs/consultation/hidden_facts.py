@@ -5,7 +5,7 @@ A question is answered by the sentences of the text that share words with it.
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from ...rewards.fields import fold_text, to_text
 from ...tools import Hidden
@@ -25,12 +25,12 @@ _GENERAL_WORDS = """all brings bring complain complaint complaints concern descr
     feeling full happen happened help history physical problem problems symptom symptoms tell today wrong"""
 
 
-def ask_patient(question: str, facts: Hidden[str]) -> str:
+def ask_patient(question: Annotated[str, "one question, in a sentence"], facts: Hidden[str]) -> str:
     """Ask the patient a question, about one thing at a time."""
     return find_facts(facts, question) or "I do not know."
 
 
-def order_exam(name: str, facts: Hidden[str]) -> str:
+def order_exam(name: Annotated[str, 'name of the examination, such as "chest CT"'], facts: Hidden[str]) -> str:
     """Order an examination or a test by its name, and get its result."""
     return find_facts(facts, name) or "There is no result of this examination."
 

@@ -57,7 +57,7 @@ def test_a_line_of_the_docstring_is_the_note_of_an_argument_and_not_of_the_tool(
         """
 
     assert properties("blur")["sigma"]["description"] == "width in pixels"
-    assert properties("blur")["mode"]["description"] == "how, one of: fast, exact; default \"fast\""
+    assert properties("blur")["mode"]["description"] == 'how, one of: fast, exact; default "fast"'
     assert TOOLS["blur"].description == "Blurs. Note: it is slow."
 
 
