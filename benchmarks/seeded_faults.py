@@ -5,8 +5,9 @@
 A fault is made in the running code of one function (a comparison turned, `and` for `or`, a number off by one, `None`
 returned …), in a process of its own, and the tests of that room run until one fails. A fault that needs more than
 `--limit` seconds counts as noticed: it hangs. The faults are drawn with the seed from all functions of the rooms, so
-two versions of a room are compared by their shares, not fault by fault. `--root` is the checkout to try; its folder must
-be named viewbox. The last line is one JSON object: for each room `faults` and `noticed`, and those that no test noticed.
+two versions of a room are compared by their shares, not fault by fault. `--root` is the checkout to try; its folder
+must be named viewbox. The last line is one JSON object: for each room `faults` and `noticed`, and those that no test
+noticed.
 """
 
 import argparse
