@@ -11,19 +11,19 @@ the time grow without bounds is refused. The right answer of a task is written h
 import cmath
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import cache, partial
 from re import Pattern
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from ..errors import ConfigError, ToolError
-from ..images.coordinates import to_unit
+from ..images.coordinates import from_unit, needs_size, to_unit
 from ..images.source import Source
 from ..images.task_images import TaskImages, is_same_stack, name_image
 from ..images.view import View
@@ -32,13 +32,45 @@ from ..utils.box_paths import convert_at, has_box
 from ..utils.frozen import thaw
 from ..utils.json_schema import check_schema, find_violation
 from . import places
+from .author import AuthoredEnv
 from .parsing.coercion import coerce
 from .places import Part
-from .state import PlayableEnv
+
+
+def check_answer(
+    env: AuthoredEnv,
+    value: Mapping[str, Any],
+    task: Task,
+    views: Sequence[View] | None = None,
+    images: TaskImages | None = None,
+) -> tuple[dict[str, Any], str | None]:
+    """Return an answer with its boxes as fractions of the original, and what is wrong with it (None: nothing).
+
+    `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
+    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
+    """
+    if images is None and (env.place or env.boxes_3d):
+        images = open_images(env, task)
+    if views is None:  # only boxes in pixels need an image
+        views = env._overviews.get(task).views if env.boxes and needs_size(env.coordinates) else ()
+    try:
+        answer = convert_answer(env, value, views, images)
+        problem = env.validate_answer(answer, task)
+        check_finite(answer if env._checks_in_thread else {})  # an author's code may have changed it
+        return answer, problem
+    except ToolError as error:
+        return {}, str(error)
+
+
+def open_images(env: AuthoredEnv, task: Task) -> TaskImages | None:
+    """Return a task's images, each opened when first used; None if it has none."""
+    overview = env._overviews.get(task)
+    opened = [view.source for view in overview.views]
+    return TaskImages(opened, overview.count, lambda: env.images(task)) if opened else None
 
 
 def convert_answer(
-    env: PlayableEnv, value: Mapping[str, Any], views: Sequence[View], images: TaskImages | None = None
+    env: AuthoredEnv, value: Mapping[str, Any], views: Sequence[View], images: TaskImages | None = None
 ) -> dict[str, Any]:
     """The answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
 
@@ -71,7 +103,7 @@ def convert_answer(
     return answer
 
 
-def convert_box(env: PlayableEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
+def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
     """A box that a model wrote, as fractions of the original that `frame` shows; raises `ToolError`.
 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
@@ -86,17 +118,17 @@ def convert_box(env: PlayableEnv, value: Any, name: str, *, frame: View | None, 
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
 
 
-def _read_box_3d(env: PlayableEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]) -> Any:
+def _read_box_3d(env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]) -> Any:
     return places.read_box_3d(value, source, env.coordinates, size, name)
 
 
-def show_whole(env: PlayableEnv, source: Source, views: Sequence[View]) -> View:
+def show_whole(env: AuthoredEnv, source: Source, views: Sequence[View]) -> View:
     """The whole of a source, on the grid that the views of its episode have."""
     max_pixels = views[0].max_pixels if views else env.max_pixels
     return View.of(source, max_pixels=max_pixels, multiple=env.pixel_multiple)
 
 
-def get_axial_size(env: PlayableEnv, source: Source | None, views: Sequence[View]) -> tuple[int, int]:
+def get_axial_size(env: AuthoredEnv, source: Source | None, views: Sequence[View]) -> tuple[int, int]:
     """The size of an axial slice of a source's volume as it is shown; (1, 1) without a volume."""
     volume = None if source is None else source.volume
     return (1, 1) if volume is None else show_whole(env, volume.get_slice(0), views).size
@@ -109,9 +141,9 @@ def check_finite(value: Any) -> None:
         raise ToolError(f"{path[:120]}: must be a finite number")
 
 
-def _fit_schema(env: PlayableEnv, answer: dict[str, Any]) -> dict[str, Any]:
-    if env.answer_schema is not None:
-        answer = coerce(answer, env.answer_schema)
+def _fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
+    if env.answer_format.schema is not None:
+        answer = coerce(answer, env.answer_format.schema)
     if isinstance(env.answer, type):
         return _fit_model(env.answer, answer)
     problem = None if env.answer is None else find_violation(answer, env.answer)
@@ -242,10 +274,10 @@ def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> Non
 
 
 @cache
-def runs_code(env: type, base: type) -> bool:
-    """Whether an author's code sees an answer: methods of `base` that `env` replaces, validators, serializers."""
-    replaced = any(getattr(env, name) is not getattr(base, name) for name in ("check_answer", "validate_answer"))
-    answer: Any = env.answer  # type: ignore[attr-defined]
+def runs_code(env: Any) -> bool:
+    """Whether an author's code sees an answer: `validate_answer`, a validator, or a serializer."""
+    replaced: bool = env.validate_answer is not AuthoredEnv.validate_answer
+    answer: Any = env.answer
     return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
 
 
@@ -350,16 +382,27 @@ def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
 
 
 # ---------------------------------------------------------------------- the right answer
-class WritingEnv(PlayableEnv, Protocol):
-    """What is read of an environment."""
+def write_box(
+    env: AuthoredEnv, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None
+) -> list[float]:
+    """Return a box (fractions) in the coordinates that the model writes; one of 6 numbers is a box of a volume."""
+    overview = env._overviews.get(task) if len(box) == 6 or needs_size(env.coordinates) else None
+    views = () if overview is None else overview.views
+    if len(box) == 6:
+        source = _find_slice(env, task, {"image": (place or {}).get("image")})
+        return places.write_box_3d(box, source, env.coordinates, get_axial_size(env, source, views))
+    frame = next(iter(views), None)
+    if frame is not None and place and (source := _find_slice(env, task, place)) is not None:
+        frame = frame.show(source)
+    return list(from_unit(tuple(box), env.coordinates, frame.size if frame else (1, 1)))
 
-    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]: ...
-    def write_box_3d(
-        self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None
-    ) -> list[float]: ...
+
+def _find_slice(env: AuthoredEnv, task: Task, place: Mapping[Part, Any]) -> Source | None:
+    images = open_images(env, task)
+    return None if images is None else places.find_slice(place, {part: part for part in place}, images)
 
 
-def write_gold_answer(env: WritingEnv, task: Task) -> str:
+def write_gold_answer(env: AuthoredEnv, task: Task) -> str:
     """The right answer as JSON text, boxes in the coordinates that the model writes.
 
     It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
@@ -373,8 +416,8 @@ def write_gold_answer(env: WritingEnv, task: Task) -> str:
     return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
 
 
-def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
-    schema = env.answer_schema or {}
+def _build_from_reference(env: AuthoredEnv, task: Task) -> dict[str, Any]:
+    schema = env.answer_format.schema or {}
     fields, required = schema.get("properties", {}), schema.get("required", [])
     perfect_answer = getattr(env, "perfect_answer", None)
     right = task.reference if perfect_answer is None else perfect_answer(task)
@@ -393,12 +436,6 @@ def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
             f"{env.name}: the reference of task {task.id} {what}, so that the right answer cannot be written; "
             "allowed: a method gold_answer(task) of the environment"
         )
-    where = (place,) if place else ()
     for path in (*env.boxes, *env.boxes_3d):
-        write = env.write_box_3d if path in env.boxes_3d else env.write_box
-
-        def convert(box: Any, name: str, write: Callable[..., Any] = write) -> Any:
-            return write(box, task, *where)
-
-        answer = convert_at(answer, path, convert)
+        answer = convert_at(answer, path, lambda box, name: write_box(env, box, task, place))
     return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states

@@ -1,25 +1,14 @@
-"""One play in progress, what a step returns, and what the turn loop reads of an environment."""
+"""One play in progress, and what a step returns."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from pydantic import BaseModel
-
-from ..images.task_images import TaskImages, name_image
+from ..images.task_images import TaskImages
 from ..images.view import View
 from ..records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
-from ..tools import Tool
-from ..utils.box_paths import BoxPath
 from ..utils.frozen import FrozenDict
-from .messages import drop_older_images
-from .parsing.reply import AnswerFields
-from .places import Part
-from .prompts.answer_format import describe_answer_format
-from .prompts.templates import Prompts
-from .settings import LoopSettings, ViewSettings
 
 
 @dataclass(frozen=True)
@@ -110,77 +99,13 @@ class EpisodeState:
             system_prompt=self.messages[0].text,
             info={"malformed": self.malformed, **(info or {})},
             tokens=tokens,
+            confidence=None if self.answer is None else _read_confidence(self.answer),
         )
 
 
-class PlayableEnv(ViewSettings, LoopSettings, Protocol):
-    """An environment as the turn loop reads it; `BaseMultiTurnEnv` documents the members that an author writes."""
-
-    name: ClassVar[str]
-    answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None]
-    boxes: ClassVar[tuple[str, ...]]
-    view_field: ClassVar[str | None]
-    boxes_3d: ClassVar[tuple[str, ...]]
-    place: ClassVar[Mapping[Part, str]]
-    prompts: Prompts
-    _toolbox: Mapping[str, Tool]
-    _checks_in_thread: bool  # an author's code checks answers
-
-    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]: ...
-    def check_answer(
-        self,
-        value: Mapping[str, Any],
-        task: Task,
-        views: Sequence[View] | None = None,
-        images: TaskImages | None = None,
-    ) -> tuple[dict[str, Any], str | None]: ...
-    def on_answer(self, state: EpisodeState, answer: Any) -> Any: ...
-
-    @cached_property
-    def answer_schema(self) -> Mapping[str, Any] | None:
-        """The answer as JSON Schema; None if the answer is plain text."""
-        return self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer
-
-    @cached_property
-    def answer_fields(self) -> AnswerFields | None:
-        """What the parser knows of the answer schema; None if the answer is plain text."""
-        if self.answer_schema is None:
-            return None
-        fields, boxes = AnswerFields.from_schema(self.answer_schema), [BoxPath.parse(path) for path in self.boxes]
-        lengths = {**dict.fromkeys(self.boxes_3d, 6), **{box.field: 4 for box in boxes if not box.is_list}}
-        return replace(fields, lengths=tuple({**dict(fields.lengths), **lengths}.items()))
-
-    @cached_property
-    def answer_format(self) -> str:
-        """The form of the answer as prompts state it."""
-        schema, field = self.answer_schema, self.place.get("image")
-        if schema is not None and field is not None:  # the model writes the name, which the schema has as a number
-            kept = {
-                key: value for key, value in schema["properties"][field].items() if key in ("description", "default")
-            }
-            schema = {**schema, "properties": {**schema["properties"], field: {**kept, "const": name_image(0)}}}
-        return describe_answer_format(schema, self.boxes, self.boxes_3d, turns=self.max_turns > 1)
-
-    @property
-    def answer_keys(self) -> list[str]:
-        """The keys of the answer object; empty if the answer is plain text."""
-        return [*(self.answer_schema or {}).get("properties", {}), "continue"] if self.answer_schema else []
-
-    def get_tool(self, name: str) -> Tool:
-        """The tool of that name: the environment's own, or a built-in one."""
-        return self._toolbox[name]
-
-    def get_max_calls(self, name: str) -> int | None:
-        """How often a tool may be called in an episode; None if it has no limit of its own."""
-        return self.max_calls.get(name, self.get_tool(name).max_calls)
-
-    def is_numbering_views(self, offered: Sequence[str]) -> bool:
-        """Whether the model is told the numbers of pictures, because answers or tools refer to them."""
-        return self.view_field is not None or any(self.get_tool(name).takes_pictures for name in offered)
-
-    def apply_history(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages as the model gets them under the `history` policy; the record keeps every image."""
-        if self.history == "full":  # messages only ever grow, as training on sampled tokens needs
-            return list(messages)
-        number_kept = self.history.last_images
-        return drop_older_images(messages, number_kept, lambda number: self.prompts.render("dropped", number=number))
+def _read_confidence(answer: Mapping[str, Any]) -> float | None:
+    """How sure the model is of its answer, in [0, 1]: what it states as `confidence`."""
+    stated = answer.get("confidence")
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
+        return None
+    return float(stated)

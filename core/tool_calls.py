@@ -25,8 +25,9 @@ from ..utils import concurrency
 from ..utils.sanitize import clean
 from ..utils.terminal import make_line
 from .answers import show_whole
+from .author import AuthoredEnv
 from .parsing.reply import ParsedCall
-from .state import EpisodeState, PlayableEnv
+from .state import EpisodeState
 
 log = logging.getLogger("viewbox.envs")
 
@@ -34,7 +35,7 @@ MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown b
 MAX_REASON = 500  # characters kept of a tool's exception
 
 
-async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
+async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
     """One result for each call, in order. Views whose pictures are shown are added to `state.views`, and pictures that
     tools put in their hidden argument `found` to the episode's images.
 
@@ -70,7 +71,7 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
 
 
 async def _run_admitted(
-    env: PlayableEnv,
+    env: AuthoredEnv,
     state: EpisodeState,
     calls: Sequence[ParsedCall],
     admitted: Sequence[int],
@@ -86,7 +87,7 @@ async def _run_admitted(
         place: {"found": found[place], **_get_hidden_arguments(env, state, calls[place].call.name)}
         for place in admitted
     }
-    stateful = [place for place in admitted if env.get_tool(calls[place].call.name).stateful]
+    stateful = [place for place in admitted if env.toolbox[calls[place].call.name].stateful]
 
     async def run_stateless(place: int) -> None:
         given = calls[place], views_before, hidden[place], found[place]
@@ -106,7 +107,7 @@ async def _run_admitted(
                 views[place] = state.view
 
 
-def _find_problem(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
+def _find_problem(env: AuthoredEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
     """Why a call cannot be run, whatever was called before, in words; None if it can."""
     if parsed.error is not None:
         return parsed.error
@@ -116,24 +117,26 @@ def _find_problem(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, pla
     return None if name in state.tools else describe_unknown("tool", name, state.tools)
 
 
-def _check_budget(env: PlayableEnv, state: EpisodeState, name: str) -> str | None:
+def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | None:
     """The reason why a tool may not be called again, in words; None if it may."""
     if env.max_total_calls is not None and state.calls.total() >= env.max_total_calls:
         return f"Tool budget used up ({tools.format_calls(env.max_total_calls)}). Give your final answer now."
-    limit = env.get_max_calls(name)
+    limit = env.toolbox.get_max_calls(name)
     if limit is None or state.calls[name] < limit:
         return None
-    left = [tool for tool in state.tools if (most := env.get_max_calls(tool)) is None or state.calls[tool] < most]
+    left = [
+        tool for tool in state.tools if (most := env.toolbox.get_max_calls(tool)) is None or state.calls[tool] < most
+    ]
     advice = f"You can still call: {', '.join(left)}." if left else "Give your final answer now."
     return f"{name} is used up ({tools.format_calls(limit)}). {advice}"
 
 
-def _get_hidden_arguments(env: PlayableEnv, state: EpisodeState, name: str) -> Mapping[str, Any]:
+def _get_hidden_arguments(env: AuthoredEnv, state: EpisodeState, name: str) -> Mapping[str, Any]:
     return {"images": state.images, "windows": env.windows, **env.hidden_arguments(state.task, name)}
 
 
 async def _run_stateful(
-    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any], found: list[Source]
+    env: AuthoredEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any], found: list[Source]
 ) -> ToolResult:
     """Run a stateful tool on the view that the previous call left."""
     name = parsed.call.name
@@ -144,7 +147,7 @@ async def _run_stateful(
         try:
             state.view, result = await concurrency.run_in_thread(
                 tools.call_stateful,
-                env.get_tool(name),
+                env.toolbox[name],
                 state.view,
                 parsed.call.arguments,
                 coordinates=env.coordinates,
@@ -181,7 +184,7 @@ async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found:
 
 
 async def _run_stateless(
-    env: PlayableEnv,
+    env: AuthoredEnv,
     state: EpisodeState,
     parsed: ParsedCall,
     views_before: Sequence[View],
@@ -196,7 +199,7 @@ async def _run_stateless(
 
     def run() -> Awaitable[ToolResult]:
         return tools.call_stateless(
-            env.get_tool(name),
+            env.toolbox[name],
             parsed.call.arguments,
             find_picture=find_view,
             hidden=hidden,
@@ -209,7 +212,7 @@ async def _run_stateless(
     return await _run_twice(name, run, found)
 
 
-def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: PlayableEnv) -> View:
+def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: AuthoredEnv) -> View:
     """The picture that the model calls `image_1` (the task's first image) or `view_3`; raises `ToolError`."""
     kind, _, number = reference.strip().lower().rpartition("_")
     allowed_numbers = {"image": range(1, len(images) + 1), "view": range(len(views))}.get(kind)
@@ -224,13 +227,13 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
     return show_whole(env, images[int(number) - 1], views)
 
 
-def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
+def _add_view_number(env: AuthoredEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
     """Add what the picture of a result shows to `state.views`; if views are numbered, the result says its number.
 
     `view` is the episode's view after the call; None if the picture is not of it.
     """
-    picture = result.image
-    is_numbered = env.is_numbering_views(state.tools)
+    picture = result.image  # numbers are told where answers or tools refer to them
+    is_numbered = env.view_field is not None or env.toolbox.takes_pictures(state.tools)
     if picture is None:
         return result
     if view is None or (picture.width, picture.height) != view.size:  # the picture is not of the view

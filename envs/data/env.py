@@ -68,7 +68,7 @@ class DataEnv(BaseMultiTurnEnv):
         if self.has_images:
             return self.tools
         return tuple(
-            name for name in self.tools if not (tool := self.get_tool(name)).stateful and not tool.takes_pictures
+            name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
         )
 
     # ------------------------------------------------------------------ called by a driver

@@ -23,6 +23,7 @@ from tests.support.loop_kit import (
     write_call,
 )
 from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.core.settings import model_of
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
@@ -114,7 +115,8 @@ def test_max_turns_above_the_ceiling_is_clamped_with_a_warning():
 
 @pytest.mark.parametrize("turns", [1, 30])
 def test_max_turns_up_to_the_ceiling_is_as_given_and_ten_by_default(turns):
-    assert (Find(max_turns=turns).max_turns, BaseMultiTurnEnv.max_turns) == (turns, 10)
+    assert Find(max_turns=turns).max_turns == turns
+    assert model_of(BaseMultiTurnEnv).model_fields["max_turns"].default == 10
 
 
 def test_an_environment_cannot_be_changed():

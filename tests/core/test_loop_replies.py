@@ -47,7 +47,7 @@ def test_a_malformed_reply_is_told_why_and_what_is_wanted(reply, words):
     play = Play(Find())
     told = play.say_and_read(reply)
     assert words in told
-    assert play.env.answer_format in told
+    assert play.env.answer_format.text in told
     assert not play.result.done
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-import viewbox
 from tests.support.tool_play import Play
+from viewbox.core.answers import check_answer
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.images.source import Source, Volume
@@ -60,7 +60,7 @@ PIXELS = Series(coordinates="pixel")
 
 
 def check(env=UNIT, **answer):
-    return env.check_answer(answer, TASK)
+    return check_answer(env, answer, TASK)
 
 
 def test_an_answer_names_where_its_box_lies():
@@ -90,7 +90,7 @@ def test_an_image_is_named_as_in_the_prompt_and_recorded_by_its_number():
     assert check(bbox=GOLD["bbox"], image="image_2")[0]["image"] == 1
     assert check(bbox=GOLD["bbox"], image="image_4")[1] == "image: unknown image 'image_4'; allowed: image_1 to image_3"
     assert json.loads(UNIT.write_answer(TASK))["image"] == "image_2"
-    assert '"image": "image_1"' in UNIT.answer_format
+    assert '"image": "image_1"' in UNIT.answer_format.text
 
 
 def test_pixels_are_those_of_the_named_picture():
@@ -118,7 +118,7 @@ def test_a_box_in_a_volume_comes_back_as_it_was_written(first, data):
     given_box = [0.25, 0.5, first, 0.75, 1.0, last]
     answer, problem = check(extent=given_box, image=1)
     assert (problem, answer["extent"]) == (None, [0.25, 0.5, first / 10, 0.75, 1.0, (last + 1) / 10])
-    assert UNIT.write_box_3d(answer["extent"], TASK, {"image": 1}) == given_box
+    assert UNIT.write_box(answer["extent"], TASK, {"image": 1}) == given_box
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def play(*calls):
 
 
 def answer_in(play, **answer) -> tuple[dict[str, Any], str | None]:
-    return UNIT.check_answer(answer, TASK, play.state.views, play.state.images)
+    return check_answer(UNIT, answer, TASK, play.state.views, play.state.images)
 
 
 def test_the_place_of_a_view_is_filled_in():
@@ -207,9 +207,9 @@ class SliceOnly(Series):
 def test_parts_of_a_place_that_are_not_declared_are_those_of_the_first_picture():
     env, seen = SliceOnly(), play(("select_slice", {"index": 3}), ("select_slice", {"plane": "coronal", "index": 3}))
     assert (
-        env.check_answer({"bbox": GOLD["bbox"], "view": 3}, TASK, seen.state.views, seen.state.images)[0]["slice"] == 3
+        check_answer(env, {"bbox": GOLD["bbox"], "view": 3}, TASK, seen.state.views, seen.state.images)[0]["slice"] == 3
     )
-    said = env.check_answer({"bbox": GOLD["bbox"], "view": 4}, TASK, seen.state.views, seen.state.images)[1]
+    said = check_answer(env, {"bbox": GOLD["bbox"], "view": 4}, TASK, seen.state.views, seen.state.images)[1]
     assert "shows another image" in said
 
 
@@ -232,7 +232,7 @@ def test_a_view_of_the_second_image_in_its_own_plane_is_that_image():
     env = ImageOnly()
     seen = Play(env, TASK)
     seen.say('<tool_call>\n{"name": "open_image", "arguments": {"image": "image_2"}}\n</tool_call>')
-    answer, problem = env.check_answer({"bbox": GOLD["bbox"], "view": 1}, TASK, seen.state.views, seen.state.images)
+    answer, problem = check_answer(env, {"bbox": GOLD["bbox"], "view": 1}, TASK, seen.state.views, seen.state.images)
     assert (problem, answer["image"]) == (None, 1)
 
 
@@ -370,21 +370,3 @@ def test_the_last_turn_says_which_slice_coordinates_are_of(fields, calls, said):
     assert "This is your last reply" in text
     assert "original image" not in text
     assert said in text if said else "in coordinates of" not in text
-
-
-# of a module, because a mixture names its parts
-OF = {f"Of{''.join(names)}": names for names in SUBSETS}
-globals().update(
-    {
-        name: type(name, (Series,), {"name": "of", "place": {part: part for part in names}, "tasks": (TASK,)})
-        for name, names in OF.items()
-    }
-)
-
-
-@pytest.mark.parametrize("name", OF)
-def test_a_mixture_says_what_its_parts_say(name):
-    env = viewbox.make("mixture", environments={"some": {"name": f"{__name__}:{name}"}})
-    said = [message.text for message in env.reset(env.tasks[0], seed=0).messages]
-    assert said == [message.text for message in globals()[name]().reset(TASK, seed=0).messages]
-    assert ("Say where your box lies" in said[0]) == bool(OF[name])

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from viewbox.core.answers import find_non_finite
+from viewbox.core.answers import check_answer, find_non_finite
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
@@ -131,7 +131,7 @@ def is_stored(episode, folder):
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_no_text_becomes_a_number_that_is_not_finite(field, text):
-    answer, problem = ENV.check_answer({"label": "x", **FIELDS[field](text)}, Task("t"))
+    answer, problem = check_answer(ENV, {"label": "x", **FIELDS[field](text)}, Task("t"))
     assert problem is not None
     assert answer == {}
     assert field.partition(".")[0] in problem
@@ -140,7 +140,7 @@ def test_no_text_becomes_a_number_that_is_not_finite(field, text):
 @pytest.mark.parametrize("field", ["confidence", "inner.score", "by_name.a", "pair.1", "point.x"])
 @pytest.mark.parametrize("text", ["nan", "-inf", "1e999"])
 def test_the_complaint_names_the_field_and_says_what_is_allowed(field, text):
-    assert ENV.check_answer(FIELDS[field](text), Task("t"))[1] == f"{field}: {NO_NUMBER}"
+    assert check_answer(ENV, FIELDS[field](text), Task("t"))[1] == f"{field}: {NO_NUMBER}"
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e999", DIGITS])
@@ -173,7 +173,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("value", OTHERS.values(), ids=OTHERS)
 def test_no_other_kind_of_number_is_infinite(value):
-    answer, problem = ENV.check_answer(value, Task("t"))
+    answer, problem = check_answer(ENV, value, Task("t"))
     assert problem is not None
     assert answer == {}
 
@@ -189,7 +189,7 @@ GOOD = {
 
 @pytest.mark.parametrize("value", GOOD.values(), ids=GOOD)
 def test_finite_numbers_and_words_are_answers(value, tmp_path):
-    answer, problem = ENV.check_answer(value, Task("t"))
+    answer, problem = check_answer(ENV, value, Task("t"))
     assert problem is None
     assert {name: answer[name] for name in value} == {**value, **({"exact": "1E-400"} if "exact" in value else {})}
 
@@ -281,7 +281,7 @@ AUTHORS = {
 
 @pytest.mark.parametrize(("env", "value"), AUTHORS.values(), ids=AUTHORS)
 def test_what_an_author_makes_of_an_answer_is_checked_too(env, value, tmp_path):
-    answer, problem = env.check_answer(value, Task("t"))
+    answer, problem = check_answer(env, value, Task("t"))
     assert problem is not None
     assert answer == {}
     episode = answer_once(env, json.dumps(value))

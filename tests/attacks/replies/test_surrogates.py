@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
+from viewbox.core.answers import check_answer
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Episode, Reply, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rewards import ExactMatchReward
@@ -161,7 +162,7 @@ ANSWERS = {
 @pytest.mark.parametrize("env", ENVS, ids=lambda env: env.name)
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 def test_an_answer_that_no_parser_read_raises_nothing(env, answer):
-    env.check_answer({"label": "x", **answer}, TASK)
+    check_answer(env, {"label": "x", **answer}, TASK)
 
 
 EPISODES = {

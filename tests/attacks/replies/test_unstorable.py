@@ -195,10 +195,12 @@ class Reading(BaseMultiTurnEnv):
 class Spoils(Reading):
     """Every third answer becomes what no file can hold, behind the back of every check."""
 
-    def check_answer(self, value, task, views=None):
-        number = int(task.id[1:])
-        made = (NAN, object(), {Mute(): 1}, nest(80))[number // 3]
-        return ({"label": "x", "made": made} if number % 3 == 0 else dict(value)), None
+    async def step(self, state, reply):
+        result = await super().step(state, reply)
+        number = int(state.task.id[1:])
+        if number % 3 == 0:
+            state.answer = {"label": "x", "made": (NAN, object(), {Mute(): 1}, nest(80))[number // 3]}
+        return result
 
 
 def play(env, folder, **options):

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import pytest
 from pydantic import BaseModel
 
+from viewbox.core.answers import check_answer
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
@@ -81,7 +82,7 @@ def test_both_forms_read_a_value_alike(is_model, form, said, read):
         answer: ClassVar = model if is_model else schema
         reward = ExactMatchReward("v")
 
-    answer, problem = Own().check_answer({"v": said}, Task("t"))
+    answer, problem = check_answer(Own(), {"v": said}, Task("t"))
     if read is REFUSED:
         assert problem is not None
     else:

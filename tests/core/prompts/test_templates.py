@@ -161,7 +161,7 @@ def test_what_is_taught_is_what_is_read(taught):
     schema = Digits(reply_format=taught).tool_schemas
     example = render_tools(schema, taught).rpartition(":\n")[2]
     said = example.replace("<function-name>", '"zoom"').replace("<args-json-object>", '{"factor": 2}')
-    found = reply.parse_reply(said, answer_fields=reply.AnswerFields.from_schema(Digits().answer_schema))
+    found = reply.parse_reply(said, answer_fields=Digits().answer_format.fields)
     assert isinstance(found, reply.ToolCalls), said
     assert [(one.call.name, one.call.arguments, one.error) for one in found.calls] == [("zoom", {"factor": 2}, None)]
 
@@ -189,11 +189,11 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
         "Which digit is it, and where?",
     ]
     say = env.prompts.render
-    nudge = say("malformed", reason="R", answer_format=env.answer_format, tools=True)
+    nudge = say("malformed", reason="R", answer_format=env.answer_format.text, tools=True)
     assert nudge == f"Invalid reply: R. Reply with a tool call or with {FORMAT}"
-    assert say("finalize", answer_format=env.answer_format) == f"Stop and answer now with {FORMAT}"
+    assert say("finalize", answer_format=env.answer_format.text) == f"Stop and answer now with {FORMAT}"
     assert say("notes", turn=2, max_turns=4) == "Turn 2 of 4. Call a tool or give the final answer."
-    last = say("last_turn", keys=env.answer_keys, changed=True, fields=["bbox"])
+    last = say("last_turn", keys=env.answer_format.keys, changed=True, fields=["bbox"])
     assert last == "Last turn: no more tool calls. Answer now with label, bbox, continue."
 
 
