@@ -189,10 +189,10 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
     trace = interaction.trace
     config = _build_run_config(trace)
     assert config.seed is not None
-    env = data.played()
     state, problem = None, None
     try:
         check_agent(data.env(), trace.agent.config)
+        env = data.played()
         state = await asyncio.to_thread(_open_episode, data, config.seed)
         player = _Player(env, state, interaction, tool_images)
         with contain_exit():
