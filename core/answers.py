@@ -32,7 +32,7 @@ from ..utils.box_paths import convert_at, has_box
 from ..utils.frozen import thaw
 from ..utils.json_schema import check_schema, find_violation
 from . import places
-from .author import AuthoredEnv
+from .contract import AuthoredEnv
 from .parsing.coercion import coerce
 from .places import Part
 

@@ -27,14 +27,12 @@ from ..utils import concurrency
 from ..utils.frozen import FrozenDict
 from . import answers, loop, places, settings
 from .answers import check_declaration, runs_code
-from .author import AuthoredEnv
+from .contract import AuthoredEnv, EpisodeState, StepResult, Toolbox
 from .messages import apply_history
 from .places import Part
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
-from .state import EpisodeState, StepResult
 from .tasks import OverviewCache
-from .toolbox import Toolbox
 
 
 class BaseMultiTurnEnv(AuthoredEnv):

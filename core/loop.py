@@ -23,11 +23,11 @@ from ..utils.box_paths import BoxPath
 from ..utils.frozen import FrozenDict, thaw
 from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
 from .answers import check_answer
-from .author import AuthoredEnv
+from .contract import AuthoredEnv, EpisodeState, StepResult
 from .messages import apply_history
+from .parsing import objects
 from .parsing import reply as parsing
 from .settings import IDLE_TURNS
-from .state import EpisodeState, StepResult
 from .tool_calls import run_calls
 
 log = logging.getLogger("viewbox.envs")
@@ -176,12 +176,12 @@ def _shorten_text(text: str, max_bytes: int) -> str:
 
 
 # ---------------------------------------------------------------------- reading a reply
-def _collect_calls(reply: Reply, kept: Reply, parsed: Parsed) -> tuple[parsing.ParsedCall, ...]:
+def _collect_calls(reply: Reply, kept: Reply, parsed: Parsed) -> tuple[objects.ParsedCall, ...]:
     """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
     native = tuple(
-        parsing.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
+        objects.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
         if kept is not reply and is_cut_call(whole, call)
-        else parsing.parse_native_call(call)
+        else objects.parse_native_call(call)
         for whole, call in zip(reply.tool_calls, kept.tool_calls, strict=False)
     )
     taken = {call.id for call in kept.tool_calls}
@@ -323,7 +323,7 @@ def _has_failed_too_often(env: AuthoredEnv, state: EpisodeState) -> bool:
     return state.malformed + state.refused >= env.max_malformed
 
 
-async def _run_tools(env: AuthoredEnv, state: EpisodeState, calls: Sequence[parsing.ParsedCall]) -> StepResult:
+async def _run_tools(env: AuthoredEnv, state: EpisodeState, calls: Sequence[objects.ParsedCall]) -> StepResult:
     results = await run_calls(env, state, calls)
     state.tool_calls += len(calls)
     if any(result.success for result in results):

@@ -17,7 +17,7 @@ from ..images.ref import ImageRef
 from ..records import Message, ToolCall
 from ..utils.frozen import thaw
 from ..utils.sanitize import break_control_tokens
-from .author import AuthoredEnv
+from .contract import AuthoredEnv
 from .prompts.templates import Prompts
 from .settings import ReplyFormat
 

@@ -25,9 +25,8 @@ from ..utils import concurrency
 from ..utils.sanitize import clean
 from ..utils.terminal import make_line
 from .answers import show_whole
-from .author import AuthoredEnv
-from .parsing.reply import ParsedCall
-from .state import EpisodeState
+from .contract import AuthoredEnv, EpisodeState
+from .parsing.objects import ParsedCall
 
 log = logging.getLogger("viewbox.envs")
 

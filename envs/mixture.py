@@ -21,8 +21,8 @@ import numpy as np
 from pydantic import Field
 
 from ..core.base import BaseMultiTurnEnv
+from ..core.contract import Toolbox
 from ..core.tasks import to_sequence
-from ..core.toolbox import Toolbox
 from ..errors import ConfigError
 from ..records import Episode, Task
 from ..rewards import CombinedReward, build

@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from pydantic import Field
 
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
+from ..core.contract import EpisodeState
 from ..core.loop import play_to_end
 from ..core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
-from ..core.state import EpisodeState
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave, keep_on_this_machine

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ..core.base import BaseMultiTurnEnv, build_episode_async
+from ..core.contract import EpisodeState
 from ..core.loop import Policy, play_to_end
 from ..core.messages import apply_history
-from ..core.state import EpisodeState
 from ..engines.generator import Conversation, Generator, GeneratorError, ReplyError
 from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...images.task_images import name_image
 from ...utils.box_paths import BoxPath
-from ..parsing.answer_schema import AnswerFields
+from ..parsing.objects import AnswerFields
 
 BOX = "[x1, y1, x2, y2]"
 BOX_3D = "[x1, y1, z1, x2, y2, z2]"

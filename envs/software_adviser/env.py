@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import Field
 
 from ...core.base import BaseMultiTurnEnv
+from ...core.contract import EpisodeState, StepResult
 from ...core.settings import ToolName
-from ...core.state import EpisodeState, StepResult
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.support import loop_kit
-from viewbox.core.parsing.reply import AnswerFields, Malformed, parse_reply
+from viewbox.core.parsing.objects import AnswerFields
+from viewbox.core.parsing.reply import Malformed, parse_reply
 
 FIELDS = {
     "arguments": '{"name": "zoom", "arguments": {"x": @}}',

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from viewbox.core.parsing.reply import THINKING, Answer, AnswerFields, ParsedCall, parse_native_call, parse_reply
-from viewbox.core.parsing.scan import _read_single_call, _Scanner, scan
+from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_call
+from viewbox.core.parsing.reply import THINKING, Answer, _read_single, _Scanner, parse_reply, scan
 from viewbox.records import ToolCall
 
 
@@ -152,7 +152,7 @@ def test_the_flags_of_an_answer_beside_a_call_are_kept():
 )
 def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
     assert scan(text, THINKING, None, False) == _Scanner(text, THINKING, None, False).items
-    assert _read_single_call(text, THINKING, False) is not None
+    assert _read_single(text, THINKING, None, False) is not None
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
     ],
 )
 def test_what_is_not_just_one_whole_call_is_scanned(text):
-    assert _read_single_call(text, THINKING, False) is None
+    assert _read_single(text, THINKING, None, False) is None
