@@ -25,11 +25,10 @@ from ..tools.builtin.windows import add_windows
 from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
-from . import answers, loop, places, settings
-from .answers import check_declaration, runs_code
-from .contract import AuthoredEnv, EpisodeState, StepResult, Toolbox
+from . import answers, loop, settings
+from .contract import PARTS, AuthoredEnv, EpisodeState, Part, StepResult, Toolbox
+from .fitting import check_declaration, runs_code
 from .messages import apply_history
-from .places import Part
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .tasks import OverviewCache
@@ -244,7 +243,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             unit=describe_unit(self.coordinates) if offered or self.boxes or self.boxes_3d else None,
             answer_format=None if self.answer is None else self.answer_format.text,
             view_field=self.view_field,
-            place={part: self.place.get(part) for part in places.PARTS} if self.place else {},
+            place={part: self.place.get(part) for part in PARTS} if self.place else {},
             boxes_3d=list(self.boxes_3d),
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
@@ -310,7 +309,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         if self.view_field is not None and self.view_field not in fields:
             raise ConfigError(f"{self.name}: view_field = {self.view_field!r}; allowed: a field of the answer")
         for part, field in self.place.items():
-            if part not in places.PARTS or field not in fields:
+            if part not in PARTS or field not in fields:
                 what = f"{self.name}: place: {part} = {field!r}"
                 raise ConfigError(
                     f"{what}; allowed: image, plane or slice, each with a field of the answer", key="place"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
@@ -21,11 +21,13 @@ from ..records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Tas
 from ..rewards.metrics import Metric
 from ..tools import Tool
 from ..utils.frozen import FrozenDict
-from .places import Part
 from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
 from .settings import LoopSettings, ViewSettings
 from .tasks import OverviewCache
+
+Part = Literal["image", "plane", "slice"]  # of the place of a box
+PARTS: tuple[Part, ...] = ("image", "plane", "slice")
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
     restricted: ClassVar[bool] = False  # images must stay on this machine: no endpoint elsewhere, no tracker
     boxes: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes (`bbox`, `boxes[]`, `items[].box`), in the
     # frame of the first original image
-    boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `places.py`
+    boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `answers.py`
     place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
     view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to
     metrics: ClassVar[Mapping[str, Metric]] = {}  # metrics over many episodes, by name: what a paper would report
