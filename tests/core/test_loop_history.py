@@ -35,22 +35,6 @@ def test_with_the_full_history_messages_only_ever_grow():
         before = list(play.state.messages)
 
 
-def test_with_the_full_history_everything_is_shown():
-    play = Play(Find(max_turns=10))
-    play.say(*REPLIES)
-    assert apply_history(play.env, play.state.messages) == play.state.messages
-
-
-def test_the_full_history_is_the_default():
-    assert Find().history == "full"
-
-
-def test_with_the_full_history_the_original_is_not_shown_again_on_the_last_turn():
-    play = Play(Find(max_turns=2))
-    (said,) = play.say("hm").messages
-    assert said.images == ()
-
-
 # ---- last_images
 
 
@@ -75,13 +59,6 @@ def test_an_image_that_is_no_longer_shown_leaves_a_placeholder_in_its_place():
     assert [message.role for message in shown] == [message.role for message in play.state.messages]
 
 
-def test_the_words_of_older_messages_stay():
-    play = last(1)
-    play.say(write_call(factor=2), write_call(factor=2))
-    told = play.state.messages[3].text
-    assert apply_history(play.env, play.state.messages)[3].text.startswith(told)
-
-
 def test_the_messages_themselves_and_the_record_keep_every_image():
     play = last(1)
     play.say(write_call(factor=2), write_call(factor=2), write_answer())
@@ -104,17 +81,6 @@ def test_after_a_turn_without_a_picture_the_last_one_is_still_shown(imageless):
     assert pictures(apply_history(play.env, play.state.messages)) == every[-1:]  # GAZE shows none
 
 
-def test_a_policy_is_shown_what_the_history_leaves():
-    seen = []
-
-    def policy(messages):
-        seen.append(len(pictures(messages)))
-        return write_call(factor=2) if len(seen) < 4 else write_answer()
-
-    Find(history={"last_images": 1}).play(TASK, policy)
-    assert seen == [1, 1, 1, 1]
-
-
 def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it():
     play = last(1, max_turns=2)
     (said,) = play.say(write_call(factor=2)).messages
@@ -122,15 +88,6 @@ def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it()
     assert said.images[1:] == (first,)
     assert "The original image again:" in said.text
     assert pictures(apply_history(play.env, play.state.messages)) == pictures([said])  # the view and the original
-
-
-@pytest.mark.parametrize("reply", ["hm", NOTES])
-def test_it_is_shown_again_in_a_message_without_a_view_too(reply):
-    play = last(1, max_turns=3)
-    play.say(write_call(factor=2))
-    (said,) = play.say(reply).messages
-    assert said.images == (play.state.messages[1].images[0],)
-    assert len(pictures(apply_history(play.env, play.state.messages))) == 2
 
 
 def test_the_original_is_not_shown_again_where_it_is_still_in_context():
@@ -145,12 +102,6 @@ def test_the_original_is_not_shown_again_where_the_last_view_is_the_original():
     play.say(write_call(factor=2))
     (said,) = play.say(write_call("reset")).messages
     assert len(said.images) == 1
-
-
-def test_an_own_placeholder_is_a_template():
-    play = Play(Find(history={"last_images": 1}, templates={"dropped": "(image {{ number }})"}))
-    play.say(write_call(factor=2))
-    assert apply_history(play.env, play.state.messages)[1].content[0] == "(image 0)"
 
 
 OTHER = ImageRef.of(np.full((30, 20), 9, np.uint8))
@@ -202,11 +153,3 @@ line = hashlib.sha256(repr(state.messages).encode()).hexdigest() + state.message
 def test_the_same_task_seed_and_replies_give_the_same_messages_in_another_process(tmp_path):
     there, here = run_in_two_processes(SCRIPT, tmp_path, hash_seed=2)
     assert there == here
-
-
-def test_another_seed_changes_the_codes_and_nothing_else():
-    def told(seed, boundary):
-        return Play(Find(boundary=boundary), seed=seed).say_and_read(write_call(factor=2))
-
-    assert told(1, True) != told(2, True)
-    assert told(1, False) == told(2, False)
