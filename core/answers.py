@@ -90,8 +90,8 @@ def convert_answer(
         convert = partial(convert_box, env, frame=frame, is_whole=view is None or view is views[0])
         answer = convert_at(answer, path, convert)
     for path in [path for path in env.boxes_3d if has_box(answer, path)]:
-        size = get_axial_size(env, source, views)
-        answer = convert_at(answer, path, partial(_read_box_3d, env, source=source, size=size))
+        convert = partial(read_box_3d, env, source=source, size=get_axial_size(env, source, views))
+        answer = convert_at(answer, path, convert)
     return answer
 
 
@@ -100,7 +100,7 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
     """
-    if not _is_box(value):
+    if not _is_list_of_numbers(value, 4):
         raise ToolError(f"{name}: a box is 4 numbers [x1, y1, x2, y2]")
     x1, y1, x2, y2 = to_unit(value, env.coordinates, frame.size if frame else (1, 1), name)
     if x1 >= x2 or y1 >= y2:
@@ -108,10 +108,6 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
     if frame is None or is_whole:
         return [x1, y1, x2, y2]
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
-
-
-def _read_box_3d(env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]) -> Any:
-    return read_box_3d(value, source, env.coordinates, size, name)
 
 
 def show_whole(env: AuthoredEnv, source: Source, views: Sequence[View]) -> View:
@@ -147,12 +143,9 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     return first is second
 
 
-def _is_box(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 4
-        and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
-    )
+def _is_list_of_numbers(value: Any, count: int) -> bool:
+    is_list = isinstance(value, list | tuple) and len(value) == count
+    return is_list and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
 
 
 # ---------------------------------------------------------------------- where a box lies
@@ -258,24 +251,17 @@ def _is_number_of(value: Any, count: int) -> bool:
 
 
 # ---------------------------------------------------------------------- boxes in a volume
-def read_box_3d(value: Any, source: Source | None, coordinates: Coordinates, size: tuple[int, int], name: str) -> Any:
+def read_box_3d(
+    env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]
+) -> list[float]:
     """A box that a model wrote, as fractions (x1, y1, z1, x2, y2, z2) of the volume; z counts axial slices.
 
-    Args:
-        value: [x1, y1, z1, x2, y2, z2] with the numbers of the first and last slice.
-        source: a slice of the volume.
-        coordinates: of x and y.
-        size: of an axial slice as it is shown.
-        name: of the field, for messages.
-
-    Raises:
-        ToolError: it is no such box; the message is written for the model.
+    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raises `ToolError`.
     """
     count = _count_axial(source, name)
-    numbers = isinstance(value, list | tuple) and len(value) == 6
-    if not numbers or not all(isinstance(item, int | float) and not isinstance(item, bool) for item in value):
+    if not _is_list_of_numbers(value, 6):
         raise ToolError(f"{name}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
-    x1, y1, x2, y2 = to_unit((value[0], value[1], value[3], value[4]), coordinates, size, name)
+    x1, y1, x2, y2 = to_unit((value[0], value[1], value[3], value[4]), env.coordinates, size, name)
     first, last = (_check_number(f"{name}: z", value[i], count) for i in (2, 5))
     assert first is not None and last is not None  # noqa: PT018
     if x1 >= x2 or y1 >= y2 or first > last:

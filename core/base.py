@@ -147,20 +147,34 @@ class BaseMultiTurnEnv(AuthoredEnv):
         info: Mapping[str, Any] | None = None,
     ) -> Episode:
         """The scored record of a play; a play that has not ended is recorded as `cancelled`."""
-        info = {**self._describe_record(), **(info or {})}
-        record = state.to_episode(self.name, run_config, tokens=tokens, info=info)
+        end_reason = state.end_reason or state.end("cancelled").end_reason
+        assert end_reason is not None
+        counts = (info or {}).get("usage", {}).values()  # of an endpoint: prompt and completion tokens
+        record = Episode(
+            task=state.task,
+            turns=tuple(state.turns),
+            answer=state.answer,
+            end_reason=end_reason,
+            terminated=state.terminated,
+            truncated=state.truncated,
+            flags=frozenset(state.flags),
+            run_config=run_config or RunConfig(seed=state.seed, max_turns=state.max_turns),
+            total_tokens=sum(counts) if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
+            environment=self.name,
+            system_prompt=state.messages[0].text,
+            info={"malformed": state.malformed, **self._describe_for_viewers(), **(info or {})},
+            tokens=tokens,
+            confidence=None if state.answer is None else _read_confidence(state.answer),
+        )
         return replace(record, scores=self.score(record))
 
-    def _describe_record(self) -> dict[str, Any]:
-        """What `info` says of the environment, for people who look at the episode: the fields of its answer that name
-        the place of a box, and how many images the model saw at a time, if not all."""
+    def _describe_for_viewers(self) -> dict[str, Any]:
+        """The answer's fields that name the place of a box; how many images the model saw at a time, if not all."""
         place: dict[str, Any] = {str(key): value for key, value in self.place.items()}
         if self.view_field is not None:
             place["view"] = self.view_field
-        return {
-            **({"place": place} if place else {}),
-            **({} if self.history == "full" else {"last_images": self.history.last_images}),
-        }
+        shown = {} if self.history == "full" else {"last_images": self.history.last_images}
+        return {**({"place": place} if place else {}), **shown}
 
     def score(self, episode: Episode) -> Scores:
         """The reward of an episode and its components; an episode without an answer scores what `None` scores.
@@ -322,6 +336,14 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed")
+
+
+def _read_confidence(answer: Mapping[str, Any]) -> float | None:
+    """How sure the model is of its answer, in [0, 1]: what it states as `confidence`."""
+    stated = answer.get("confidence")
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
+        return None
+    return float(stated)
 
 
 async def build_episode_async(

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..images.coordinates import Coordinates
 from ..images.task_images import TaskImage, TaskImages
 from ..images.view import View
-from ..records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
+from ..records import EndReason, Message, Task, Turn
 from ..rewards.metrics import Metric
 from ..tools import Tool
 from ..utils.frozen import FrozenDict
@@ -91,43 +91,6 @@ class EpisodeState:
         """End the play. Only `answered` is a termination; every other end is a truncation."""
         self.end_reason, self.terminated, self.truncated = reason, reason == "answered", reason != "answered"
         return StepResult((), self.terminated, self.truncated, reason)
-
-    def to_episode(
-        self,
-        environment: str,
-        run_config: RunConfig | None = None,
-        *,
-        tokens: EpisodeTokens | None = None,
-        info: Mapping[str, Any] | None = None,
-    ) -> Episode:
-        """The record of this play, not yet scored. A play that has not ended is recorded as `cancelled`."""
-        end_reason = self.end_reason or self.end("cancelled").end_reason
-        assert end_reason is not None
-        counts = (info or {}).get("usage", {}).values()  # of an endpoint: prompt and completion tokens
-        return Episode(
-            task=self.task,
-            turns=tuple(self.turns),
-            answer=self.answer,
-            end_reason=end_reason,
-            terminated=self.terminated,
-            truncated=self.truncated,
-            flags=frozenset(self.flags),
-            run_config=run_config or RunConfig(seed=self.seed, max_turns=self.max_turns),
-            total_tokens=sum(counts) if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
-            environment=environment,
-            system_prompt=self.messages[0].text,
-            info={"malformed": self.malformed, **(info or {})},
-            tokens=tokens,
-            confidence=None if self.answer is None else _read_confidence(self.answer),
-        )
-
-
-def _read_confidence(answer: Mapping[str, Any]) -> float | None:
-    """How sure the model is of its answer, in [0, 1]: what it states as `confidence`."""
-    stated = answer.get("confidence")
-    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
-        return None
-    return float(stated)
 
 
 class Toolbox(Mapping[str, Tool]):

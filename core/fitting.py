@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from ..errors import ConfigError, ToolError
 from ..utils.json_schema import check_schema, find_violation
 from .contract import AuthoredEnv
+from .parsing.objects import find_reference
 
 _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
 _MAX_REFERENCES = 8
@@ -131,19 +132,12 @@ class _Coercion:
         if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
             return [{}]
         options: list[Mapping[str, Any]] = [{key: item for key, item in spec.items() if key not in _OUTER}]
-        every = [self._find_target(spec["$ref"])] if "$ref" in spec else []
+        every = [find_reference(self.root, str(spec["$ref"]))] if "$ref" in spec else []
         for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
             if choices:
                 inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
                 options = [_merge(one, other) for other in options for one in inner][:_MAX_OPTIONS]
         return options
-
-    def _find_target(self, reference: Any) -> Any:
-        found: Any = self.root
-        for step in str(reference).removeprefix("#").strip("/").split("/"):
-            key = step.replace("~1", "/").replace("~0", "~")
-            found = found if not step else found.get(key) if isinstance(found, Mapping) else None
-        return found
 
 
 _LEADING_ZERO = frozenset(f"0{digit}" for digit in range(10))

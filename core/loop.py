@@ -73,13 +73,14 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
     kept = shorten_reply(reply)
-    if kept is not reply and is_cut(reply, kept):
+    cut = _find_cut_calls(reply, kept)
+    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls) or any(cut):
         state.flags.add("reply_cut")
     state.messages.append(kept.to_message())
     state.turn += 1
     text = reply.text if len(kept.text) < len(reply.text) else kept.text  # a long one is refused by its length
     parsed = parse_reply(env, text, reply.finish_reason, last=last)
-    calls = _collect_calls(reply, kept, parsed)
+    calls = _collect_calls(kept, cut, parsed)
     state.turns.append(Turn("assistant", kept.text, tool_calls=tuple(call.call for call in calls)))
     if calls and not last:
         return await _run_tools(env, state, calls)
@@ -135,16 +136,10 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     return dataclasses.replace(reply, text=text, tool_calls=tuple(calls))
 
 
-def is_cut(reply: Reply, kept: Reply) -> bool:
-    """Whether `shorten_reply` left anything out of a reply."""
-    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls):
-        return True
-    return any(map(is_cut_call, reply.tool_calls, kept.tool_calls))
-
-
-def is_cut_call(call: ToolCall, kept: ToolCall) -> bool:
-    """Whether a part of a call's arguments was left out."""
-    return len(_write_arguments(kept)) < len(_write_arguments(call))
+def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
+    """For each call that is kept, whether a part of its arguments was left out."""
+    pairs = zip(reply.tool_calls, kept.tool_calls, strict=False)
+    return [call is not short and len(_write_arguments(short)) < len(_write_arguments(call)) for call, short in pairs]
 
 
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
@@ -176,13 +171,13 @@ def _shorten_text(text: str, max_bytes: int) -> str:
 
 
 # ---------------------------------------------------------------------- reading a reply
-def _collect_calls(reply: Reply, kept: Reply, parsed: Parsed) -> tuple[objects.ParsedCall, ...]:
+def _collect_calls(kept: Reply, cut: Sequence[bool], parsed: Parsed) -> tuple[objects.ParsedCall, ...]:
     """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
     native = tuple(
         objects.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
-        if kept is not reply and is_cut_call(whole, call)
+        if is_cut
         else objects.parse_native_call(call)
-        for whole, call in zip(reply.tool_calls, kept.tool_calls, strict=False)
+        for call, is_cut in zip(kept.tool_calls, cut, strict=True)
     )
     taken = {call.id for call in kept.tool_calls}
     from_text = []

@@ -153,8 +153,10 @@ def model_of(cls: type) -> type[BaseModel]:
     return create_model(f"{cls.__name__}Settings", __config__=config, **fields)
 
 
-def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
-    """All settings of an environment class; the given ones are checked by type and range.
+def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
+    """Return all settings of a new environment; the given ones are checked by type and range.
+
+    Templates are merged with the author's, and `max_turns` is at most 30.
 
     Raises:
         ConfigError: a setting is unknown or has an invalid value; its `key` is the setting.
@@ -174,19 +176,13 @@ def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
             field = model.model_fields[name]
             allowed = describe_type(field.annotation, field.metadata)
             raise ConfigError(f"{env_name}: {name} = {value}; allowed: {allowed}", key=name)
-    return settings
-
-
-def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
-    """The checked settings of a new environment: templates merged with the author's, `max_turns` at most 30."""
-    settings = check_settings(cls, given)
     values = dict(settings)
     max_turns, multiple = values["max_turns"], values["pixel_multiple"]
     if max_turns > MAX_TURNS_CEILING:
         warnings.warn(f"max_turns = {max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=3)
     if multiple**2 > values["max_pixels"]:
         raise ConfigError(
-            f"{getattr(cls, 'name', cls.__name__)}: max_pixels = {values['max_pixels']}; "
+            f"{env_name}: max_pixels = {values['max_pixels']}; "
             f"allowed with pixel_multiple = {multiple}: at least {multiple**2}",
             key="max_pixels",
         )
@@ -194,6 +190,6 @@ def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
         "max_turns": min(max_turns, MAX_TURNS_CEILING),
         "max_calls": FrozenDict(values["max_calls"]),
         "windows": FrozenDict(values["windows"]),
-        "templates": FrozenDict({**type(settings).model_fields["templates"].default, **values["templates"]}),
+        "templates": FrozenDict({**model.model_fields["templates"].default, **values["templates"]}),
     }
     return settings.model_copy(update=changes)

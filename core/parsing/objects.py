@@ -125,6 +125,15 @@ def _to_json(schema: Mapping[str, Any]) -> str:
     return json.dumps(thaw(schema))
 
 
+def find_reference(root: Mapping[str, Any], reference: str) -> Any:
+    """Return what a reference inside a schema leads to; None if it leads nowhere."""
+    found: Any = root
+    for step in reference.removeprefix("#").strip("/").split("/"):
+        key = step.replace("~1", "/").replace("~0", "~")
+        found = found if not step else found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
 @lru_cache(maxsize=64)
 def _read_fields(schema: str) -> AnswerFields:
     root = json.loads(schema)
@@ -152,10 +161,7 @@ def _iter_objects(
         yield spec
     reference = spec.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/"):
-        target: Any = root
-        for part in reference[2:].split("/"):
-            target = target.get(part) if isinstance(target, Mapping) else None
-        yield from _iter_objects(target, root, depth + 1, kind=kind, keyword=keyword)
+        yield from _iter_objects(find_reference(root, reference), root, depth + 1, kind=kind, keyword=keyword)
     for choices in (spec.get("anyOf"), spec.get("oneOf"), spec.get("allOf")):
         for choice in choices or ():
             yield from _iter_objects(choice, root, depth + 1, kind=kind, keyword=keyword)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...images.task_images import name_image
 from ...utils.box_paths import BoxPath
-from ..parsing.objects import AnswerFields
+from ..parsing.objects import AnswerFields, find_reference
 
 BOX = "[x1, y1, x2, y2]"
 BOX_3D = "[x1, y1, z1, x2, y2, z2]"
@@ -145,7 +145,11 @@ class _Shape:
         own, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
         for _ in range(DEEPEST):  # a reference may lead to itself
             name = str(own.get("$ref", ""))
-            choices = [self._find_target(name)] if name else [one for key in COMPOUND for one in own.get(key, ())]
+            choices = (
+                [find_reference(self.root, name) or NONE]
+                if name
+                else [one for key in COMPOUND for one in own.get(key, ())]
+            )
             choices = [choice for choice in choices if isinstance(choice, Mapping)]
             if not choices:
                 break
@@ -158,13 +162,6 @@ class _Shape:
             nullable |= "null" in kinds
             own = {**own, "type": next((kind for kind in kinds if kind != "null"), "null")}
         return _Spec(own, nullable, frozenset(names))
-
-    def _find_target(self, reference: str) -> Any:
-        found: Any = self.root
-        for step in reference.removeprefix("#").strip("/").split("/"):
-            key = step.replace("~1", "/").replace("~0", "~")
-            found = found if not step else found.get(key, NONE) if isinstance(found, Mapping) else NONE
-        return found
 
     def fill(self, given: Any, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
         """An example value or a placeholder for a schema. `within` are the references that enclose it."""
