@@ -18,7 +18,7 @@ from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .core.base import BaseMultiTurnEnv as BaseMultiTurnEnv
-    from .core.state import StepResult as StepResult
+    from .core.contract import StepResult as StepResult
     from .engines.scripted import ScriptedPolicy as ScriptedPolicy
     from .envs import make as make
     from .errors import ConfigError as ConfigError

@@ -15,7 +15,8 @@ import sys
 import time
 from typing import Any
 
-from viewbox.core.parsing.reply import AnswerFields, parse_reply
+from viewbox.core.parsing.objects import AnswerFields
+from viewbox.core.parsing.reply import parse_reply
 
 SIZES = [1024 << power for power in range(7)]
 BAR = 0.050

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from viewbox.core.parsing.answer_schema import AnswerFields
+from viewbox.core.parsing.objects import AnswerFields
 from viewbox.core.parsing.reply import Answer, parse_reply
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward
 

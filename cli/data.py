@@ -300,7 +300,7 @@ def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int
     for number in range(first, min(first + count, len(tasks))):
         task = tasks[number]
         try:
-            state = env.reset(task, seed=0)
+            state = env.for_task(task).reset(task, seed=0)
         except ViewboxError as error:
             shown.append(Preview(task.id, Prompt((f"cannot be opened: {error}",), None), (), "none"))
             continue

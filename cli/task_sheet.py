@@ -84,7 +84,7 @@ def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
     pictures: tuple[ShownPicture, ...] = ()
     problem = None
     try:
-        state = env.reset(task, seed=0)
+        state = env.for_task(task).reset(task, seed=0)
         pictures = tuple(_list_pictures(env.for_task(task), task, list(state.images)[:MAX_PICTURES]))
     except ViewboxError as error:
         problem = str(error)

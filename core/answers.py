@@ -1,44 +1,65 @@
-"""The answer of a model, checked against what the environment declares, with boxes as fractions of the original.
+"""The answer of a model, with boxes as fractions of the original; and the right answer, as a model writes it.
 
 The model writes boxes in the frame of the whole first image. If the environment has a `view_field`, the answer may name
-a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view. If it
-has a `place` (`places.py`), boxes may lie on any image, plane and slice of the task.
+a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view.
 
-A declaration is checked, too: pydantic checks an answer in one call that nothing can interrupt, so a model that lets
-the time grow without bounds is refused. The right answer of a task is written here as a model writes it.
+If it has a `place`, as {"image": "image", "plane": "plane", "slice": "slice"} or a part of it, boxes may lie on any
+image, plane and slice of the task. The model writes these fields, an image by its name (`image_2`; records hold the
+number 1), or names a picture by number, which says the same. Boxes of 3-D fields (`boxes_3d`) are [x1, y1, z1, x2, y2,
+z2]: x and y in axial slices, z1 and z2 the numbers of the first and last slice.
 """
 
-import cmath
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from decimal import Decimal
-from enum import Enum
-from functools import cache, partial
-from re import Pattern
-from typing import Any, Protocol
+from collections.abc import Mapping, MutableMapping, Sequence
+from functools import partial
+from typing import Any
 
-import numpy as np
-from pydantic import BaseModel, ValidationError
-
-from ..errors import ConfigError, ToolError
-from ..images.coordinates import to_unit
+from ..errors import ConfigError, ImageError, ToolError, describe_unknown
+from ..images.coordinates import Coordinates, from_unit, needs_size, to_unit
 from ..images.source import Source
-from ..images.task_images import TaskImages, is_same_stack, name_image
+from ..images.task_images import TaskImages, find_named, is_same_stack, list_names, name_image
 from ..images.view import View
 from ..records import Task
 from ..utils.box_paths import convert_at, has_box
 from ..utils.frozen import thaw
-from ..utils.json_schema import check_schema, find_violation
-from . import places
-from .parsing.coercion import coerce
-from .places import Part
-from .state import PlayableEnv
+from .contract import AuthoredEnv, Part
+from .fitting import check_finite, fit_schema
+
+
+def check_answer(
+    env: AuthoredEnv,
+    value: Mapping[str, Any],
+    task: Task,
+    views: Sequence[View] | None = None,
+    images: TaskImages | None = None,
+) -> tuple[dict[str, Any], str | None]:
+    """Return an answer with its boxes as fractions of the original, and what is wrong with it (None: nothing).
+
+    `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
+    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
+    """
+    if images is None and (env.place or env.boxes_3d):
+        images = open_images(env, task)
+    if views is None:  # only boxes in pixels need an image
+        views = env._overviews.get(task).views if env.boxes and needs_size(env.coordinates) else ()
+    try:
+        answer = convert_answer(env, value, views, images)
+        problem = env.validate_answer(answer, task)
+        check_finite(answer if env._checks_in_thread else {})  # an author's code may have changed it
+        return answer, problem
+    except ToolError as error:
+        return {}, str(error)
+
+
+def open_images(env: AuthoredEnv, task: Task) -> TaskImages | None:
+    """Return a task's images, each opened when first used; None if it has none."""
+    overview = env._overviews.get(task)
+    opened = [view.source for view in overview.views]
+    return TaskImages(opened, overview.count, lambda: env.images(task)) if opened else None
 
 
 def convert_answer(
-    env: PlayableEnv, value: Mapping[str, Any], views: Sequence[View], images: TaskImages | None = None
+    env: AuthoredEnv, value: Mapping[str, Any], views: Sequence[View], images: TaskImages | None = None
 ) -> dict[str, Any]:
     """The answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
 
@@ -52,11 +73,14 @@ def convert_answer(
         ToolError: the answer does not fit the schema, holds a number that is not finite, or a box is invalid; the
             message is written for the model.
     """
-    answer = _fit_schema(env, places.read_image_name(thaw(value), env.place, images))
+    answer = thaw(value)
+    if env.place:
+        answer = read_image_name(answer, env.place, images)
+    answer = fit_schema(env, answer)
     view = _find_view(answer.get(env.view_field), env.view_field, views) if env.view_field else None
     source = None
     if env.place or env.boxes_3d:
-        source = places.settle_place(answer, env.place, view, images)
+        source = settle_place(answer, env.place, view, images)
     elif view is not None and not is_same_image(view, views[0]):
         number = int(answer[env.view_field])  # type: ignore[index]
         raise ToolError(f"{env.view_field}: view {number} shows another image; boxes must refer to image_1")
@@ -66,17 +90,17 @@ def convert_answer(
         convert = partial(convert_box, env, frame=frame, is_whole=view is None or view is views[0])
         answer = convert_at(answer, path, convert)
     for path in [path for path in env.boxes_3d if has_box(answer, path)]:
-        size = get_axial_size(env, source, views)
-        answer = convert_at(answer, path, partial(_read_box_3d, env, source=source, size=size))
+        convert = partial(read_box_3d, env, source=source, size=get_axial_size(env, source, views))
+        answer = convert_at(answer, path, convert)
     return answer
 
 
-def convert_box(env: PlayableEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
+def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
     """A box that a model wrote, as fractions of the original that `frame` shows; raises `ToolError`.
 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
     """
-    if not _is_box(value):
+    if not _is_list_of_numbers(value, 4):
         raise ToolError(f"{name}: a box is 4 numbers [x1, y1, x2, y2]")
     x1, y1, x2, y2 = to_unit(value, env.coordinates, frame.size if frame else (1, 1), name)
     if x1 >= x2 or y1 >= y2:
@@ -86,61 +110,16 @@ def convert_box(env: PlayableEnv, value: Any, name: str, *, frame: View | None, 
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
 
 
-def _read_box_3d(env: PlayableEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]) -> Any:
-    return places.read_box_3d(value, source, env.coordinates, size, name)
-
-
-def show_whole(env: PlayableEnv, source: Source, views: Sequence[View]) -> View:
+def show_whole(env: AuthoredEnv, source: Source, views: Sequence[View]) -> View:
     """The whole of a source, on the grid that the views of its episode have."""
     max_pixels = views[0].max_pixels if views else env.max_pixels
     return View.of(source, max_pixels=max_pixels, multiple=env.pixel_multiple)
 
 
-def get_axial_size(env: PlayableEnv, source: Source | None, views: Sequence[View]) -> tuple[int, int]:
+def get_axial_size(env: AuthoredEnv, source: Source | None, views: Sequence[View]) -> tuple[int, int]:
     """The size of an axial slice of a source's volume as it is shown; (1, 1) without a volume."""
     volume = None if source is None else source.volume
     return (1, 1) if volume is None else show_whole(env, volume.get_slice(0), views).size
-
-
-def check_finite(value: Any) -> None:
-    """Raise `ToolError` with the field of a number that is not finite: no file can hold it."""
-    path = find_non_finite(value)
-    if path is not None:
-        raise ToolError(f"{path[:120]}: must be a finite number")
-
-
-def _fit_schema(env: PlayableEnv, answer: dict[str, Any]) -> dict[str, Any]:
-    if env.answer_schema is not None:
-        answer = coerce(answer, env.answer_schema)
-    if isinstance(env.answer, type):
-        return _fit_model(env.answer, answer)
-    problem = None if env.answer is None else find_violation(answer, env.answer)
-    if problem is not None:
-        raise ToolError(str(problem))
-    check_finite(answer)
-    return answer
-
-
-def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]:
-    try:
-        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `coerce`
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    except RecursionError as error:
-        raise ToolError("the answer is nested too deep") from error
-    except UnicodeError as error:
-        raise ToolError(f"the answer is not Unicode: {error}") from error
-    try:
-        written = checked.model_dump(mode="json")
-        values = checked.model_dump() if hides_numbers(model) else written  # as JSON, a NaN may have become text
-    except (ValueError, RecursionError) as error:
-        raise ToolError(f"the answer cannot be written as JSON: {error}") from error
-    if not isinstance(written, dict):
-        raise ToolError("the answer must be an object")
-    for value in (values, written):
-        check_finite(value)
-    return written
 
 
 def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
@@ -164,202 +143,170 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     return first is second
 
 
-def _is_box(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 4
-        and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
-    )
+def _is_list_of_numbers(value: Any, count: int) -> bool:
+    is_list = isinstance(value, list | tuple) and len(value) == count
+    return is_list and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
 
 
-_PLAIN = (str, bool, bytes, type(None))
-_NUMBERS = (int, float, complex, Decimal, np.generic, np.ndarray)
+# ---------------------------------------------------------------------- where a box lies
+def settle_place(
+    answer: MutableMapping[str, Any], fields: Mapping[Part, str], view: View | None, images: TaskImages | None
+) -> Source | None:
+    """Check the place that an answer names, and fill in what the view it names says.
 
+    Args:
+        answer: changed in place.
+        fields: the answer's field for each part of a place.
+        view: the view that the answer names by number; None if it names none.
+        images: of the task; None if it has none.
 
-def find_non_finite(value: Any) -> str | None:
-    """The path of the first number that is not finite, at any depth; None if all are finite.
+    Returns:
+        The picture that the answer's boxes lie on, or a slice of its volume; None without images.
 
-    A number of more than 308 digits counts as infinite. Also looked into: sets, tuples, dataclasses, models, arrays.
-
-    >>> find_non_finite({"label": "x", "boxes": [{"score": float("nan")}]})
-    'boxes.0.score'
+    Raises:
+        ToolError: there is no such image, plane or slice, or the view shows another; written for the model.
     """
-    pending: list[tuple[str, Any]] = [("", value)]
-    seen: set[int] = set()
-    while pending:
-        path, item = pending.pop()
-        if isinstance(item, _PLAIN):
-            continue
-        if isinstance(item, Enum):
-            item = item.value
-        if not isinstance(item, _NUMBERS):
-            if id(item) not in seen:
-                seen.add(id(item))
-                pending += [(f"{path}.{key}".removeprefix("."), inner) for key, inner in reversed(_list_parts(item))]
-        elif not _is_finite(item):
-            return path
-    return None
+    if images is None:
+        return None
+    known = {} if view is None else _get_place(view.source, images)
+    shown_image = known.get("image")
+    first = _get_place(images[shown_image or 0 if "image" in fields else 0], images)
+    for part, shown in known.items():
+        field = fields.get(part)
+        given = first.get(part) if field is None else answer.get(field)
+        if shown is None or (part != "slice" and field is None and shown != given):
+            raise ToolError("the view you name shows another image; boxes must refer to image_1, in its own plane")
+        if field is not None and given is not None and given != shown:
+            given, seen = (name_image(given), name_image(shown)) if part == "image" else (given, f"{part} {shown}")
+            raise ToolError(f"{field} = {str(given)[:20]}: the view you name shows {seen}")
+        if field is not None:
+            answer[field] = shown
+    return find_slice(answer, fields, images)
 
 
-def _is_finite(value: Any) -> bool:
+def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None) -> dict[str, Any]:
+    """The answer with the number (from 0, as records hold it) of the image that it names; a number stays.
+
+    Raises:
+        ToolError: there is no such image; the message is written for the model.
+    """
+    field = fields.get("image")
+    name = None if field is None else answer.get(field)
+    if field is None or images is None or not isinstance(name, str):
+        return answer
     try:
-        if not isinstance(value, np.generic | np.ndarray):
-            return cmath.isfinite(value)
-        if value.dtype.kind == "O":
-            return find_non_finite(value.tolist()) is None
-        return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
-    except (OverflowError, ValueError):  # a number of more than 308 digits; a Decimal that signals
-        return False
+        return {**answer, field: find_named(name, images.count_own())}
+    except ToolError as error:
+        raise ToolError(f"{field}: {error}") from None
 
 
-def _list_parts(value: Any) -> list[tuple[str, Any]]:
-    """What a container holds, by key or place; the keys themselves are looked at, too."""
-    if isinstance(value, Mapping):
-        return [(str(key)[:80], part) for key, item in value.items() for part in (key, item)]
-    if isinstance(value, list | tuple | set | frozenset):
-        return [(str(place), item) for place, item in enumerate(value)]
-    if isinstance(value, BaseModel):
-        return [*value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
-    return []
+def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
+    """The image (its number), plane and slice that a source is; the image is None if it is none of the task's."""
+    number, volume = images.find(source), source.volume
+    return {"image": number} if volume is None else {"image": number, "plane": volume.plane, "slice": volume.index}
 
 
-# ---------------------------------------------------------------------- what an environment declares
-# Parts of a pydantic core schema whose JSON shows every number as a number.
-_OPEN = {
-    "bool", "default", "definition-ref", "definitions", "float", "int", "list", "literal", "model", "model-field",
-    "model-fields", "none", "nullable", "str", "tagged-union", "union",
-}  # fmt: skip
+def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: TaskImages) -> Source:
+    """The picture that an answer's place names; parts it does not name are those of the task's first picture.
+
+    Raises:
+        ToolError: there is no such picture; the message is written for the model.
+    """
+    given = {part: answer.get(field) for part, field in fields.items()}
+    image = given.get("image")
+    if not _is_number_of(image, images.count_own()):
+        raise ToolError(f"{fields['image']} = {str(image)[:20]}; allowed: {list_names(images.count_own())}")
+    image = int(image or 0)
+    try:
+        source = images[image]
+    except ImageError as error:  # its message names the file, which the model must not learn
+        raise ToolError(f"{name_image(image)} cannot be opened") from error
+    volume, plane, index = source.volume, given.get("plane"), given.get("slice")
+    if volume is None:
+        for part in ("plane", "slice"):
+            if given.get(part) is not None:
+                raise ToolError(f"{fields[part]}: {name_image(image)} is a single picture; allowed: null")
+        return source
+    plane = volume.plane if plane is None else plane
+    if plane not in volume.allowed_planes:
+        raise ToolError(f"{fields['plane']}: {describe_unknown('plane', str(plane)[:40], volume.allowed_planes)}")
+    index = _check_number(fields.get("slice", "slice"), index, volume.count_slices(plane))
+    if index is None:
+        index = volume.index if plane == volume.plane else volume.count_slices(plane) // 2
+    return volume.get_slice(index, plane)
 
 
-def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> None:
-    """Raise `ConfigError` for an answer that takes unbounded time to check, or a schema that cannot be used."""
-    if isinstance(answer, type):
-        _check_model(answer)
-    elif answer is not None:
-        check_schema(answer)
+def _check_number(field: str, value: Any, count: int) -> int | None:
+    if value is None:
+        return None
+    if not _is_number_of(value, count):
+        allowed = f"0 to {count - 1}" if count > 1 else "0"
+        raise ToolError(f"{field} = {str(value)[:20]}; allowed: {allowed}")
+    return int(value)
 
 
-@cache
-def runs_code(env: type, base: type) -> bool:
-    """Whether an author's code sees an answer: methods of `base` that `env` replaces, validators, serializers."""
-    replaced = any(getattr(env, name) is not getattr(base, name) for name in ("check_answer", "validate_answer"))
-    answer: Any = env.answer  # type: ignore[attr-defined]
-    return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
+def _is_number_of(value: Any, count: int) -> bool:
+    """Whether a value counts one of so many things, from 0; None does."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value in range(count))
 
 
-@cache
-def hides_numbers(model: type[BaseModel]) -> bool:
-    """Whether a number of the model may be text in its JSON: a Decimal, a key, or what an author's code makes."""
-    kinds = {part.get("type") for part in _iter_core_parts(_get_core_schema(model))}
-    return any(isinstance(kind, str) and kind not in _OPEN for kind in kinds)
+# ---------------------------------------------------------------------- boxes in a volume
+def read_box_3d(
+    env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]
+) -> list[float]:
+    """A box that a model wrote, as fractions (x1, y1, z1, x2, y2, z2) of the volume; z counts axial slices.
+
+    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raises `ToolError`.
+    """
+    count = _count_axial(source, name)
+    if not _is_list_of_numbers(value, 6):
+        raise ToolError(f"{name}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
+    x1, y1, x2, y2 = to_unit((value[0], value[1], value[3], value[4]), env.coordinates, size, name)
+    first, last = (_check_number(f"{name}: z", value[i], count) for i in (2, 5))
+    assert first is not None and last is not None  # noqa: PT018
+    if x1 >= x2 or y1 >= y2 or first > last:
+        raise ToolError(f"{name}: needs x1 < x2, y1 < y2 and z1 <= z2")
+    return [x1, y1, first / count, x2, y2, (last + 1) / count]
 
 
-@cache
-def _check_model(model: type[BaseModel]) -> None:
-    if any(map(_is_backtracking, _iter_core_parts(_get_core_schema(model)))):
-        raise ConfigError(
-            f"{model.__name__}: a pattern is matched by Python's `re`, which may never end; allowed: a pattern given "
-            "as text, without regex_engine='python-re'",
-            key="answer",
-        )
-    for part in _iter_core_parts(_get_core_schema(model)):
-        if isinstance(part.get("pattern"), str):
-            check_schema({"pattern": part["pattern"]})
-    definitions = model.model_json_schema().get("$defs", {})
-    for name, part in definitions.items():
-        if any(_branches_into(name, union, definitions) for union in _iter_unions(part)):
-            raise ConfigError(
-                f"{model.__name__}: two members of a union in {name} hold {name} again, so the time to check an answer "
-                "doubles with each level; allowed: Field(discriminator=...), or one such member",
-                key="answer",
-            )
+def write_box_3d(
+    box: Sequence[float], source: Source | None, coordinates: Coordinates, size: tuple[int, int]
+) -> list[float]:
+    """A box of a volume (fractions) as a model writes it: the slices that it reaches at least half into."""
+    count = _count_axial(source, "box")
+    x1, y1, x2, y2 = from_unit((box[0], box[1], box[3], box[4]), coordinates, size)
+    first = min(count - 1, round(box[2] * count))
+    return [x1, y1, first, x2, y2, max(first, round(box[5] * count) - 1)]
 
 
-def _get_core_schema(model: type) -> Any:
-    model.model_json_schema()  # type: ignore[attr-defined]  # completes a model with forward references
-    return model.__pydantic_core_schema__  # type: ignore[attr-defined]
-
-
-def _iter_core_parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Every part of a pydantic core schema."""
-    if isinstance(schema, Mapping):
-        yield schema
-        for key, item in schema.items():
-            if key not in ("metadata", "config"):
-                yield from _iter_core_parts(item)
-    elif isinstance(schema, list | tuple):
-        for item in schema:
-            yield from _iter_core_parts(item)
-
-
-def _is_backtracking(part: Mapping[str, Any]) -> bool:
-    config = part.get("config")
-    by_config = isinstance(config, Mapping) and config.get("regex_engine") == "python-re"
-    return by_config or part.get("regex_engine") == "python-re" or isinstance(part.get("pattern"), Pattern)
-
-
-def _is_code(part: Mapping[str, Any]) -> bool:
-    kind = part.get("type")
-    is_function = isinstance(kind, str) and kind.startswith("function-")
-    return is_function or any(part.get(key) for key in ("custom_init", "post_init", "computed_fields"))
-
-
-def _iter_unions(schema: Any) -> Iterator[list[Any]]:
-    if isinstance(schema, Mapping):
-        if isinstance(schema.get("anyOf"), list):
-            yield schema["anyOf"]
-        for item in schema.values():
-            yield from _iter_unions(item)
-    elif isinstance(schema, list):
-        for item in schema:
-            yield from _iter_unions(item)
-
-
-def _branches_into(name: str, union: list[Any], definitions: Mapping[str, Any]) -> bool:
-    """Whether an answer can be read as two members of the union that both hold `name`: two objects, or two lists."""
-    kinds = Counter(_get_kind(member, definitions) for member in union if name in _find_references(member, definitions))
-    return any(count > 1 for count in kinds.values())
-
-
-def _get_kind(member: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    seen: set[str] = set()
-    while isinstance(member.get("$ref"), str) and member["$ref"] not in seen:
-        seen.add(member["$ref"])
-        member = definitions.get(member["$ref"].rpartition("/")[2], {})
-    return str(member.get("type", "object"))
-
-
-def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
-    """The definitions that a part reaches."""
-    found: set[str] = set()
-    pending = [schema]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, list):
-            pending += item
-        elif isinstance(item, Mapping):
-            pending += item.values()
-            reference = item.get("$ref")
-            name = reference.rpartition("/")[2] if isinstance(reference, str) else None
-            if name is not None and name not in found:
-                found.add(name)
-                pending.append(definitions.get(name))
-    return found
+def _count_axial(source: Source | None, name: str) -> int:
+    if source is None or source.volume is None:
+        raise ToolError(f"{name}: this image is a single picture, not a volume")
+    return source.volume.count_slices()
 
 
 # ---------------------------------------------------------------------- the right answer
-class WritingEnv(PlayableEnv, Protocol):
-    """What is read of an environment."""
+def write_box(
+    env: AuthoredEnv, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None
+) -> list[float]:
+    """Return a box (fractions) in the coordinates that the model writes; one of 6 numbers is a box of a volume."""
+    overview = env._overviews.get(task) if len(box) == 6 or needs_size(env.coordinates) else None
+    views = () if overview is None else overview.views
+    if len(box) == 6:
+        source = _find_slice(env, task, {"image": (place or {}).get("image")})
+        return write_box_3d(box, source, env.coordinates, get_axial_size(env, source, views))
+    frame = next(iter(views), None)
+    if frame is not None and place and (source := _find_slice(env, task, place)) is not None:
+        frame = frame.show(source)
+    return list(from_unit(tuple(box), env.coordinates, frame.size if frame else (1, 1)))
 
-    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]: ...
-    def write_box_3d(
-        self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None
-    ) -> list[float]: ...
+
+def _find_slice(env: AuthoredEnv, task: Task, place: Mapping[Part, Any]) -> Source | None:
+    images = open_images(env, task)
+    return None if images is None else find_slice(place, {part: part for part in place}, images)
 
 
-def write_gold_answer(env: WritingEnv, task: Task) -> str:
+def write_gold_answer(env: AuthoredEnv, task: Task) -> str:
     """The right answer as JSON text, boxes in the coordinates that the model writes.
 
     It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
@@ -373,8 +320,8 @@ def write_gold_answer(env: WritingEnv, task: Task) -> str:
     return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
 
 
-def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
-    schema = env.answer_schema or {}
+def _build_from_reference(env: AuthoredEnv, task: Task) -> dict[str, Any]:
+    schema = env.answer_format.schema or {}
     fields, required = schema.get("properties", {}), schema.get("required", [])
     perfect_answer = getattr(env, "perfect_answer", None)
     right = task.reference if perfect_answer is None else perfect_answer(task)
@@ -393,12 +340,6 @@ def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
             f"{env.name}: the reference of task {task.id} {what}, so that the right answer cannot be written; "
             "allowed: a method gold_answer(task) of the environment"
         )
-    where = (place,) if place else ()
     for path in (*env.boxes, *env.boxes_3d):
-        write = env.write_box_3d if path in env.boxes_3d else env.write_box
-
-        def convert(box: Any, name: str, write: Callable[..., Any] = write) -> Any:
-            return write(box, task, *where)
-
-        answer = convert_at(answer, path, convert)
+        answer = convert_at(answer, path, lambda box, name: write_box(env, box, task, place))
     return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states

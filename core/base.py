@@ -6,112 +6,42 @@ exception: it becomes an observation or a named end.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec.structs import replace
-from pydantic import BaseModel
 
-from ..errors import BadRow, ConfigError, ToolError, describe_unknown
-from ..images.coordinates import describe_unit, from_unit, needs_size
+from ..errors import BadRow, ConfigError, describe_unknown
+from ..images.coordinates import describe_unit
 from ..images.shown import ShownView
-from ..images.source import Source
-from ..images.task_images import TaskImage, TaskImages, list_names, name_image
-from ..images.view import View
+from ..images.task_images import list_names, name_image
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from ..rewards import to_combined
-from ..rewards.metrics import Metric
 from ..rewards.remote import check_reward_may_ask, is_blocking
 from ..tools import TOOLS, Tool, collect_tools
 from ..tools.builtin.windows import add_windows
 from ..tools.specialists.spec import build_specialists, declare_tools, find_hook
 from ..utils import concurrency
 from ..utils.frozen import FrozenDict
-from . import answers, loop, places, settings
-from .answers import check_declaration, runs_code, write_gold_answer
-from .places import Part
+from . import answers, loop, settings
+from .contract import PARTS, AuthoredEnv, EpisodeState, Part, StepResult, Toolbox
+from .fitting import check_declaration, runs_code
+from .messages import apply_history
+from .prompts.answer_format import AnswerFormat
 from .prompts.templates import Prompts
-from .state import EpisodeState, PlayableEnv, StepResult
 from .tasks import OverviewCache
 
 
-class BaseMultiTurnEnv(PlayableEnv):
-    """Immutable specification of an environment; an author subclasses it.
+class BaseMultiTurnEnv(AuthoredEnv):
+    """Immutable specification of an environment. An author subclasses it, and overrides what `AuthoredEnv` declares."""
 
-    Annotated class attributes are settings: `viewbox.make(name, max_turns=6)` overrides them, checked by type and
-    range. `ClassVar`s are fixed by the author.
-    """
-
-    name: ClassVar[str] = "environment"
-    answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None  # None: the answer is plain text
-    restricted: ClassVar[bool] = False  # images must stay on this machine: no endpoint elsewhere, no tracker
-    boxes: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes (`bbox`, `boxes[]`, `items[].box`), in the
-    # frame of the first original image
-    boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `places.py`
-    place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
-    view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to
-    metrics: ClassVar[Mapping[str, Metric]] = {}  # metrics over many episodes, by name: what a paper would report
-    reward: Any  # an author may set a default; an environment holds it as a `CombinedReward`
-    prompts: Prompts  # the texts of the environment, made from `templates`
     _sealed = False
 
-    # ------------------------------------------------------------------ written by an author
-    @property
-    def tasks(self) -> Sequence[Task] | Iterable[Task]:
-        """The tasks to solve."""
-        return ()
-
-    def default_reward(self) -> object:
-        """The reward used if a run names none."""
-        raise ConfigError(f"{self.name}: this environment has no default reward; set reward=…")
-
-    def system_prompt(self, task: Task) -> str:
-        """The first sentences of the system prompt; the rules, coordinates and answer format are added."""
-        return "You read an image with a viewer's tools."
-
-    def user_message(self, task: Task) -> str:
-        """The question; pictures of the task's images precede it."""
-        return str(task.prompt.get("question", "Look at the image."))
-
-    def images(self, task: Task) -> Sequence[TaskImage]:
-        """The task's images at native resolution. All are shown at the start, of more than 16 the first 16."""
-        return task.images
-
-    def count_images(self, task: Task) -> int:
-        """How many images a task has; an environment that draws its images may know it without drawing them."""
-        return len(self.images(task))
-
-    def tools_of(self, task: Task) -> tuple[str, ...]:
-        """The names of the tools offered for a task: all of `tools`, or fewer."""
-        return self.tools
-
     def for_task(self, task: Task) -> "BaseMultiTurnEnv":
-        """The environment that plays and scores a task: this one, or one of those that it mixes."""
+        """Return the environment that plays and scores a task: this one, or one of those that it mixes."""
         return self
-
-    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
-        """Values of a tool's `Hidden` arguments, by name; the model never sees them.
-
-        `images`, the task's images as sources, is passed to every tool that declares it.
-        """
-        return {}
-
-    def validate_answer(self, answer: Mapping[str, Any], task: Task) -> str | None:
-        """What is wrong with an answer that fits the schema, as a sentence for the model; None if it is valid."""
-        return None
-
-    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | Awaitable[str | None] | None:
-        """The user's response to an answer, which continues the episode, or None to end it.
-
-        It may be a coroutine function, as when the user is another model. It is not called on the last turn.
-        """
-        return None
-
-    def oracle(self, task: Task) -> Sequence[str]:
-        """The replies (looks) after which the model can read the answer best; empty if unknown."""
-        return ()
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
         """The replies of a whole episode for a supervised warm start; by default the `oracle`'s and the right answer.
@@ -125,18 +55,12 @@ class BaseMultiTurnEnv(PlayableEnv):
         except ConfigError as error:
             raise ConfigError(f"{self.name}: this environment has no demonstrations: {error}") from error
 
-    # ------------------------------------------------------------------ called by a driver
     def check_may_train(self) -> None:
         """Raise `ConfigError` if no policy may be trained here; its key is that of the setting that forbids it."""
         for name, specialist in self.specialists.items():
             if specialist.why_not_in_training is not None:
                 key = f"specialists.{name}"
                 raise ConfigError(f"{key}: {specialist.why_not_in_training}", key=key)
-
-    @property
-    def needs_preparing(self) -> bool:
-        """Whether `prepare` has something to do: a tool that loads a model or connects to a server."""
-        return any(find_hook(self.get_tool(name), "prepare") is not None for name in self.tools)
 
     def prepare(self) -> None:
         """Load the models of the tools and connect to their servers; what is ready already costs nothing.
@@ -149,17 +73,17 @@ class BaseMultiTurnEnv(PlayableEnv):
         """
         with keep_on_this_machine(self):
             for name in self.tools:
-                prepare = find_hook(self.get_tool(name), "prepare")
+                prepare = find_hook(self.toolbox[name], "prepare")
                 if prepare is not None:
                     prepare()
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
 
         Training calls it between playing and learning; `prepare` takes it back.
         """
         for name in self.tools:
-            rest = find_hook(self.get_tool(name), "rest")
+            rest = find_hook(self.toolbox[name], "rest")
             if rest is not None:
                 rest()
 
@@ -171,9 +95,9 @@ class BaseMultiTurnEnv(PlayableEnv):
             ConfigError: there are more images than can be shown, and no tool opens the others.
         """
         overview = self._overviews.get(task)
-        offered, view = self.get_offered_tools(task), next(iter(overview.views), None)
+        offered, view = get_offered_tools(self, task), next(iter(overview.views), None)
         self._check_can_see(task, overview.count)
-        is_numbering = self.is_numbering_views(offered)
+        is_numbering = self.view_field is not None or self.toolbox.takes_pictures(offered)
         names = [name_image(number) for number in range(len(overview.views))]
         question = self.prompts.render(
             "question",
@@ -205,8 +129,8 @@ class BaseMultiTurnEnv(PlayableEnv):
             messages=[Message("system", (system,)), first],
             turns=[Turn("user", question, images=first.images, views=views)],
             tools=offered,
-            tool_schemas=self.get_tool_schemas(offered),
-            images=self._open_images(task) or (),
+            tool_schemas=self.toolbox.build_schemas(offered),
+            images=answers.open_images(self, task) or (),
             views=list(overview.views),
         )
 
@@ -223,43 +147,34 @@ class BaseMultiTurnEnv(PlayableEnv):
         info: Mapping[str, Any] | None = None,
     ) -> Episode:
         """The scored record of a play; a play that has not ended is recorded as `cancelled`."""
-        info = {**self._describe_record(), **(info or {})}
-        record = state.to_episode(self.name, run_config, tokens=tokens, info=info)
-        confidence = None if record.answer is None else self.get_confidence(record.answer, record.task)
-        return replace(record, scores=self.score(record), confidence=confidence)
+        end_reason = state.end_reason or state.end("cancelled").end_reason
+        assert end_reason is not None
+        counts = (info or {}).get("usage", {}).values()  # of an endpoint: prompt and completion tokens
+        record = Episode(
+            task=state.task,
+            turns=tuple(state.turns),
+            answer=state.answer,
+            end_reason=end_reason,
+            terminated=state.terminated,
+            truncated=state.truncated,
+            flags=frozenset(state.flags),
+            run_config=run_config or RunConfig(seed=state.seed, max_turns=state.max_turns),
+            total_tokens=sum(counts) if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
+            environment=self.name,
+            system_prompt=state.messages[0].text,
+            info={"malformed": state.malformed, **self._describe_for_viewers(), **(info or {})},
+            tokens=tokens,
+            confidence=None if state.answer is None else _read_confidence(state.answer),
+        )
+        return replace(record, scores=self.score(record))
 
-    def _describe_record(self) -> dict[str, Any]:
-        """What `info` says of the environment, for people who look at the episode: the fields of its answer that name
-        the place of a box, and how many images the model saw at a time, if not all."""
+    def _describe_for_viewers(self) -> dict[str, Any]:
+        """The answer's fields that name the place of a box; how many images the model saw at a time, if not all."""
         place: dict[str, Any] = {str(key): value for key, value in self.place.items()}
         if self.view_field is not None:
             place["view"] = self.view_field
-        return {
-            **({"place": place} if place else {}),
-            **({} if self.history == "full" else {"last_images": self.history.last_images}),
-        }
-
-    async def build_episode_async(
-        self,
-        state: EpisodeState,
-        run_config: RunConfig | None = None,
-        *,
-        tokens: EpisodeTokens | None = None,
-        info: Mapping[str, Any] | None = None,
-    ) -> Episode:
-        """`build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
-        build = partial(self.build_episode, state, run_config, tokens=tokens, info=info)
-        return await concurrency.run_in_thread(build) if self._scores_in_thread else build()
-
-    def get_confidence(self, answer: Mapping[str, Any], task: Task) -> float | None:
-        """How sure the model is of its answer, in [0, 1], for the record: what the answer states as `confidence`.
-
-        An author may override it, for an answer that states it elsewhere or on another scale.
-        """
-        stated = answer.get("confidence")
-        if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
-            return None
-        return float(stated)
+        shown = {} if self.history == "full" else {"last_images": self.history.last_images}
+        return {**({"place": place} if place else {}), **shown}
 
     def score(self, episode: Episode) -> Scores:
         """The reward of an episode and its components; an episode without an answer scores what `None` scores.
@@ -267,22 +182,23 @@ class BaseMultiTurnEnv(PlayableEnv):
         The total is None where nothing can be said about the policy: a fault ended the episode (`Episode.is_fault`), no
         component applies, or one failed. A reward that raises, or returns no finite number in [0, 1], never ends a run.
         """
-        with keep_on_this_machine(self):
-            scores: Scores = self.reward.score_episode(episode)
+        env = self.for_task(episode.task)
+        with keep_on_this_machine(env):
+            scores: Scores = env.reward.score_episode(episode)
         return scores
 
     async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
-        with keep_on_this_machine(self):
-            if self.needs_preparing:
-                await concurrency.run_in_thread(self.prepare)
-            state = self.reset(task, seed=seed)
+        env = self.for_task(task)
+        with keep_on_this_machine(env):
+            await concurrency.run_in_thread(env.prepare)
+            state = env.reset(task, seed=seed)
 
             async def get_reply() -> Reply:
-                return await loop.ask_policy(policy, self.apply_history(state.messages))
+                return await loop.ask_policy(policy, apply_history(env, state.messages))
 
-            await loop.play_to_end(state, get_reply, partial(self.step, state))
-            return await self.build_episode_async(state)
+            await loop.play_to_end(state, get_reply, partial(env.step, state))
+            return await build_episode_async(env, state)
 
     def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """`play_async` without an event loop of one's own, as in scripts and notebooks."""
@@ -294,32 +210,8 @@ class BaseMultiTurnEnv(PlayableEnv):
         value = loop.get_final_value(self, text)
         if value is None:
             return None
-        answer, problem = self.check_answer(value, task)
+        answer, problem = answers.check_answer(self, value, task)
         return None if problem else answer
-
-    def check_answer(
-        self,
-        value: Mapping[str, Any],
-        task: Task,
-        views: Sequence[View] | None = None,
-        images: TaskImages | None = None,
-    ) -> tuple[dict[str, Any], str | None]:
-        """An answer with its boxes as fractions of the original, and what is wrong with it (None: nothing).
-
-        `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
-        (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
-        """
-        if images is None and (self.place or self.boxes_3d):
-            images = self._open_images(task)
-        if views is None:  # only boxes in pixels need an image
-            views = self._overviews.get(task).views if self.boxes and needs_size(self.coordinates) else ()
-        try:
-            answer = answers.convert_answer(self, value, views, images)
-            problem = self.validate_answer(answer, task)
-            answers.check_finite(answer if self._checks_in_thread else {})  # an author's code may have changed it
-            return answer, problem
-        except ToolError as error:
-            return {}, str(error)
 
     def write_answer(self, task: Task) -> str:
         """The right answer as a model would write it, as JSON text: see `answers.py`. Raises `ConfigError`.
@@ -329,105 +221,48 @@ class BaseMultiTurnEnv(PlayableEnv):
         >>> env.read_answer(env.write_answer(env.tasks[0]), env.tasks[0])["label"] == env.tasks[0].reference["label"]
         True
         """
-        return write_gold_answer(self, task)
-
-    def _open_images(self, task: Task) -> TaskImages | None:
-        overview = self._overviews.get(task)
-        opened = [view.source for view in overview.views]
-        return TaskImages(opened, overview.count, lambda: self.images(task)) if opened else None
-
-    def write_box_3d(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
-        """A box of a volume, (x1, y1, z1, x2, y2, z2) in fractions, as the model writes it: see `places.py`.
-
-        `place` names the image by number ({"image": 1}) if it is not the first.
-        """
-        source = self._find_slice(task, {"image": (place or {}).get("image")})
-        views = self._overviews.get(task).views
-        return places.write_box_3d(box, source, self.coordinates, answers.get_axial_size(self, source, views))
-
-    def _find_slice(self, task: Task, place: Mapping[Part, Any]) -> Source | None:
-        images = self._open_images(task)
-        return None if images is None else places.find_slice(place, {part: part for part in place}, images)
+        return answers.write_gold_answer(self, task)
 
     def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
-        """A box of the original image (fractions) in the coordinates that the model writes, for gold answers.
+        """Return a box of the original image (fractions) in the coordinates that the model writes, for gold answers.
 
-        `place` names image, plane and slice ({"image": 1, "slice": 12}) if it is not on the first picture.
+        One of 6 numbers, (x1, y1, z1, x2, y2, z2), is a box of a volume. `place` names image, plane and slice
+        ({"image": 1, "slice": 12}) if it is not on the first picture.
 
         >>> from viewbox.envs.digits import Digits
         >>> Digits(coordinates="per_mille").write_box([0.25, 0.25, 0.5, 0.5], Task("t"))
         [250, 250, 500, 500]
         """
-        frame = next(iter(self._overviews.get(task).views), None) if needs_size(self.coordinates) else None
-        if frame is not None and place and (source := self._find_slice(task, place)) is not None:
-            frame = frame.show(source)
-        return list(from_unit(tuple(box), self.coordinates, frame.size if frame else (1, 1)))
+        return answers.write_box(self, box, task, place)
 
     # ------------------------------------------------------------------ tools and prompts
-    def get_offered_tools(self, task: Task) -> tuple[str, ...]:
-        """The names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
-        several images. Raises `ConfigError` for a name that is not in `tools`.
-        """
-        names = tuple(self.tools_of(task))
-        for name in names:
-            if name not in self.tools:
-                raise ConfigError(
-                    f"{self.name}: task {task.id}: {describe_unknown('tool', name, self.tools)}", key="tools"
-                )
-        works_on_one = "open_image" not in names and any(self.get_tool(name).stateful for name in names)
-        return (*names, "open_image") if works_on_one and self.count_shown(task) > 1 else names
-
-    def count_shown(self, task: Task) -> int:
-        """How many images of a task are shown at the start; 0 for a bad row, which is told when it is played."""
-        try:
-            count = self._overviews.counts.get(task)
-            return min(self._overviews.max_shown, self.count_images(task) if count is None else count)
-        except BadRow:
-            return 0
-
     def _check_can_see(self, task: Task, count: int) -> None:
         """Raise `ConfigError` if a task has more images than are shown at the start, and no tool opens the others."""
         shown = self._overviews.max_shown
         if count <= shown:
             return
-        can_open = self.max_turns > 1 and self.max_total_calls != 0 and "open_image" in self.get_offered_tools(task)
-        if not can_open or self.get_max_calls("open_image") == 0:
+        can_open = self.max_turns > 1 and self.max_total_calls != 0 and "open_image" in get_offered_tools(self, task)
+        if not can_open or self.toolbox.get_max_calls("open_image") == 0:
             problem = f"has {count} images, and no tool to open those after the first {shown}, which are shown"
             allowed = f"at most {shown} images, or open_image among the tools and max_turns above 1"
             raise ConfigError(f"{self.name}: task {task.id} {problem}; allowed: {allowed}", key="tools")
 
-    def get_tool_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-        """The tools of these names in the OpenAI function format; none if there is one turn only."""
-        return self._build_schemas(names) if self.max_turns > 1 else ()
-
-    @property
-    def tool_schemas(self) -> tuple[Mapping[str, Any], ...]:
-        """All tools in the OpenAI function format; none if there is one turn only."""
-        return self.get_tool_schemas(self.tools)
-
-    def _build_tool_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-        tools = {name: self.get_tool(name) for name in names}
-        return tuple(
-            FrozenDict(tool.build_schema(self.coordinates, max_calls=self.get_max_calls(name)))
-            for name, tool in tools.items()
-        )
-
     def build_system_prompt(self, task: Task) -> str:
         """The whole system prompt of a task."""
-        offered = self.get_offered_tools(task) if self.max_turns > 1 else ()
-        is_naming = any(self.get_tool(name).takes_pictures for name in offered)
+        offered = get_offered_tools(self, task) if self.max_turns > 1 else ()
+        is_naming = self.toolbox.takes_pictures(offered)
         return self.prompts.render(
             "system",
             system=self.system_prompt(task),
             unit=describe_unit(self.coordinates) if offered or self.boxes or self.boxes_3d else None,
-            answer_format=None if self.answer is None else self.answer_format,
+            answer_format=None if self.answer is None else self.answer_format.text,
             view_field=self.view_field,
-            place={part: self.place.get(part) for part in places.PARTS} if self.place else {},
+            place={part: self.place.get(part) for part in PARTS} if self.place else {},
             boxes_3d=list(self.boxes_3d),
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
             boundary=self.boundary and bool(offered),
-            named_images=max(1, self.count_shown(task)) if is_naming else 0,
+            named_images=max(1, count_shown(self, task)) if is_naming else 0,
             tools=bool(offered),
         )
 
@@ -436,29 +271,33 @@ class BaseMultiTurnEnv(PlayableEnv):
         for name, value in settings.resolve_settings(type(self), given):
             setattr(self, name, value)
         listed = [*(vars(cls).get("tools", ()) for cls in reversed(type(self).__mro__)), given.get("tools", ())]
-        self._toolbox: Mapping[str, Tool] = TOOLS | {
-            name: tool for tools in listed for name, tool in collect_tools(tools).items()
-        }
-        if self.windows:
-            self._toolbox = self._toolbox | {"window_level": add_windows(self._toolbox["window_level"], self.windows)}
-        self._add_specialists()
+        self.toolbox = self._build_toolbox({name: tool for one in listed for name, tool in collect_tools(one).items()})
         self.prompts = Prompts(self.templates)
-        self._check_names()
+        self._check_tools()
+        self.tool_schemas = self.toolbox.build_schemas(self.tools)
         check_declaration(self.answer)
+        schema = self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer
+        self._check_place((schema or {}).get("properties", {}))
+        self.answer_format = AnswerFormat.of(
+            schema, self.boxes, self.boxes_3d, image_field=self.place.get("image"), turns=self.max_turns > 1
+        )
         self._overviews = OverviewCache(self.images, self.max_pixels, self.pixel_multiple)
         self._share_text = lru_cache(maxsize=256)(str)  # equal texts of a task's episodes are one object
-        self._build_schemas = lru_cache(maxsize=256)(self._build_tool_schemas)
         reward = getattr(type(self), "reward", None) if reward is None else reward
         self.reward = to_combined(self.default_reward() if reward is None else reward)
-        self._scores_in_thread = is_blocking(self.reward)
-        self._checks_in_thread = runs_code(type(self), BaseMultiTurnEnv) or bool(self.place)  # an image may be opened
+        author: Any = type(self)
+        self._checks_in_thread = runs_code(author) or bool(self.place)
         check_reward_may_ask(self, self.reward)
         self._sealed = True
 
-    def _add_specialists(self) -> None:
+    def _build_toolbox(self, own: dict[str, Tool]) -> Toolbox:
+        """Build the specialists and collect all tools; the specialists' are offered, too."""
+        tools = TOOLS | own
+        if self.windows:
+            tools["window_level"] = add_windows(tools["window_level"], self.windows)
         try:
             specialists = build_specialists(self.specialists)
-            tools = declare_tools(specialists, self._toolbox)
+            declared = declare_tools(specialists, tools)
         except ConfigError as error:
             raise ConfigError(f"{self.name}: {error}", key=error.key, given=error.given) from error
         for name, specialist in specialists.items():
@@ -470,20 +309,21 @@ class BaseMultiTurnEnv(PlayableEnv):
                 key=f"specialists.{name}",
             )
         self.specialists = FrozenDict(specialists)
-        self._toolbox = {**self._toolbox, **tools}
-        self.tools = tuple(dict.fromkeys((*self.tools, *tools)))
+        self.tools = tuple(dict.fromkeys((*self.tools, *declared)))
+        return Toolbox({**tools, **declared}, self.max_calls, self.coordinates, self.max_turns)
 
-    def _check_names(self) -> None:
-        for key, names, allowed in (("tools", self.tools, self._toolbox), ("max_calls", self.max_calls, self.tools)):
+    def _check_tools(self) -> None:
+        for key, names, allowed in (("tools", self.tools, self.toolbox), ("max_calls", self.max_calls, self.tools)):
             for name in names:
                 if name not in allowed:
                     path = key if key == "tools" else f"{key}.{name}"
                     raise ConfigError(f"{self.name}: {describe_unknown('tool', name, allowed)}", key=path)
-        fields = (self.answer_schema or {}).get("properties", {})
+
+    def _check_place(self, fields: Mapping[str, Any]) -> None:
         if self.view_field is not None and self.view_field not in fields:
             raise ConfigError(f"{self.name}: view_field = {self.view_field!r}; allowed: a field of the answer")
         for part, field in self.place.items():
-            if part not in places.PARTS or field not in fields:
+            if part not in PARTS or field not in fields:
                 what = f"{self.name}: place: {part} = {field!r}"
                 raise ConfigError(
                     f"{what}; allowed: image, plane or slice, each with a field of the answer", key="place"
@@ -496,3 +336,46 @@ class BaseMultiTurnEnv(PlayableEnv):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed")
+
+
+def _read_confidence(answer: Mapping[str, Any]) -> float | None:
+    """How sure the model is of its answer, in [0, 1]: what it states as `confidence`."""
+    stated = answer.get("confidence")
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
+        return None
+    return float(stated)
+
+
+async def build_episode_async(
+    env: BaseMultiTurnEnv,
+    state: EpisodeState,
+    run_config: RunConfig | None = None,
+    *,
+    tokens: EpisodeTokens | None = None,
+    info: Mapping[str, Any] | None = None,
+) -> Episode:
+    """`env.build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
+    build = partial(env.build_episode, state, run_config, tokens=tokens, info=info)
+    return await concurrency.run_in_thread(build) if is_blocking(env.reward) else build()
+
+
+# ---------------------------------------------------------------------- what is offered and shown of a task
+def get_offered_tools(env: AuthoredEnv, task: Task) -> tuple[str, ...]:
+    """Return the names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
+    several images. Raises `ConfigError` for a name that is not in `tools`.
+    """
+    names = tuple(env.tools_of(task))
+    for name in names:
+        if name not in env.tools:
+            raise ConfigError(f"{env.name}: task {task.id}: {describe_unknown('tool', name, env.tools)}", key="tools")
+    works_on_one = "open_image" not in names and any(env.toolbox[name].stateful for name in names)
+    return (*names, "open_image") if works_on_one and count_shown(env, task) > 1 else names
+
+
+def count_shown(env: AuthoredEnv, task: Task) -> int:
+    """Count the images of a task that are shown at the start; 0 for a bad row, which is told when it is played."""
+    try:
+        count = env._overviews.counts.get(task)
+        return min(env._overviews.max_shown, env.count_images(task) if count is None else count)
+    except BadRow:
+        return 0

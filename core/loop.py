@@ -22,9 +22,12 @@ from ..utils import concurrency
 from ..utils.box_paths import BoxPath
 from ..utils.frozen import FrozenDict, thaw
 from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
+from .answers import check_answer
+from .contract import AuthoredEnv, EpisodeState, StepResult
+from .messages import apply_history
+from .parsing import objects
 from .parsing import reply as parsing
 from .settings import IDLE_TURNS
-from .state import EpisodeState, PlayableEnv, StepResult
 from .tool_calls import run_calls
 
 log = logging.getLogger("viewbox.envs")
@@ -60,7 +63,7 @@ async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
     return Reply(reply) if isinstance(reply, str) else reply
 
 
-async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResult:
+async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResult:
     """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`.
 
     Raises:
@@ -70,13 +73,14 @@ async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResul
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
     kept = shorten_reply(reply)
-    if kept is not reply and is_cut(reply, kept):
+    cut = _find_cut_calls(reply, kept)
+    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls) or any(cut):
         state.flags.add("reply_cut")
     state.messages.append(kept.to_message())
     state.turn += 1
     text = reply.text if len(kept.text) < len(reply.text) else kept.text  # a long one is refused by its length
     parsed = parse_reply(env, text, reply.finish_reason, last=last)
-    calls = _collect_calls(reply, kept, parsed)
+    calls = _collect_calls(kept, cut, parsed)
     state.turns.append(Turn("assistant", kept.text, tool_calls=tuple(call.call for call in calls)))
     if calls and not last:
         return await _run_tools(env, state, calls)
@@ -132,16 +136,10 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     return dataclasses.replace(reply, text=text, tool_calls=tuple(calls))
 
 
-def is_cut(reply: Reply, kept: Reply) -> bool:
-    """Whether `shorten_reply` left anything out of a reply."""
-    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls):
-        return True
-    return any(map(is_cut_call, reply.tool_calls, kept.tool_calls))
-
-
-def is_cut_call(call: ToolCall, kept: ToolCall) -> bool:
-    """Whether a part of a call's arguments was left out."""
-    return len(_write_arguments(kept)) < len(_write_arguments(call))
+def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
+    """For each call that is kept, whether a part of its arguments was left out."""
+    pairs = zip(reply.tool_calls, kept.tool_calls, strict=False)
+    return [call is not short and len(_write_arguments(short)) < len(_write_arguments(call)) for call, short in pairs]
 
 
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
@@ -173,13 +171,13 @@ def _shorten_text(text: str, max_bytes: int) -> str:
 
 
 # ---------------------------------------------------------------------- reading a reply
-def _collect_calls(reply: Reply, kept: Reply, parsed: Parsed) -> tuple[parsing.ParsedCall, ...]:
+def _collect_calls(kept: Reply, cut: Sequence[bool], parsed: Parsed) -> tuple[objects.ParsedCall, ...]:
     """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
     native = tuple(
-        parsing.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
-        if kept is not reply and is_cut_call(whole, call)
-        else parsing.parse_native_call(call)
-        for whole, call in zip(reply.tool_calls, kept.tool_calls, strict=False)
+        objects.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
+        if is_cut
+        else objects.parse_native_call(call)
+        for call, is_cut in zip(kept.tool_calls, cut, strict=True)
     )
     taken = {call.id for call in kept.tool_calls}
     from_text = []
@@ -191,10 +189,10 @@ def _collect_calls(reply: Reply, kept: Reply, parsed: Parsed) -> tuple[parsing.P
     return native + tuple(from_text)
 
 
-def parse_reply(env: PlayableEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
+def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
     """Parse a reply. Without an answer schema, any reply without a tool call is the answer."""
     parsed = parsing.parse_reply(
-        text, answer_fields=env.answer_fields, last=last, finish_reason=finish_reason, thinking=env.thinking
+        text, answer_fields=env.answer_format.fields, last=last, finish_reason=finish_reason, thinking=env.thinking
     )
     if env.answer is not None or isinstance(parsed, parsing.ToolCalls):
         return parsed
@@ -202,7 +200,7 @@ def parse_reply(env: PlayableEnv, text: str, finish_reason: str = "stop", *, las
 
 
 def _parse_plain_text(
-    env: PlayableEnv, text: str, parsed: Parsed, *, cut: bool, last: bool
+    env: AuthoredEnv, text: str, parsed: Parsed, *, cut: bool, last: bool
 ) -> parsing.Answer | parsing.Malformed:
     """The reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
@@ -217,29 +215,29 @@ def _parse_plain_text(
     return parsing.Answer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))
 
 
-def _get_answer_beside_calls(env: PlayableEnv, parsed: Parsed) -> parsing.Answer | None:
+def _get_answer_beside_calls(env: AuthoredEnv, parsed: Parsed) -> parsing.Answer | None:
     """The answer given together with tool calls; plain text does not count."""
     if isinstance(parsed, parsing.ToolCalls) and parsed.answer is not None and env.answer is not None:
         return parsing.Answer(parsed.answer, flags=parsed.flags)
     return parsed if isinstance(parsed, parsing.Answer) else None
 
 
-def get_final_value(env: PlayableEnv, text: str) -> Mapping[str, Any] | None:
+def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, Any] | None:
     """The answer of a reply that is read as the last one; None if it has none."""
     answer = _get_answer_beside_calls(env, parse_reply(env, replace_surrogates(text), last=True))
     return None if answer is None else answer.value
 
 
 async def _check_answer(
-    env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]
+    env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """`env.check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
+    """`check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
     images = (state.images or None,) if env.place or env.boxes_3d else ()
     if not env._checks_in_thread:
-        return env.check_answer(value, state.task, state.views, *images)
+        return check_answer(env, value, state.task, state.views, *images)
     try:
         return await concurrency.run_in_thread(
-            env.check_answer, value, state.task, state.views, *images, timeout=env.tool_timeout
+            check_answer, env, value, state.task, state.views, *images, timeout=env.tool_timeout
         )
     except concurrency.CallTimeout:
         log.warning("%s: checking an answer took longer than %s s", env.name, env.tool_timeout)
@@ -247,7 +245,7 @@ async def _check_answer(
 
 
 # ---------------------------------------------------------------------- the environment's messages
-def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str, nudge: Nudge = "") -> StepResult:
+def _send_user_message(env: AuthoredEnv, state: EpisodeState, text: str, nudge: Nudge = "") -> StepResult:
     content: list[str | ImageRef] = [replace_surrogates(text)]
     message = Message("user", _add_last_turn_notice(env, state, content, state.messages))
     state.turns.append(Turn("user", message.text, images=message.images, nudge=nudge))
@@ -256,7 +254,7 @@ def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str, nudge: 
 
 
 def _add_last_turn_notice(
-    env: PlayableEnv, state: EpisodeState, content: list[str | ImageRef], before: Sequence[Message]
+    env: AuthoredEnv, state: EpisodeState, content: list[str | ImageRef], before: Sequence[Message]
 ) -> tuple[str | ImageRef, ...]:
     """The content of a message; before the last turn with the request to answer, and with the pictures of the start if
     the model no longer sees them."""
@@ -272,24 +270,27 @@ def _add_last_turn_notice(
         whole = "the whole image" if "image" in env.place else name_image(0)
         changed = changed and ("image" not in env.place or state.view != state.view.reset())
     fields = [] if env.view_field is not None or is_placed else [BoxPath.parse(path).field for path in env.boxes]
-    notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, whole=whole, fields=fields)
+    keys = env.answer_format.keys
+    notice = env.prompts.render("last_turn", keys=keys, changed=changed, whole=whole, fields=fields)
     content = [f"{content[0]}\n{notice}", *content[1:]]
     originals = next((message.images for message in state.messages if message.images), ())
     if originals and env.history != "full":
-        visible = env.apply_history([*before, Message("user", tuple(content))])
+        visible = apply_history(env, [*before, Message("user", tuple(content))])
         if {image.hash for image in originals} - {image.hash for message in visible for image in message.images}:
             names = list_names(len(originals)) if len(originals) > 1 else None
             content += [env.prompts.render("original", names=names), *originals]
     return tuple(content)
 
 
-def _demand_answer(env: PlayableEnv, state: EpisodeState) -> StepResult:
+def _demand_answer(env: AuthoredEnv, state: EpisodeState) -> StepResult:
     """Tell the model to finish: its next answer is accepted whatever its `continue` says."""
     state.finalized = True
-    return _send_user_message(env, state, env.prompts.render("finalize", answer_format=env.answer_format), "finalize")
+    return _send_user_message(
+        env, state, env.prompts.render("finalize", answer_format=env.answer_format.text), "finalize"
+    )
 
 
-def _save_notes(env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]) -> StepResult:
+def _save_notes(env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any]) -> StepResult:
     """Keep an object with `continue: true` as the model's working notes."""
     state.malformed_in_a_row = 0
     state.notes.append(FrozenDict(value))
@@ -299,7 +300,7 @@ def _save_notes(env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any])
     return _send_user_message(env, state, text, "notes")
 
 
-def _handle_malformed(env: PlayableEnv, state: EpisodeState, reason: str) -> StepResult:
+def _handle_malformed(env: AuthoredEnv, state: EpisodeState, reason: str) -> StepResult:
     state.malformed += 1
     state.malformed_in_a_row += 1
     if state.turn >= env.max_turns:
@@ -309,15 +310,15 @@ def _handle_malformed(env: PlayableEnv, state: EpisodeState, reason: str) -> Ste
     if state.malformed_in_a_row >= env.max_consecutive_malformed:
         return _demand_answer(env, state)
     reason = clean(reason, env.max_tool_chars)
-    text = env.prompts.render("malformed", reason=reason, answer_format=env.answer_format, tools=bool(state.tools))
+    text = env.prompts.render("malformed", reason=reason, answer_format=env.answer_format.text, tools=bool(state.tools))
     return _send_user_message(env, state, text, "malformed")
 
 
-def _has_failed_too_often(env: PlayableEnv, state: EpisodeState) -> bool:
+def _has_failed_too_often(env: AuthoredEnv, state: EpisodeState) -> bool:
     return state.malformed + state.refused >= env.max_malformed
 
 
-async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[parsing.ParsedCall]) -> StepResult:
+async def _run_tools(env: AuthoredEnv, state: EpisodeState, calls: Sequence[objects.ParsedCall]) -> StepResult:
     results = await run_calls(env, state, calls)
     state.tool_calls += len(calls)
     if any(result.success for result in results):

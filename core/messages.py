@@ -17,6 +17,7 @@ from ..images.ref import ImageRef
 from ..records import Message, ToolCall
 from ..utils.frozen import thaw
 from ..utils.sanitize import break_control_tokens
+from .contract import AuthoredEnv
 from .prompts.templates import Prompts
 from .settings import ReplyFormat
 
@@ -25,8 +26,17 @@ FOLLOWS = "(The image follows in the next message.)"
 SHOWN = "The image of tool call {id}:"
 
 
+def apply_history(env: AuthoredEnv, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages as the model gets them under the `history` policy; the record keeps every image."""
+    if env.history == "full":  # messages only ever grow, as training on sampled tokens needs
+        return list(messages)
+    return drop_older_images(
+        messages, env.history.last_images, lambda number: env.prompts.render("dropped", number=number)
+    )
+
+
 def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Callable[[int], str]) -> list[Message]:
-    """The messages with their last `last_images` images; `dropped(n)` replaces the n-th image (from 0).
+    """Return the messages with their last `last_images` images; `dropped(n)` replaces the n-th image (from 0).
 
     The pictures at the start count as one: all are kept, or none. If the last message shows one of them again, it is
     not counted: it would push out what the model has just asked for.

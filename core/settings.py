@@ -8,9 +8,11 @@ the test that holds it.
 import warnings
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Protocol, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_origin, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from ..configs.validation import describe_errors, describe_type
 from ..errors import ConfigError, describe_unknown
@@ -37,7 +39,7 @@ class LastImages(BaseModel):
 History = Literal["full"] | LastImages
 
 
-class ViewSettings(Protocol):
+class ViewSettings:
     """What the model may do with the image, and how large it is shown; `BaseMultiTurnEnv` inherits them all."""
 
     # A class may also list functions and `Tool`s here; an environment holds their names.
@@ -46,93 +48,115 @@ class ViewSettings(Protocol):
     ] = ("zoom", "crop", "adjust_contrast", "reset")
     coordinates: Annotated[
         Coordinates,
-        Field(description="how points and boxes are written; default in a run: as the model was trained to"),
-    ] = "unit"
+        Field("unit", description="how points and boxes are written; default in a run: as the model was trained to"),
+    ]
     windows: Annotated[
         Mapping[WindowName, WindowPreset],
         Field(
+            FrozenDict(),
             description="presets of window_level by name, beside the built-in ones: {center: -600, width: 1500, "
-            "unit: HU}, or {percentiles: [1, 99]} of the volume's values"
+            "unit: HU}, or {percentiles: [1, 99]} of the volume's values",
         ),
-    ] = FrozenDict()
+    ]
     specialists: Annotated[
         Mapping[str, Any],
         Field(
+            FrozenDict(),
             description="tools by name, added to `tools`: a model, a function or a server, chosen by its `kind` "
-            "(listed below)"
+            "(listed below)",
         ),
-    ] = FrozenDict()
-    max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
+    ]
+    max_pixels: Annotated[int, Field(512 * 512, ge=256, description="largest view, in pixels (width x height)")]
     pixel_multiple: Annotated[
-        int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")
-    ] = 1
+        int,
+        Field(1, ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid"),
+    ]
 
 
-class LoopSettings(Protocol):
+class LoopSettings:
     """The settings of the turn loop; `BaseMultiTurnEnv` inherits them all."""
 
-    max_turns: Annotated[int, Field(ge=1, description="replies of the model in an episode, the answer included")] = 10
+    max_turns: Annotated[int, Field(10, ge=1, description="replies of the model in an episode, the answer included")]
     max_calls: Annotated[
         Mapping[str, NonNegative],
-        Field(description="calls of a tool that run in an episode, by tool name; refused ones are not counted"),
-    ] = FrozenDict()
+        Field(
+            FrozenDict(),
+            description="calls of a tool that run in an episode, by tool name; refused ones are not counted",
+        ),
+    ]
     max_total_calls: Annotated[
-        NonNegative | None, Field(description="calls of all tools together that run in an episode")
-    ] = None
+        NonNegative | None, Field(None, description="calls of all tools together that run in an episode")
+    ]
     max_calls_per_turn: Annotated[
-        int, Field(ge=1, description="calls of one reply that are run; further calls get an error as their result")
-    ] = 16
-    tool_timeout: Annotated[float | None, Field(gt=0, description="seconds after which a tool call is abandoned")] = (
-        60.0
-    )
-    max_tool_chars: Annotated[int, Field(ge=100, description="characters of a tool's text that the model reads")] = 8000
+        int, Field(16, ge=1, description="calls of one reply that are run; further calls get an error as their result")
+    ]
+    tool_timeout: Annotated[float | None, Field(60.0, gt=0, description="seconds after which a tool call is abandoned")]
+    max_tool_chars: Annotated[int, Field(8000, ge=100, description="characters of a tool's text that the model reads")]
     boundary: Annotated[
-        bool, Field(description="wrap each tool's text in marks with a random code: it is data, not instructions")
-    ] = True
+        bool, Field(True, description="wrap each tool's text in marks with a random code: it is data, not instructions")
+    ]
     max_consecutive_malformed: Annotated[
         NonNegative,
-        Field(description="which malformed reply in a row is answered with the demand for the final answer"),
-    ] = 2
+        Field(2, description="which malformed reply in a row is answered with the demand for the final answer"),
+    ]
     max_malformed: Annotated[
         int,
-        Field(ge=1, description="malformed replies in total that end the episode, and replies with refused calls only"),
-    ] = 5
+        Field(
+            5, ge=1, description="malformed replies in total that end the episode, and replies with refused calls only"
+        ),
+    ]
     history: Annotated[
         History,
-        Field(description="full: messages only grow (training); {last_images: k}: placeholders replace older images"),
-    ] = "full"
+        Field(
+            "full",
+            description="full: messages only grow (training); {last_images: k}: placeholders replace older images",
+        ),
+    ]
     reply_format: Annotated[
         ReplyFormat,
-        Field(description="how tool calls are taught (native: by the API or the chat template); all formats are read"),
-    ] = "native"
+        Field(
+            "native",
+            description="how tool calls are taught (native: by the API or the chat template); all formats are read",
+        ),
+    ]
     thinking: Annotated[
         tuple[tuple[str, str], ...],
-        Field(description="pairs of tags around thinking, which is never read. Default in a run: the model's own"),
-    ] = (("<think>", "</think>"),)
+        Field(
+            (("<think>", "</think>"),),
+            description="pairs of tags around thinking, which is never read. Default in a run: the model's own",
+        ),
+    ]
     templates: Annotated[
         Mapping[str, str],
-        Field(description="Jinja2 sources by name that replace those of core/prompts: what the environment says"),
-    ] = FrozenDict()
+        Field(
+            FrozenDict(),
+            description="Jinja2 sources by name that replace those of core/prompts: what the environment says",
+        ),
+    ]
 
 
 @cache
 def model_of(cls: type) -> type[BaseModel]:
-    """The settings of an environment class as a frozen pydantic model: its annotated public class attributes."""
-    hints = get_type_hints(cls, include_extras=True)
-    fields: dict[str, Any] = {
-        name: (hint, getattr(cls, name))
-        for name, hint in hints.items()
-        if not name.startswith("_")
-        and name not in ("reward", "prompts", "restricted")  # no config lifts a restriction
-        and get_origin(hint) is not ClassVar
-        and hasattr(cls, name)
-    }
+    """The settings of an environment class as a frozen pydantic model: its annotated public class attributes.
+
+    A default stands in the annotation or is the attribute's value; a class may replace a value without an annotation.
+    """
+    fields: dict[str, Any] = {}
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        if name.startswith("_") or name in ("reward", "restricted") or get_origin(hint) is ClassVar:
+            continue  # no config lifts a restriction
+        declared = [one.default for one in getattr(hint, "__metadata__", ()) if isinstance(one, FieldInfo)]
+        default = getattr(cls, name, *declared[-1:] or [PydanticUndefined])
+        if default is not PydanticUndefined:
+            fields[name] = (hint, default)
     config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
     return create_model(f"{cls.__name__}Settings", __config__=config, **fields)
 
 
-def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
-    """All settings of an environment class; the given ones are checked by type and range.
+def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
+    """Return all settings of a new environment; the given ones are checked by type and range.
+
+    Templates are merged with the author's, and `max_turns` is at most 30.
 
     Raises:
         ConfigError: a setting is unknown or has an invalid value; its `key` is the setting.
@@ -152,19 +176,13 @@ def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
             field = model.model_fields[name]
             allowed = describe_type(field.annotation, field.metadata)
             raise ConfigError(f"{env_name}: {name} = {value}; allowed: {allowed}", key=name)
-    return settings
-
-
-def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
-    """The checked settings of a new environment: templates merged with the author's, `max_turns` at most 30."""
-    settings = check_settings(cls, given)
     values = dict(settings)
     max_turns, multiple = values["max_turns"], values["pixel_multiple"]
     if max_turns > MAX_TURNS_CEILING:
         warnings.warn(f"max_turns = {max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=3)
     if multiple**2 > values["max_pixels"]:
         raise ConfigError(
-            f"{getattr(cls, 'name', cls.__name__)}: max_pixels = {values['max_pixels']}; "
+            f"{env_name}: max_pixels = {values['max_pixels']}; "
             f"allowed with pixel_multiple = {multiple}: at least {multiple**2}",
             key="max_pixels",
         )
@@ -172,6 +190,6 @@ def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
         "max_turns": min(max_turns, MAX_TURNS_CEILING),
         "max_calls": FrozenDict(values["max_calls"]),
         "windows": FrozenDict(values["windows"]),
-        "templates": FrozenDict({**type(settings).model_fields["templates"].default, **values["templates"]}),
+        "templates": FrozenDict({**model.model_fields["templates"].default, **values["templates"]}),
     }
     return settings.model_copy(update=changes)

@@ -10,6 +10,8 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,8 +27,8 @@ from ..utils import concurrency
 from ..utils.sanitize import clean
 from ..utils.terminal import make_line
 from .answers import show_whole
-from .parsing.reply import ParsedCall
-from .state import EpisodeState, PlayableEnv
+from .contract import AuthoredEnv, EpisodeState
+from .parsing.objects import ParsedCall
 
 log = logging.getLogger("viewbox.envs")
 
@@ -34,7 +36,22 @@ MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown b
 MAX_REASON = 500  # characters kept of a tool's exception
 
 
-async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
+@dataclass
+class _Call:
+    """A call of a reply, what its tool found, its result, and the episode's view after it, if it shows that."""
+
+    parsed: ParsedCall
+    place: int
+    found: list[Source] = field(default_factory=list)
+    result: ToolResult | None = None
+    view: View | None = None
+
+    @property
+    def name(self) -> str:
+        return self.parsed.call.name
+
+
+async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
     """One result for each call, in order. Views whose pictures are shown are added to `state.views`, and pictures that
     tools put in their hidden argument `found` to the episode's images.
 
@@ -42,120 +59,113 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
     which there is no place waits for those before it in the reply.
     """
     views_before = tuple(state.views)  # the views a call can name: those shown when the reply was written
-    found: dict[int, list[Source]] = {}
-    results: dict[int, ToolResult] = {}
-    views: dict[int, View] = {}
-    waiting = list(range(len(calls)))
+    all_calls = [_Call(parsed, place) for place, parsed in enumerate(calls)]
+    waiting = all_calls
     while waiting:
-        admitted: list[int] = []
-        for place in tuple(waiting):
-            name = calls[place].call.name
-            problem = _find_problem(env, state, calls[place], place)
-            if problem is None and (problem := _check_budget(env, state, name)) is not None and admitted:
+        admitted: list[_Call] = []
+        for number, one in enumerate(waiting):
+            problem = _find_problem(env, state, one)
+            if problem is None and (problem := _check_budget(env, state, one.name)) is not None and admitted:
+                waiting = waiting[number:]
                 break
-            waiting.remove(place)
             if problem is None:
-                state.calls[name] += 1
-                admitted.append(place)
+                state.calls[one.name] += 1
+                admitted.append(one)
             else:
-                results[place] = ToolResult(name or "tool_call", error=problem)
-        await _run_admitted(env, state, calls, admitted, views_before, found, results, views)
-        state.calls.subtract(calls[one].call.name for one in admitted if not results[one].was_run)
+                one.result = ToolResult(one.name or "tool_call", error=problem)
+        else:
+            waiting = []
+        await _run_admitted(env, state, admitted, views_before)
+        state.calls.subtract(one.name for one in admitted if one.result is None or not one.result.was_run)
     finished = []
-    for place, parsed in enumerate(calls):
-        result = _add_found_images(state, results[place], found.get(place, ()))
-        result = _add_view_number(env, state, clip_result(result, env.max_tool_chars), views.get(place))
-        finished.append(replace(result, call_id=parsed.call.id))
+    for one in all_calls:
+        assert one.result is not None
+        result = _add_found_images(state, one.result, one.found)
+        result = _add_view_number(env, state, clip_result(result, env.max_tool_chars), one.view)
+        finished.append(replace(result, call_id=one.parsed.call.id))
     return finished
 
 
 async def _run_admitted(
-    env: PlayableEnv,
-    state: EpisodeState,
-    calls: Sequence[ParsedCall],
-    admitted: Sequence[int],
-    views_before: Sequence[View],
-    found: dict[int, list[Source]],
-    results: dict[int, ToolResult],
-    views: dict[int, View],
+    env: AuthoredEnv, state: EpisodeState, admitted: Sequence[_Call], views_before: Sequence[View]
 ) -> None:
-    """Run the calls at the places `admitted`; fills `found`, `results` and `views` by place."""
+    """Run these calls: stateful tools in order on the episode's view, the others at the same time."""
     # Outside the task group, where an author's bug is raised as it is.
-    found |= {place: [] for place in admitted}
-    hidden = {
-        place: {"found": found[place], **_get_hidden_arguments(env, state, calls[place].call.name)}
-        for place in admitted
-    }
-    stateful = [place for place in admitted if env.get_tool(calls[place].call.name).stateful]
+    own = {one.place: env.hidden_arguments(state.task, one.name) for one in admitted}
 
-    async def run_stateless(place: int) -> None:
-        given = calls[place], views_before, hidden[place], found[place]
-        results[place] = await _run_stateless(env, state, *given)
+    async def run(one: _Call) -> None:
+        hidden = {"found": one.found, "images": state.images, "windows": env.windows, **own[one.place]}
+        one.result = await _run_twice(one.name, partial(_run_tool, env, state, one, hidden, views_before), one.found)
+        if env.toolbox[one.name].stateful and state.view is not None and "shows" in one.result.facts:
+            one.view = state.view
 
     async with asyncio.TaskGroup() as group:
-        for place in admitted:
-            if place in stateful:
+        for one in admitted:
+            if env.toolbox[one.name].stateful:
                 continue
             if len(admitted) == 1:  # most replies: the call needs no task of its own
-                await run_stateless(place)
+                await run(one)
             else:
-                group.create_task(run_stateless(place))
-        for place in stateful:
-            results[place] = await _run_stateful(env, state, calls[place], hidden[place], found[place])
-            if state.view is not None and "shows" in results[place].facts:
-                views[place] = state.view
+                group.create_task(run(one))
+        for one in admitted:
+            if env.toolbox[one.name].stateful:
+                await run(one)
 
 
-def _find_problem(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
+async def _run_tool(
+    env: AuthoredEnv, state: EpisodeState, one: _Call, hidden: Mapping[str, Any], views_before: Sequence[View]
+) -> ToolResult:
+    """Run a tool once; a stateful one on the view that the previous call left."""
+    tool, arguments = env.toolbox[one.name], one.parsed.call.arguments
+    if not tool.stateful:
+        return await tools.call_stateless(
+            tool,
+            arguments,
+            find_picture=lambda reference: find_picture(reference, state.images, views_before, env),
+            hidden=hidden,
+            coordinates=env.coordinates,
+            timeout=env.tool_timeout,
+            max_pixels=env.max_pixels,
+            multiple=env.pixel_multiple,
+        )
+    if state.view is None:
+        return ToolResult(one.name, error="This task has no image.")
+    try:
+        state.view, result = await concurrency.run_in_thread(
+            tools.call_stateful,
+            tool,
+            state.view,
+            arguments,
+            coordinates=env.coordinates,
+            hidden=hidden,
+            timeout=env.tool_timeout,
+        )
+    except concurrency.CallTimeout:
+        raise build_timeout(one.name, env.tool_timeout) from None
+    return result
+
+
+def _find_problem(env: AuthoredEnv, state: EpisodeState, one: _Call) -> str | None:
     """Why a call cannot be run, whatever was called before, in words; None if it can."""
-    if parsed.error is not None:
-        return parsed.error
-    if place >= env.max_calls_per_turn:
+    if one.parsed.error is not None:
+        return one.parsed.error
+    if one.place >= env.max_calls_per_turn:
         return f"Not run: at most {tools.format_calls(env.max_calls_per_turn)} per reply."
-    name = parsed.call.name
-    return None if name in state.tools else describe_unknown("tool", name, state.tools)
+    return None if one.name in state.tools else describe_unknown("tool", one.name, state.tools)
 
 
-def _check_budget(env: PlayableEnv, state: EpisodeState, name: str) -> str | None:
+def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | None:
     """The reason why a tool may not be called again, in words; None if it may."""
     if env.max_total_calls is not None and state.calls.total() >= env.max_total_calls:
         return f"Tool budget used up ({tools.format_calls(env.max_total_calls)}). Give your final answer now."
-    limit = env.get_max_calls(name)
+    limit = env.toolbox.get_max_calls(name)
     if limit is None or state.calls[name] < limit:
         return None
-    left = [tool for tool in state.tools if (most := env.get_max_calls(tool)) is None or state.calls[tool] < most]
+    left = [
+        tool for tool in state.tools if (most := env.toolbox.get_max_calls(tool)) is None or state.calls[tool] < most
+    ]
     advice = f"You can still call: {', '.join(left)}." if left else "Give your final answer now."
     return f"{name} is used up ({tools.format_calls(limit)}). {advice}"
-
-
-def _get_hidden_arguments(env: PlayableEnv, state: EpisodeState, name: str) -> Mapping[str, Any]:
-    return {"images": state.images, "windows": env.windows, **env.hidden_arguments(state.task, name)}
-
-
-async def _run_stateful(
-    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any], found: list[Source]
-) -> ToolResult:
-    """Run a stateful tool on the view that the previous call left."""
-    name = parsed.call.name
-    if state.view is None:
-        return ToolResult(name, error="This task has no image.")
-
-    async def run() -> ToolResult:
-        try:
-            state.view, result = await concurrency.run_in_thread(
-                tools.call_stateful,
-                env.get_tool(name),
-                state.view,
-                parsed.call.arguments,
-                coordinates=env.coordinates,
-                hidden=hidden,
-                timeout=env.tool_timeout,
-            )
-        except concurrency.CallTimeout:
-            raise build_timeout(name, env.tool_timeout) from None
-        return result
-
-    return await _run_twice(name, run, found)
 
 
 async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
@@ -180,36 +190,7 @@ async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found:
     return ToolResult(name, error=raised if is_fault else f"{name} failed ({raised})", raised=raised)
 
 
-async def _run_stateless(
-    env: PlayableEnv,
-    state: EpisodeState,
-    parsed: ParsedCall,
-    views_before: Sequence[View],
-    hidden: Mapping[str, Any],
-    found: list[Source],
-) -> ToolResult:
-    """Run a tool that does not touch the episode's view; calls of such tools run at the same time."""
-    name = parsed.call.name
-
-    def find_view(reference: str) -> View:
-        return find_picture(reference, state.images, views_before, env)
-
-    def run() -> Awaitable[ToolResult]:
-        return tools.call_stateless(
-            env.get_tool(name),
-            parsed.call.arguments,
-            find_picture=find_view,
-            hidden=hidden,
-            coordinates=env.coordinates,
-            timeout=env.tool_timeout,
-            max_pixels=env.max_pixels,
-            multiple=env.pixel_multiple,
-        )
-
-    return await _run_twice(name, run, found)
-
-
-def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: PlayableEnv) -> View:
+def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: AuthoredEnv) -> View:
     """The picture that the model calls `image_1` (the task's first image) or `view_3`; raises `ToolError`."""
     kind, _, number = reference.strip().lower().rpartition("_")
     allowed_numbers = {"image": range(1, len(images) + 1), "view": range(len(views))}.get(kind)
@@ -224,13 +205,13 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
     return show_whole(env, images[int(number) - 1], views)
 
 
-def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
+def _add_view_number(env: AuthoredEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
     """Add what the picture of a result shows to `state.views`; if views are numbered, the result says its number.
 
     `view` is the episode's view after the call; None if the picture is not of it.
     """
-    picture = result.image
-    is_numbered = env.is_numbering_views(state.tools)
+    picture = result.image  # numbers are told where answers or tools refer to them
+    is_numbered = env.view_field is not None or env.toolbox.takes_pictures(state.tools)
     if picture is None:
         return result
     if view is None or (picture.width, picture.height) != view.size:  # the picture is not of the view

@@ -2,7 +2,6 @@
 
 from typing import Any, TypeVar
 
-from ..records import Task
 from ..rewards import CombinedReward
 from .base import BaseMultiTurnEnv
 
@@ -19,38 +18,27 @@ def remove_tools(env: Env, *, refuse: bool = False) -> Env:
 
     >>> from viewbox.envs.digits import Digits
     >>> env = remove_tools(Digits())
-    >>> env.name, env.get_offered_tools(env.tasks[0])
+    >>> env.name, env.reset(env.tasks[0], seed=0).tools
     ('digits', ())
     """
-    method: dict[str, Any] = {"get_max_calls": _allow_nothing} if refuse else {"tools_of": _offer_nothing}
-    return _copy(env, {**method, "needs_preparing": False, "prepare": _do_nothing})
+    if hasattr(env, "parts"):  # of a mixture
+        return _copy(env, parts={key: remove_tools(part, refuse=refuse) for key, part in env.parts.items()})
+    change = {"toolbox": env.toolbox.refuse_all()} if refuse else {"tools_of": lambda task: ()}
+    return _copy(env, prepare=lambda: None, **change)  # no tool is called, so none needs its model
 
 
 def replace_reward(env: Env, reward: CombinedReward) -> Env:
     """The environment with a reward that has the same components, weighted otherwise."""
-    return _copy(env, {}, reward=reward)
+    return _copy(env, reward=reward)
 
 
 def use_native_calls(env: Env) -> Env:
     """The environment for a model whose chat template teaches the tools and whose calls the framework parses."""
-    return _copy(env, {}, reply_format="native")
+    return _copy(env, reply_format="native")
 
 
-def _copy(env: Env, methods: dict[str, Any], **attributes: Any) -> Env:
+def _copy(env: Env, **attributes: Any) -> Env:
     """A copy that shares the caches of `env`: both show the same images and describe the same tools."""
-    changed: type[Env] = type(type(env).__name__, (type(env),), methods) if methods else type(env)
-    copy = object.__new__(changed)
+    copy = object.__new__(type(env))
     vars(copy).update(vars(env) | attributes)
     return copy
-
-
-def _offer_nothing(env: BaseMultiTurnEnv, task: Task) -> tuple[str, ...]:
-    return ()
-
-
-def _do_nothing(env: BaseMultiTurnEnv) -> None:
-    """No tool is called, so none needs its model."""
-
-
-def _allow_nothing(env: BaseMultiTurnEnv, name: str) -> int:
-    return 0

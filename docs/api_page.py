@@ -19,7 +19,9 @@ those that say from where they come. Boxes are (x1, y1, x2, y2) in fractions of 
 line says otherwise. [authoring.md](authoring.md) shows an environment from beginning to end."""
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Environments": ("make", "BaseMultiTurnEnv", "StepResult", "viewbox.envs.data.env:DataEnv"),
+    "Environments": (
+        "make", "BaseMultiTurnEnv", "viewbox.core.contract:AuthoredEnv", "StepResult", "viewbox.envs.data.env:DataEnv",
+    ),
     "Tasks, episodes and what is in them": (
         "Task", "Episode", "Turn", "ToolCall", "ToolResult", "Scores", "Message", "Reply", "RunConfig", "EpisodeTokens",
         "viewbox.core.tasks:ProceduralTasks",

@@ -9,24 +9,22 @@
       eval:
         environments: {digits: {split: test}, hard: {split: test}}
 
-Every task belongs to one environment, which plays and scores it (`for_task`); `Episode.environment` is its key.
+A mixture is a stream of tasks and their environments: each task belongs to one (`for_task`), which plays and scores it.
+`Episode.environment` is its key.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, overload
+from typing import Annotated, Any, ClassVar, NoReturn, overload
 
 import numpy as np
 from pydantic import Field
 
 from ..core.base import BaseMultiTurnEnv
-from ..core.places import Part
-from ..core.state import EpisodeState, StepResult
+from ..core.contract import Toolbox
 from ..core.tasks import to_sequence
 from ..errors import ConfigError
-from ..images.task_images import TaskImage, TaskImages
-from ..images.view import View
-from ..records import Episode, Reply, Scores, Task
+from ..records import Episode, Task
 from ..rewards import CombinedReward, build
 from ..rewards.metrics import Metric
 from ..utils.frozen import FrozenDict
@@ -113,8 +111,9 @@ class Mixture(BaseMultiTurnEnv):
             restricted=any(part.restricted for part in parts),
             max_pixels=max(part.max_pixels for part in parts),
             tools=tuple(dict.fromkeys(tool for part in parts for tool in part.tools)),
-            _toolbox={name: tool for part in parts for name, tool in part._toolbox.items()},
+            toolbox=Toolbox({name: tool for part in parts for name, tool in part.toolbox.items()}),
         )
+        vars(self).update(tool_schemas=self.toolbox.build_schemas(self.tools))
 
     @cached_property
     def tasks(self) -> Sequence[Task]:
@@ -144,10 +143,6 @@ class Mixture(BaseMultiTurnEnv):
                 path = f"environments.{key}"
                 raise ConfigError(f"{path}.{error}", key=f"{path}.{error.key}", given=error.given) from error
 
-    @property
-    def needs_preparing(self) -> bool:
-        return any(part.needs_preparing for part in self.parts.values())
-
     def prepare(self) -> None:
         for key, part in self.parts.items():
             try:
@@ -155,68 +150,15 @@ class Mixture(BaseMultiTurnEnv):
             except ConfigError as error:
                 raise ConfigError(f"environments.{key}: {error}", key=f"environments.{key}.{error.key}") from error
 
-    def rest(self) -> None:
+    def release(self) -> None:
         for part in self.parts.values():
-            part.rest()
+            part.release()
 
-    # ------------------------------------------------------------------ what a task's own environment does
-    def reset(self, task: Task, *, seed: int) -> EpisodeState:
-        return self.for_task(task).reset(task, seed=seed)
+    def _refuse(self, *given: Any, **settings: Any) -> NoReturn:
+        raise TypeError("a mixture does not play: ask the environment of a task, env.for_task(task)")
 
-    async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
-        return await self.for_task(state.task).step(state, reply)
-
-    def build_episode(self, state: EpisodeState, *args: Any, **settings: Any) -> Episode:
-        return self.for_task(state.task).build_episode(state, *args, **settings)
-
-    async def build_episode_async(self, state: EpisodeState, *args: Any, **settings: Any) -> Episode:
-        return await self.for_task(state.task).build_episode_async(state, *args, **settings)
-
-    def score(self, episode: Episode) -> Scores:
-        return self.for_task(episode.task).score(episode)
-
-    async def play_async(self, task: Task, *args: Any, **settings: Any) -> Episode:
-        return await self.for_task(task).play_async(task, *args, **settings)
-
-    def images(self, task: Task) -> Sequence[TaskImage]:
-        return self.for_task(task).images(task)
-
-    def oracle(self, task: Task) -> Sequence[str]:
-        return self.for_task(task).oracle(task)
-
-    def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
-        return self.for_task(task).demonstration(task, seed, **habits)
-
-    def write_answer(self, task: Task) -> str:
-        return self.for_task(task).write_answer(task)
-
-    def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
-        return self.for_task(task).read_answer(text, task)
-
-    def check_answer(
-        self,
-        value: Mapping[str, Any],
-        task: Task,
-        views: Sequence[View] | None = None,
-        images: TaskImages | None = None,
-    ) -> tuple[dict[str, Any], str | None]:
-        opened = () if images is None else (images,)
-        return self.for_task(task).check_answer(value, task, views, *opened)
-
-    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
-        return self.for_task(task).write_box(box, task, *(() if place is None else (place,)))
-
-    def write_box_3d(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
-        return self.for_task(task).write_box_3d(box, task, place)
-
-    def count_images(self, task: Task) -> int:
-        return self.for_task(task).count_images(task)
-
-    def get_offered_tools(self, task: Task) -> tuple[str, ...]:
-        return self.for_task(task).get_offered_tools(task)
-
-    def build_system_prompt(self, task: Task) -> str:
-        return self.for_task(task).build_system_prompt(task)
+    reset = step = build_episode = images = oracle = demonstration = _refuse
+    read_answer = write_answer = write_box = build_system_prompt = _refuse
 
 
 def _build_parts(

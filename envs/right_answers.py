@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.answers import check_answer
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import Policy, get_final_value
 from ..core.tasks import to_sequence
@@ -107,7 +108,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
             kind = "have no right answer that can be written"
             text = _write_answer(env, task)
             kind = "have a right answer that the environment refuses"
-            _, problem = env.check_answer(get_final_value(env, text) or {}, task)
+            _, problem = check_answer(env, get_final_value(env, text) or {}, task)
             if problem is not None:
                 raise ToolError(problem)
             kind = "have a right answer that cannot be played"

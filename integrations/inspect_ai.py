@@ -24,7 +24,7 @@ from typing import Any
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import play_to_end
-from ..core.messages import ToolImages, render_tools, to_openai_messages
+from ..core.messages import ToolImages, apply_history, render_tools, to_openai_messages
 from ..core.tasks import to_sequence
 from ..envs import make
 from ..errors import ConfigError
@@ -188,7 +188,7 @@ class _Player:
 
     async def _ask(self) -> Reply:
         state, played = self.session.get_state(), self.session.played
-        self.sample.messages = await run_in_thread(self._write, played.apply_history(state.messages))
+        self.sample.messages = await run_in_thread(self._write, apply_history(played, state.messages))
         native = played.reply_format == "native"
         # The tools stay in the prompt on the last turn, as in training. The environment refuses calls there.
         tools = [_describe_tool(thaw(schema)) for schema in state.tool_schemas] if native else []

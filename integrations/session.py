@@ -13,8 +13,8 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from ..core.base import BaseMultiTurnEnv
+from ..core.contract import EpisodeState, StepResult
 from ..core.messages import to_openai_messages
-from ..core.state import EpisodeState, StepResult
 from ..core.tasks import to_sequence
 from ..errors import ConfigError
 from ..network.data_policy import check_may_leave, keep_on_this_machine

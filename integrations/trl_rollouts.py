@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, get_offered_tools
 from ..core.tasks import to_sequence
 from ..core.variants import use_native_calls
 from ..errors import ConfigError
@@ -214,10 +214,10 @@ class _Rollout:
 
 def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:
     """The environment's tools by their name in TRL: the own name, and the schema as chat templates take it."""
-    offered = (name for task in islice(env.tasks, FIRST) for name in env.get_offered_tools(task))
+    offered = (name for task in islice(env.tasks, FIRST) for name in get_offered_tools(env, task))
     names = tuple(dict.fromkeys((*env.tools, *offered)))
     tools = {}
-    for schema in (thaw(schema) for schema in env.get_tool_schemas(names)):
+    for schema in (thaw(schema) for schema in env.toolbox.build_schemas(names)):
         about = schema.get("function", schema)
         name = about["name"]
         if name in ("reset", "get_reward") or name.startswith("_"):

@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Literal
 from msgspec.structs import replace
 from pydantic import Field
 
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, get_offered_tools
+from ..core.contract import EpisodeState
 from ..core.loop import play_to_end
 from ..core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
-from ..core.state import EpisodeState
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave, keep_on_this_machine
@@ -59,6 +59,10 @@ class ViewboxData(vf.TaskData):
 
     def env(self) -> BaseMultiTurnEnv:
         return _make_cached(self.environment, json.dumps(self.settings, sort_keys=True))
+
+    def played(self) -> BaseMultiTurnEnv:
+        """Return the environment of the task, which a mixture has for each."""
+        return self.env().for_task(self.task())
 
     def task(self) -> Task:
         tasks = self.env().tasks
@@ -119,7 +123,8 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
         for number, task in enumerate(env.tasks):
             fields: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
             yield ViewboxTask(
-                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env, task), **fields), self.config.task
+                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env.for_task(task), task), **fields),
+                self.config.task,
             )
 
 
@@ -144,7 +149,7 @@ def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]
 
 def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
     """The system prompt. It describes the tools if the API does not."""
-    schemas = env.get_tool_schemas(env.get_offered_tools(task)) if teaches_in_text(env) else ()
+    schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if teaches_in_text(env) else ()
     return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
 
 
@@ -184,10 +189,10 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
     trace = interaction.trace
     config = _build_run_config(trace)
     assert config.seed is not None
-    env = data.env()
     state, problem = None, None
     try:
-        check_agent(env, trace.agent.config)
+        check_agent(data.env(), trace.agent.config)
+        env = data.played()
         state = await asyncio.to_thread(_open_episode, data, config.seed)
         player = _Player(env, state, interaction, tool_images)
         with contain_exit():
@@ -225,9 +230,8 @@ class _Player:
 
 
 def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
-    env = data.env()
-    env.prepare()
-    state = env.reset(data.task(), seed=seed)
+    data.env().prepare()
+    state = data.played().reset(data.task(), seed=seed)
     state.messages[0] = Message("system", (data.system_prompt or "",))  # a run may have replaced it
     return state
 
@@ -258,4 +262,4 @@ def _build_record(
         return Episode(task, end_reason=end, truncated=True, environment=data.environment, info=info).to_dict()
     if problem is not None:
         state.end("error")
-    return data.env().build_episode(state, replace(config, max_turns=state.max_turns), info=info).to_dict()
+    return data.played().build_episode(state, replace(config, max_turns=state.max_turns), info=info).to_dict()

@@ -162,7 +162,7 @@ def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:
         "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "unknown number",
         "tools": ", ".join(env.tools) or "none",
         "max_turns": str(env.max_turns),
-        "answer": _fence(env.answer_format),
+        "answer": _fence(env.answer_format.text),
         "reward": " ".join(reward.split()),
     }
 

@@ -10,13 +10,15 @@ import logging
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..core.base import BaseMultiTurnEnv
+from ..core.base import BaseMultiTurnEnv, build_episode_async
+from ..core.contract import EpisodeState
 from ..core.loop import Policy, play_to_end
-from ..core.state import EpisodeState
+from ..core.messages import apply_history
 from ..engines.generator import Conversation, Generator, GeneratorError, ReplyError
 from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
@@ -67,8 +69,7 @@ async def play_many(
     """
     player: Any = generator if hasattr(generator, "reply") else PolicyGenerator(generator)
     health = _Health(player)
-    if env.needs_preparing:
-        await run_in_thread(env.prepare)
+    await run_in_thread(env.prepare)
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     # the queue is bounded, so that a slow reader slows down the workers
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)
@@ -183,7 +184,7 @@ async def _play_with(
         info=info,
         reply_format=env.reply_format,
         prompts=env.prompts,
-        history=env.apply_history,
+        history=partial(apply_history, env),
         drops_images=env.history != "full",
     )
     run_config = replace(generator.run_config, seed=seed, max_turns=env.max_turns)
@@ -207,7 +208,7 @@ async def _play_with(
         try:
             tokens = conversation.record.to_episode_tokens()
             with contain_exit():
-                return await env.build_episode_async(state, run_config, tokens=tokens, info=info)
+                return await build_episode_async(env, state, run_config, tokens=tokens, info=info)
         except Exception as error:  # a generator or an environment put something into it that no record holds
             _log_failure(f"the episode of task {task.id} cannot be recorded", error)
             info = {"index": index, "sample": sample, "error": describe_error(error, MAX_REASON)}

@@ -42,10 +42,11 @@ def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"]
 
     def script(conversation: Conversation) -> str | None:
         assert conversation.task is not None
+        played = env.for_task(conversation.task)
         if kind == "oracle":
-            replies = env.oracle(conversation.task)
+            replies = played.oracle(conversation.task)
         else:
-            replies = env.demonstration(conversation.task, conversation.seed, **habits)
+            replies = played.demonstration(conversation.task, conversation.seed, **habits)
         number = count_replies(conversation)
         return replies[number] if number < len(replies) else None
 
@@ -75,7 +76,7 @@ def collect_episodes(
         return [episode async for episode in played]
 
     episodes = asyncio.run(play())
-    env.rest()
+    env.release()
     if count > 1:
         light = gather_object([(episode.to_dict(), _drop_heavy(episode.tokens)) for episode in episodes])
         own = {episode.info["index"]: episode for episode in episodes}

@@ -110,7 +110,8 @@ class HeldOutTasks:
 
     def has_oracle(self) -> bool:
         """Whether the environment knows which tool calls to make."""
-        return bool(self.env.oracle(to_sequence(self.env.tasks, self.env.name)[0]))
+        task = to_sequence(self.env.tasks, self.env.name)[0]
+        return bool(self.env.for_task(task).oracle(task))
 
 
 def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:

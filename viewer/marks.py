@@ -257,7 +257,7 @@ def _cut_slice(mark: Mark, view: ShownView) -> tuple[Point, ...] | None:
         "coronal": (y1, y2, (x1, 1 - z2, x2, 1 - z1)),  # the head is up
         "sagittal": (x1, x2, (y1, 1 - z2, y2, 1 - z1)),
     }.get(view.plane or "axial", (z1, z2, (x1, y1, x2, y2)))
-    first = min(view.slices - 1, round(low * view.slices))  # as an answer writes it: `core/places.py:write_box_3d`
+    first = min(view.slices - 1, round(low * view.slices))  # as an answer writes it: `core/answers.py:write_box_3d`
     last = max(first, round(high * view.slices) - 1)
     return to_corners(flat) if first <= view.slice <= last else None
 

@@ -1,5 +1,5 @@
 """Reads the text of a model's reply: `reply.parse_reply` returns tool calls, an answer, or what is wrong.
 
-`scan` finds what the text holds, `reply.decide` what that means. `calls` says which objects are calls, `answer_schema`
-knows the answer's fields. `strict_json` reads valid JSON; `lenient_json` repairs what models get wrong.
+In `reply`, `scan` finds what the text holds and `decide` what that means; `objects` says which objects are calls, which
+the answer. `strict_json` reads valid JSON; `lenient_json` repairs what models get wrong.
 """

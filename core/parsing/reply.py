@@ -1,33 +1,56 @@
 """The text of one model reply, parsed: tool calls, an answer, or what is wrong with it.
 
 A policy may write anything, so no text makes this raise, and the work is linear in its length: a reply over 64 KB is
-refused unread. `scan.py` says what a text holds, `decide` what that means. Strict JSON is tried first; common mistakes
+refused unread. `scan` says what a text holds, `decide` what that means. Strict JSON is tried first; common mistakes
 are repaired if only one reading is possible, and flagged, so that a reward can see them. Nothing is filled in. Every
 format of tool calls is read, whichever the prompt taught: `<tool_call>{…}</tool_call>`, a fenced ```tool block, a JSON
 object with `tool` or `name` and `arguments`.
 """
 
 import json
+import re
+from bisect import bisect_left
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 
+from ...records import ToolCall
 from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
-from .answer_schema import AnswerFields, describe_echo
-from .calls import ParsedCall, TagPairs, parse_native_call
-from .scan import MAX_ITEMS, Items, ReplyObject, scan
-from .strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
-
-__all__ = [
-    "MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "MAX_ITEMS", "MAX_VALUES", "THINKING", "Answer", "AnswerFields",
-    "Malformed", "ParsedCall", "ParsedReply", "ToolCalls", "parse_native_call", "parse_reply",
-]  # fmt: skip
+from .lenient_json import parse_lenient_json
+from .objects import AnswerFields, ParsedCall, TagPairs, describe_echo, find_calls, get_call_name, parse_call
+from .strict_json import decode_json
 
 MAX_BYTES = 64 * 1024  # of UTF-8
 THINKING: TagPairs = (("<think>", "</think>"),)
-
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _PLACEHOLDERS = ("…", "...")
+
+MAX_ITEMS = 256  # tool calls and top-level objects in one reply
+MAX_BRACKETS = 10_000  # read in search of the end of a broken object
+
+
+# An object with its first key (or none at all); `bare` if the key has no quotes, so that it may be only prose.
+_OBJECT = (
+    r'[{｛]\s*+(?:[}｝]|"(?:[^"\\]|\\.)*+"\s*+[:：]|\'(?:[^\'\\]|\\.)*+\'\s*+[:：]|[“”][^“”\n]{0,200}+[“”]\s*+[:：]'
+    r'|[‘’][^‘’\n]{0,200}+[‘’]\s*+[:：]|「[^「」\n]{0,200}+」\s*+[:：]|\\"|/[/*]|(?P<bare>[^\W\d]\w{0,63}+\s*+[:：]))'
+)
+_LIST = r"[\[［]\s*+[{｛]\s*+(?:[\"'“”‘’「}｝]|[^\W\d]\w{0,63}+\s*+[:：])"
+_FENCED_CALL = r"```[ \t]*+(?:tool(?:_calls?+|_code|_use)?+|function_calls?+)\b"
+_CALL_TAG = re.compile(r"</?tool_call>")
+_FENCE = re.compile(r"```")
+_OPENING = {"</tool_call>": re.compile(r"\s*+(?:```\w*+\s*+)?+"), "```": re.compile(r"\s*+")}  # before a block's JSON
+_CLOSING = re.compile(r"[\s}\])]*+(?:```\s*+)?+")  # after it: space, and brackets that close nothing
+# A string (perhaps unclosed), or brackets.
+_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[]++|[}\]]++', re.DOTALL)
+_CALL_START = re.compile(
+    r"""[{｛]\s*+["'“](?:tool|name)["'”]\s*+[:：]\s*+["'“]([\w.-]{1,64})["'”]\s*+[,，]\s*+["'“](?:arguments|parameters)["'”]"""
+)
+_FORMAT = 'write {"name": …, "arguments": {…}}'
+_CUT_OFF_CALL = "the tool call was cut off before its JSON was complete"
+_BRACKETS = ("{", "[", "｛", "［")
 
 
 class ToolCalls(Record, frozen=True):
@@ -69,6 +92,219 @@ class Malformed(Record, frozen=True):
     kind: str
 
 
+# ---------------------------------------------------------------------- what a text holds
+@lru_cache(maxsize=32)
+def _build_patterns(thinking: TagPairs) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Patterns of the beginning of an item, and of the tags at which lenient reading stops."""
+    tags = "|".join(re.escape(tag) for pair in thinking for tag in pair if tag)
+    start = "|".join(filter(None, (tags, "<tool_call>", _FENCED_CALL, _LIST, _OBJECT)))
+    return re.compile(start, re.DOTALL), re.compile("|".join(filter(None, (tags, _CALL_TAG.pattern))))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyObject:
+    """An object outside any call, why it cannot be used, and whether it is only lenient JSON."""
+
+    value: dict[str, Any]
+    complaint: str | None = None
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class Items:
+    """What the text of a reply holds, in order; `cut` says that the token budget ended the reply."""
+
+    text: str
+    cut: bool
+    count: int = 0  # of calls, objects and whatever else was read
+    calls: list[ParsedCall] = field(default_factory=list)
+    objects: list[ReplyObject] = field(default_factory=list)
+    lists: list[list[Any]] = field(default_factory=list)
+    partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
+    broken: str | None = None  # the first thing that cannot be read
+    broken_last: bool = False  # the last object is broken
+    open_think: str | None = None  # the closing tag that is missing
+
+    def add_call(self, value: Any, text: str, error: str | None) -> None:
+        """Add a call as it was read; with an `error` it is kept but not run."""
+        if error is None:
+            self.calls.append(parse_call(value, text, f"call_{len(self.calls)}"))
+        else:
+            self.refuse_call(get_call_name(value), text, error)
+
+    def refuse_call(self, name: str, text: str, error: str) -> None:
+        """Add a call that cannot be run as written."""
+        self.calls.append(ParsedCall(ToolCall(f"call_{len(self.calls)}", name, text), error))
+
+
+def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items:
+    """What a reply holds. Three kinds that are one thing and nothing else need no pass over the text.
+
+    >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False)
+    >>> found.calls[0].call.name, found.objects[0].value
+    ('reset', {'side': 'left'})
+    """
+    return (
+        _read_single(text, thinking, answer_fields, cut)
+        or (None if cut else _read_encoded(text, answer_fields))
+        or _Scanner(text, thinking, answer_fields, cut).items
+    )
+
+
+def _read_single(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items | None:
+    """Read a reply that is one `<tool_call>` block or one object, of strict JSON; None for any other."""
+    inside = text.strip()
+    opening, closing = "<tool_call>", "</tool_call>"
+    is_call = inside.startswith(opening) and inside.endswith(closing)
+    if is_call:
+        if inside.count("tool_call>") != 2 or "```" in inside or any(tag and tag in inside for tag in chain(*thinking)):
+            return None
+        inside = inside[len(opening) : -len(closing)].strip()
+    elif not (inside.startswith("{") and inside.endswith("}")):
+        return None
+    value, end, complaint = decode_json(inside)
+    if complaint is not None or end != len(inside) or not isinstance(value, dict):
+        return None
+    if is_call:
+        named = value.keys() == {"name", "arguments"}
+        return Items(text, cut, 1, calls=[parse_call(value, inside, "call_0")]) if named else None
+    return Items(text, cut, 1, objects=[ReplyObject(value)]) if find_calls(value, answer_fields) is None else None
+
+
+def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None:
+    """A reply that is one JSON string with one object in it; None for any other."""
+    if not text.lstrip().startswith('"'):
+        return None
+    try:
+        inside = json.loads(text).strip()
+    except ValueError:
+        return None
+    if not (inside.startswith("{") and inside.endswith("}")):
+        return None
+    objects = _Scanner(inside, (), answer_fields, False).items.objects
+    if len(objects) != 1:
+        return None
+    return Items(text, False, 1, objects=[ReplyObject(objects[0].value, objects[0].complaint, True)])
+
+
+class _Scanner:
+    """One pass over a text."""
+
+    def __init__(self, text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> None:
+        self.text = text
+        self.items = Items(text, cut)
+        self._answer_fields, self._cut = answer_fields, cut
+        start, tags = _build_patterns(thinking)
+        self._closing_tags = {opening: closing for opening, closing in thinking if opening}
+        self._lone_closing_tags = {closing for _, closing in thinking if closing}
+        self._tags = [(tag.start(), tag.end(), tag[0]) for tag in tags.finditer(text)]
+        self._fences = [(fence.start(), fence.end(), "```") for fence in _FENCE.finditer(text)]
+        position = 0
+        while self.items.count <= MAX_ITEMS and (match := start.search(text, position)):
+            position = self._read_item(match)
+
+    def _read_item(self, start: re.Match[str]) -> int:
+        """Reads the item that begins at `start`; returns the position after it."""
+        opening = start[0]
+        if opening in self._closing_tags:
+            closing = self._closing_tags[opening]
+            end = self.text.find(closing, start.end())
+            self.items.open_think = closing if end < 0 else None
+            return len(self.text) if end < 0 else end + len(closing)
+        if opening in self._lone_closing_tags:  # the prompt opened it: everything before was thinking
+            self.items = Items(self.text, self._cut, self.items.count, open_think=self.items.open_think)
+            return start.end()
+        self.items.count += 1
+        if opening == "<tool_call>":
+            return self._read_block(start.end(), self._tags, "</tool_call>")
+        if opening.startswith("```"):
+            return self._read_block(start.end(), self._fences, "```")
+        return self._read_value(start.start(), bare=start["bare"] is not None)
+
+    def _read_value(self, begin: int, bare: bool) -> int:
+        """Reads an object or a list outside any tag."""
+        value, end, complaint = decode_json(self.text, begin)
+        repaired = value is None
+        if repaired:
+            limit = self._find_next_mark(self._tags, begin)[0]
+            lenient = parse_lenient_json(self.text, begin, limit, cut=self._cut and limit == len(self.text))
+            value, end, complaint = lenient.to_strict()
+            if value is None:
+                end = self._find_end(lenient.end, lenient.depth, limit)
+                self._note_unreadable(begin, end, f"the JSON cannot be read: {complaint}", bare)
+                if not lenient.complete and isinstance(lenient.value, dict):
+                    self.items.partial = ReplyObject(lenient.value, None, True)
+                return end
+        calls = find_calls(value, self._answer_fields)
+        if calls is not None:
+            for call in calls:
+                self.items.add_call(call, self.text[begin:end], complaint)
+        elif isinstance(value, dict):
+            self.items.objects.append(ReplyObject(value, complaint, repaired))
+            self.items.broken_last = False
+        elif complaint is None:
+            self.items.lists.append(value)
+        else:
+            self.items.broken = self.items.broken or complaint
+        return end
+
+    def _note_unreadable(self, begin: int, end: int, complaint: str, bare: bool) -> None:
+        start = _CALL_START.match(self.text, begin, end)
+        if start is not None and find_calls({"name": start[1], "arguments": {}}, self._answer_fields):
+            complaint = _CUT_OFF_CALL if self._cut and end == len(self.text) else complaint
+            self.items.refuse_call(start[1], self.text[begin:end], complaint)
+        elif not bare:
+            self.items.broken = self.items.broken or complaint
+            self.items.broken_last = True
+        elif not self.items.objects:  # {x: …} is a broken object only if there is no other
+            self.items.broken = self.items.broken or complaint
+
+    def _read_block(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int:
+        """Reads a tool call between marks; returns the position after it."""
+        begin = _OPENING[closing].match(self.text, begin).end()  # type: ignore[union-attr]
+        value, end, complaint = decode_json(self.text, begin)
+        stop, after, mark = self._find_next_mark(marks, begin if value is None else end)
+        closed = mark == closing
+        if value is None and self.text.startswith(_BRACKETS, begin):
+            value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=self._cut and not mark).to_strict()
+        if value is not None and not closed:
+            stop = after = end  # complete, only its closing mark is missing
+        text = self.text[begin:stop].strip()
+        rest = _CLOSING.match(self.text, end, stop)
+        if value is None and not mark:
+            self.items.refuse_call("", text, _CUT_OFF_CALL)
+        elif value is None:
+            reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
+            self.items.refuse_call("", text, f"the tool call is not valid JSON: {reason}")
+        elif complaint is None and (rest is None or rest.end() < stop):
+            self.items.add_call(value, text, "a tool call block must hold one JSON object and nothing after it")
+        else:
+            error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
+            for call in find_calls(value, None) or [value]:
+                self.items.add_call(call, text, error)
+        return after if closed else stop
+
+    def _find_next_mark(self, marks: list[tuple[int, int, str]], position: int) -> tuple[int, int, str]:
+        """The first of `marks` from `position` on; the end of the text if there is none."""
+        index = bisect_left(marks, (position,))
+        return marks[index] if index < len(marks) else (len(self.text), len(self.text), "")
+
+    def _find_end(self, begin: int, depth: int, limit: int) -> int:
+        """Where an object ends that became unreadable at `begin`, `depth` brackets deep."""
+        if depth == 0:
+            return begin
+        for token in islice(_BRACKET.finditer(self.text, begin, limit), MAX_BRACKETS):
+            brackets = token[0]
+            if brackets[0] in "{[":
+                depth += len(brackets)
+            elif brackets[0] != '"':
+                depth -= len(brackets)
+                if depth <= 0:
+                    return token.end() + depth  # of several brackets only those that close the object
+        return limit
+
+
+# ---------------------------------------------------------------------- what that means
 ParsedReply = ToolCalls | Answer | Malformed
 
 

@@ -6,16 +6,59 @@ each field that needs one: its meaning, whether it may be left out, and the allo
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...images.task_images import name_image
 from ...utils.box_paths import BoxPath
+from ..parsing.objects import AnswerFields, find_reference
 
 BOX = "[x1, y1, x2, y2]"
 BOX_3D = "[x1, y1, z1, x2, y2, z2]"
 NONE: Mapping[str, Any] = {}
 DEEPEST = 8  # levels of nested objects and lists; deeper ones are left empty
 COMPOUND = ("allOf", "anyOf", "oneOf")
+
+
+@dataclass(frozen=True)
+class AnswerFormat:
+    """The form of an environment's answers: as JSON Schema, for the parser, in words for a prompt, and its keys.
+
+    Of plain text answers, `schema` and `fields` are None and there are no keys.
+    """
+
+    schema: Mapping[str, Any] | None
+    fields: AnswerFields | None
+    text: str
+    keys: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        schema: Mapping[str, Any] | None,
+        boxes: Sequence[str] = (),
+        boxes_3d: Sequence[str] = (),
+        *,
+        image_field: str | None = None,
+        turns: bool = True,
+    ) -> "AnswerFormat":
+        """Derive all of it from the schema and the fields that hold boxes; `image_field` names a box's image."""
+        if schema is None:
+            return cls(None, None, describe_answer_format(None), [])
+        fields, parsed = AnswerFields.from_schema(schema), [BoxPath.parse(path) for path in boxes]
+        lengths = {**dict.fromkeys(boxes_3d, 6), **{box.field: 4 for box in parsed if not box.is_list}}
+        fields = replace(fields, lengths=tuple({**dict(fields.lengths), **lengths}.items()))
+        shown = schema
+        if image_field is not None:  # the model writes the name, which the schema has as a number
+            properties = schema["properties"]
+            kept = {
+                key: properties[image_field][key]
+                for key in ("description", "default")
+                if key in properties[image_field]
+            }
+            shown = {**schema, "properties": {**properties, image_field: {**kept, "const": name_image(0)}}}
+        text = describe_answer_format(shown, boxes, boxes_3d, turns=turns)
+        return cls(schema, fields, text, [*schema.get("properties", {}), "continue"])
 
 
 def describe_answer_format(
@@ -102,7 +145,11 @@ class _Shape:
         own, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
         for _ in range(DEEPEST):  # a reference may lead to itself
             name = str(own.get("$ref", ""))
-            choices = [self._find_target(name)] if name else [one for key in COMPOUND for one in own.get(key, ())]
+            choices = (
+                [find_reference(self.root, name) or NONE]
+                if name
+                else [one for key in COMPOUND for one in own.get(key, ())]
+            )
             choices = [choice for choice in choices if isinstance(choice, Mapping)]
             if not choices:
                 break
@@ -115,13 +162,6 @@ class _Shape:
             nullable |= "null" in kinds
             own = {**own, "type": next((kind for kind in kinds if kind != "null"), "null")}
         return _Spec(own, nullable, frozenset(names))
-
-    def _find_target(self, reference: str) -> Any:
-        found: Any = self.root
-        for step in reference.removeprefix("#").strip("/").split("/"):
-            key = step.replace("~1", "/").replace("~0", "~")
-            found = found if not step else found.get(key, NONE) if isinstance(found, Mapping) else NONE
-        return found
 
     def fill(self, given: Any, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
         """An example value or a placeholder for a schema. `within` are the references that enclose it."""

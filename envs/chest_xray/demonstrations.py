@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.base import BaseMultiTurnEnv
+from ...core.base import BaseMultiTurnEnv, get_offered_tools
 from ...records import Task
 from ...tools import Tool
 from . import cases
@@ -34,7 +34,7 @@ def write_looks(
     replies = []
     if kind == "complaint" and asks:
         replies.append(ASKED if env.answer is None else json.dumps({"ask": ASKED, "continue": False}))
-    offered = env.get_offered_tools(task)
+    offered = get_offered_tools(env, task)
     images = ["image_1"] if case.earlier is None else ["image_1", "image_2"]
     phrase = PHRASE if case.spot is None else cases.name_finding(case.findings[case.spot])
     named = dict.fromkeys((*bearing.get(kind, ()), *bearing.get("all", ())))
@@ -43,7 +43,7 @@ def write_looks(
         for name in named
         if name in offered
         for image in images
-        if (arguments := _fill_arguments(env.get_tool(name), image, phrase)) is not None
+        if (arguments := _fill_arguments(env.toolbox[name], image, phrase)) is not None
     ]
     if not calls and "zoom" in offered and case.spot is not None:
         box = cases.draw_case(seed, kind, difficulty)[0].findings[case.spot].box
@@ -59,8 +59,8 @@ def write_stray_look(
     bears = {*bearing.get(task.metadata["question"], ()), *bearing.get("all", ())}
     calls = [
         _write_call(name, arguments)
-        for name in env.get_offered_tools(task)
-        if name not in bears and (arguments := _fill_arguments(env.get_tool(name), "image_1", PHRASE)) is not None
+        for name in get_offered_tools(env, task)
+        if name not in bears and (arguments := _fill_arguments(env.toolbox[name], "image_1", PHRASE)) is not None
     ]
     return (calls[int(rng.integers(len(calls)))],) if calls else ()
 

@@ -9,8 +9,9 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field
 
+from ...core.answers import find_slice
 from ...core.base import BaseMultiTurnEnv
-from ...core.places import PARTS, Part, find_slice
+from ...core.contract import PARTS, Part
 from ...errors import BadRow, ConfigError, ToolError, describe_unknown
 from ...images.source import Source
 from ...images.task_images import TaskImage, TaskImages
@@ -68,7 +69,7 @@ class DataEnv(BaseMultiTurnEnv):
         if self.has_images:
             return self.tools
         return tuple(
-            name for name in self.tools if not (tool := self.get_tool(name)).stateful and not tool.takes_pictures
+            name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
         )
 
     # ------------------------------------------------------------------ called by a driver

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ...core.places import Part
+from ...core.contract import Part
 from ...errors import ConfigError
 from ...images.source import AXES
 from ...records import Task

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from ...core.base import BaseMultiTurnEnv
+from ...core.base import BaseMultiTurnEnv, get_offered_tools
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
@@ -319,7 +319,7 @@ SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[str, ...]:
     """A search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
-    offered = env.get_offered_tools(task)
+    offered = get_offered_tools(env, task)
     replies = []
     web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
     if web in offered:

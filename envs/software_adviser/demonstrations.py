@@ -35,7 +35,7 @@ class Adviser(Protocol):
     def retriever(self) -> Retriever: ...
     def get_request(self, task: Task) -> Request: ...
     def make_request(self, seed: int) -> Request: ...
-    def get_offered_tools(self, task: Task) -> tuple[str, ...]: ...
+    def tools_of(self, task: Task) -> tuple[str, ...]: ...
 
 
 def write_looks(env: Adviser, task: Task) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def write_looks(env: Adviser, task: Task) -> tuple[str, ...]:
     query = write_query(request)
     missing = [name for name in rank_suitable(env, task) if name not in search(env, task, query)]
     searches = [("search_tools", query)]
-    if "search_alternative" in env.get_offered_tools(task):
+    if "search_alternative" in env.tools_of(task):
         for start in range(min(MAX_ALTERNATIVES, len(missing))):
             searches.append(("search_alternative", _find_query(env, task, missing[start::MAX_ALTERNATIVES])))
     elif missing:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import Field
 
 from ...core.base import BaseMultiTurnEnv
+from ...core.contract import EpisodeState, StepResult
 from ...core.settings import ToolName
-from ...core.state import EpisodeState, StepResult
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
@@ -189,10 +189,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         named = ", ".join(key for key, path in own.items() if path is not None)
         return f"{named}: a file of this machine, which no package carries; allowed: what is shipped" if named else None
 
-    @property
-    def needs_preparing(self) -> bool:
-        return True
-
     def prepare(self) -> None:
         """Build the index of the catalogue, and load the snapshot and the models that a config names."""
         super().prepare()
@@ -321,7 +317,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def _is_over_quota(self, state: EpisodeState) -> bool:
         """Whether more calls were asked for than a tool, or all tools together, may have."""
         asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
-        limits = {name: self.get_max_calls(name) for name in state.tools}
+        limits = {name: self.toolbox.get_max_calls(name) for name in state.tools}
         over = any(limit is not None and asked[name] > limit for name, limit in limits.items())
         return over or (self.max_total_calls is not None and asked.total() > self.max_total_calls)
 

@@ -95,7 +95,7 @@ def check_secrets(trial: "Trial") -> str:
 def play_first(env: Any, project: Mapping[str, Any]) -> None:
     """Play one episode with the right answer."""
     for task in list_tasks(env)[:1]:
-        env.play(task, script_policy([*env.oracle(task), write_gold(env, task)]))
+        env.play(task, script_policy([*env.for_task(task).oracle(task), write_gold(env, task)]))
 
 
 def _watch(trial: "Trial") -> "Mapping[str, Inside]":
@@ -159,7 +159,7 @@ def write_gold(env: Any, task: Any) -> str:
     from viewbox.errors import ConfigError
 
     try:
-        return str(env.write_answer(task))
+        return str(env.for_task(task).write_answer(task))
     except ConfigError:
         return JUNK
 
@@ -183,7 +183,7 @@ def check_environment(env: Any, project: Mapping[str, Any]) -> str:
         raise Failed("there are no tasks")
     for task in tasks:
         try:
-            env.reset(task, seed=0)
+            env.for_task(task).reset(task, seed=0)
         except Exception as error:
             raise Failed(f"task {task.id} cannot be opened: {type(error).__name__}: {error}") from error
     count = f"{len(env.tasks)} tasks" if hasattr(env.tasks, "__len__") else "tasks without end"
@@ -198,21 +198,24 @@ def check_environment(env: Any, project: Mapping[str, Any]) -> str:
 )
 def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
     """The schemas of answer and tools are valid, and the right answer fits the first."""
+    from viewbox.core.answers import check_answer
     from viewbox.errors import ConfigError
     from viewbox.utils.json_schema import check_schema
 
     schemas = [tool["function"]["parameters"] for tool in env.tool_schemas]
-    for schema in (*schemas, *([env.answer_schema] if env.answer_schema is not None else [])):
-        check_schema(schema)
+    schema = env.answer_format.schema
+    for one in (*schemas, *([schema] if schema is not None else [])):
+        check_schema(one)
     for task in list_tasks(env):
+        played = env.for_task(task)
         try:
-            answer = env.write_answer(task)
+            answer = played.write_answer(task)
         except ConfigError:
             continue  # the row `gold answer` says so
-        if env.read_answer(answer, task) is None:
-            _, problem = env.check_answer(json.loads(answer), task) if env.answer_schema is not None else ({}, "")
+        if played.read_answer(answer, task) is None:
+            _, problem = check_answer(played, json.loads(answer), task) if schema is not None else ({}, "")
             raise Failed(f"task {task.id}: the right answer {answer:.200} is not accepted: {problem}")
-    form = "plain text" if env.answer_schema is None else env.answer_format.splitlines()[0]
+    form = "plain text" if schema is None else env.answer_format.text.splitlines()[0]
     return f"the answer is {form:.100}; {len(schemas)} tools"
 
 
@@ -226,16 +229,17 @@ def check_tool_docs(env: Any, project: Mapping[str, Any]) -> str:
     """The author's tools have a docstring that describes or names each argument: the model reads nothing else."""
     from viewbox.utils.frozen import thaw
 
-    own = [thaw(schema)["function"] for schema in env.tool_schemas if _is_own(env, thaw(schema)["function"]["name"])]
+    schemas = [thaw(schema)["function"] for schema in env.tool_schemas]
+    own = [function for function in schemas if _is_own(env, function["name"])]
     bare = [name for function in own for name in _list_bare(function)]
     if bare:
         raise Failed(f"without a description: {shorten(bare, 6)}")
-    return f"{len(own)} tools of your own, and their arguments, are described; {len(env.tool_schemas)} in all"
+    return f"{len(own)} tools of your own, and their arguments, are described; {len(schemas)} in all"
 
 
 def _is_own(env: Any, name: str) -> bool:
     """Whether an author wrote a tool; those of viewbox are described in docs/tools.md."""
-    return not str(getattr(env.get_tool(name).function, "__module__", "")).startswith("viewbox.")
+    return not str(getattr(env.toolbox[name].function, "__module__", "")).startswith("viewbox.")
 
 
 def _list_bare(function: Mapping[str, Any]) -> Iterator[str]:

@@ -33,7 +33,7 @@ def check_episode(env: Any, project: Mapping[str, Any]) -> str:
     """An episode ends in its time and memory, with the right answer and with a model that writes nothing of use."""
     task, limit = list_tasks(env)[0], project["episode_seconds"]
     ends, slowest = [], 0.0
-    for replies in ([*env.oracle(task), write_gold(env, task)], []):
+    for replies in ([*env.for_task(task).oracle(task), write_gold(env, task)], []):
         started = time.monotonic()
         ends.append(env.play(task, script_policy(replies)).end_reason)
         slowest = max(slowest, time.monotonic() - started)
@@ -57,14 +57,14 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
     totals, low = [], []
     for task in list_tasks(env):
         try:
-            answer = env.write_answer(task)
+            played = env.for_task(task)
+            answer = played.write_answer(task)
         except ConfigError as error:
             raise Failed(str(error)) from error
-        episode = env.play(task, script_policy([*env.oracle(task), answer]))
+        episode = played.play(task, script_policy([*played.oracle(task), answer]))
         if episode.scores.total is None:
             raise Failed(f"task {task.id}: no score: {episode.explain_missing_score()}")
         totals.append(episode.scores.total)
-        played = env.for_task(task)
         for name, part in played.reward.components.items():
             has_boxes = isinstance(part.reward, rewards.IoUReward) or played.boxes or played.boxes_3d
             least = MIN_GOLD_BOX if has_boxes and built_in.isdisjoint(type(part.reward).__mro__) else MIN_GOLD
@@ -88,14 +88,17 @@ def check_wrong(env: Any, project: Mapping[str, Any]) -> str:
 
     problems, count = [], 0
     for task in list_tasks(env):
-        reward = env.for_task(task).reward
-        right = env.read_answer(env.write_answer(task), task)
+        played = env.for_task(task)
+        reward = played.reward
+        right = played.read_answer(played.write_answer(task), task)
         if right is None:
             raise Failed(f"task {task.id}: its own right answer is not accepted", "check `validate_answer`")
         best = reward.score(right, task.reference)[0]
         if best is None:  # the reward reads the whole episode
-            best = env.play(task, script_policy([*env.oracle(task), env.write_answer(task)])).scores.total or 0.0
-        silent = env.score(Episode(task, end_reason="max_turns", truncated=True)).total
+            best = (
+                played.play(task, script_policy([*played.oracle(task), played.write_answer(task)])).scores.total or 0.0
+            )
+        silent = played.score(Episode(task, end_reason="max_turns", truncated=True)).total
         answers: list[Mapping[str, Any]] = [_change(right), {}]
         scored = {str(wrong): reward.score(wrong, task.reference)[0] for wrong in answers}
         for wrong, total in (*scored.items(), ("no answer", silent)):
@@ -169,10 +172,10 @@ def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, 
 
     found = {}
     for number, task in enumerate(list_tasks(env)):
-        policy = script_policy([*env.oracle(task), env.write_answer(task)])
-        played = env.play(task, policy, seed=number)
-        state = env.reset(task, seed=number)
-        pictures = [hashlib.sha256(open_source(image).pixels.tobytes()).hexdigest() for image in env.images(task)]
+        one = env.for_task(task)
+        played = one.play(task, script_policy([*one.oracle(task), one.write_answer(task)]), seed=number)
+        state = one.reset(task, seed=number)
+        pictures = [hashlib.sha256(open_source(image).pixels.tobytes()).hexdigest() for image in one.images(task)]
         found[f"{number}"] = {
             "task": _hash([task.id, dict(task.prompt), task.reference]),
             "first messages": _hash([message.text for message in state.messages]),
@@ -215,7 +218,8 @@ def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
     found, package = vf.environment_class(project["name"]), import_module(project["module"])
     if found is not package.ViewboxEnv:
         raise Failed(f"verifiers resolves {project['name']!r} to {found}")
-    env.reset(next(iter(env.tasks)), seed=0)
+    task = next(iter(env.tasks))
+    env.for_task(task).reset(task, seed=0)
     place = str(import_module("viewbox").__file__).rpartition("site-packages/")[2]  # that of the fresh environment
     return f"verifiers finds the package and opens its first task; viewbox is {place}"
 

@@ -249,7 +249,7 @@ def check_reward_fields(reward: Any, episodes: Iterable[Episode], env: BaseMulti
     viewbox.errors.ConfigError: reward: reads a field that no answer of these episodes has: unknown answer field \
 'lable'; allowed: label (did you mean 'label'?)
     """
-    schema = getattr(env, "answer_schema", None)
+    schema = None if env is None else env.answer_format.schema
     found: set[str] = set(schema.get("properties", ())) if isinstance(schema, dict) else set()
     missing = {first: field for field in _list_fields(reward) if (first := _get_first(field)) and first not in found}
     answers = 0

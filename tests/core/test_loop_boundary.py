@@ -3,7 +3,6 @@
 import re
 
 from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, write_call
-from viewbox.core.base import BaseMultiTurnEnv
 
 # ---- text of tools is data
 
@@ -67,7 +66,3 @@ def test_the_prompt_says_that_text_between_marks_is_no_instruction_where_there_a
     assert said in bounded().state.messages[0].text
     assert said not in Find(boundary=True, tools=[]).build_system_prompt(TASK)
     assert said not in Find(boundary=False).build_system_prompt(TASK)
-
-
-def test_the_boundary_is_on_by_default():
-    assert BaseMultiTurnEnv.boundary is True

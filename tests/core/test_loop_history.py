@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes, write_answer, write_call
+from viewbox.core.messages import apply_history
 from viewbox.images.ref import ImageRef
 
 GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
@@ -34,22 +35,6 @@ def test_with_the_full_history_messages_only_ever_grow():
         before = list(play.state.messages)
 
 
-def test_with_the_full_history_everything_is_shown():
-    play = Play(Find(max_turns=10))
-    play.say(*REPLIES)
-    assert play.env.apply_history(play.state.messages) == play.state.messages
-
-
-def test_the_full_history_is_the_default():
-    assert Find().history == "full"
-
-
-def test_with_the_full_history_the_original_is_not_shown_again_on_the_last_turn():
-    play = Play(Find(max_turns=2))
-    (said,) = play.say("hm").messages
-    assert said.images == ()
-
-
 # ---- last_images
 
 
@@ -63,22 +48,15 @@ def test_only_the_last_images_are_shown(k):
     play.say(write_call(factor=2), write_call(factor=3), write_call("reset") + write_call(factor=4))
     every = pictures(play.state.messages)
     assert len(every) == 5
-    assert pictures(play.env.apply_history(play.state.messages)) == every[-k:]
+    assert pictures(apply_history(play.env, play.state.messages)) == every[-k:]
 
 
 def test_an_image_that_is_no_longer_shown_leaves_a_placeholder_in_its_place():
     play = last(1)
     play.say(write_call(factor=2))
-    shown = play.env.apply_history(play.state.messages)
+    shown = apply_history(play.env, play.state.messages)
     assert shown[1].content == ("[picture 0 is no longer shown]", "What is it?")
     assert [message.role for message in shown] == [message.role for message in play.state.messages]
-
-
-def test_the_words_of_older_messages_stay():
-    play = last(1)
-    play.say(write_call(factor=2), write_call(factor=2))
-    told = play.state.messages[3].text
-    assert play.env.apply_history(play.state.messages)[3].text.startswith(told)
 
 
 def test_the_messages_themselves_and_the_record_keep_every_image():
@@ -92,7 +70,7 @@ def test_the_original_stays_while_it_is_among_the_last():
     play = last(2)
     play.say(write_call(factor=2))
     every = pictures(play.state.messages)
-    assert pictures(play.env.apply_history(play.state.messages)) == every  # GAZE drops it after turn 1
+    assert pictures(apply_history(play.env, play.state.messages)) == every  # GAZE drops it after turn 1
 
 
 @pytest.mark.parametrize("imageless", ["hm", NOTES, write_call("nothing"), write_call("get_intensity_stats")])
@@ -100,18 +78,7 @@ def test_after_a_turn_without_a_picture_the_last_one_is_still_shown(imageless):
     play = last(1)
     play.say(write_call(factor=2), imageless)
     every = pictures(play.state.messages)
-    assert pictures(play.env.apply_history(play.state.messages)) == every[-1:]  # GAZE shows none
-
-
-def test_a_policy_is_shown_what_the_history_leaves():
-    seen = []
-
-    def policy(messages):
-        seen.append(len(pictures(messages)))
-        return write_call(factor=2) if len(seen) < 4 else write_answer()
-
-    Find(history={"last_images": 1}).play(TASK, policy)
-    assert seen == [1, 1, 1, 1]
+    assert pictures(apply_history(play.env, play.state.messages)) == every[-1:]  # GAZE shows none
 
 
 def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it():
@@ -120,16 +87,7 @@ def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it()
     first = play.state.messages[1].images[0]
     assert said.images[1:] == (first,)
     assert "The original image again:" in said.text
-    assert pictures(play.env.apply_history(play.state.messages)) == pictures([said])  # the view and the original
-
-
-@pytest.mark.parametrize("reply", ["hm", NOTES])
-def test_it_is_shown_again_in_a_message_without_a_view_too(reply):
-    play = last(1, max_turns=3)
-    play.say(write_call(factor=2))
-    (said,) = play.say(reply).messages
-    assert said.images == (play.state.messages[1].images[0],)
-    assert len(pictures(play.env.apply_history(play.state.messages))) == 2
+    assert pictures(apply_history(play.env, play.state.messages)) == pictures([said])  # the view and the original
 
 
 def test_the_original_is_not_shown_again_where_it_is_still_in_context():
@@ -146,12 +104,6 @@ def test_the_original_is_not_shown_again_where_the_last_view_is_the_original():
     assert len(said.images) == 1
 
 
-def test_an_own_placeholder_is_a_template():
-    play = Play(Find(history={"last_images": 1}, templates={"dropped": "(image {{ number }})"}))
-    play.say(write_call(factor=2))
-    assert play.env.apply_history(play.state.messages)[1].content[0] == "(image 0)"
-
-
 OTHER = ImageRef.of(np.full((30, 20), 9, np.uint8))
 TWO = replace(TASK, images=(*TASK.images, OTHER))
 
@@ -165,7 +117,7 @@ def start_two(k, **settings):
 def test_several_pictures_at_the_start_count_as_one_and_are_dropped_together(k, looks, is_start_kept):
     play, start = start_two(k)
     play.say("hm", *[write_call(factor=factor) for factor in range(2, 2 + looks)])
-    shown = play.env.apply_history(play.state.messages)
+    shown = apply_history(play.env, play.state.messages)
     assert pictures(shown) == start * is_start_kept + pictures(play.state.messages)[2:][-k:]
     assert len(start) == 2
     gone = [part for part in shown[1].content[:-1] if isinstance(part, str)]
@@ -178,7 +130,7 @@ def test_all_of_several_are_shown_again_on_the_last_turn_each_by_its_name():
     (said,) = play.say(write_call("open_image", image="image_2") + write_call(factor=2)).messages[-1:]
     assert pictures([said])[1:] == start
     assert "The original images again, image_1 and image_2:" in said.text
-    assert pictures(play.env.apply_history(play.state.messages)) == pictures([said])
+    assert pictures(apply_history(play.env, play.state.messages)) == pictures([said])
 
 
 # ---- the same whatever process plays it
@@ -201,11 +153,3 @@ line = hashlib.sha256(repr(state.messages).encode()).hexdigest() + state.message
 def test_the_same_task_seed_and_replies_give_the_same_messages_in_another_process(tmp_path):
     there, here = run_in_two_processes(SCRIPT, tmp_path, hash_seed=2)
     assert there == here
-
-
-def test_another_seed_changes_the_codes_and_nothing_else():
-    def told(seed, boundary):
-        return Play(Find(boundary=boundary), seed=seed).say_and_read(write_call(factor=2))
-
-    assert told(1, True) != told(2, True)
-    assert told(1, False) == told(2, False)

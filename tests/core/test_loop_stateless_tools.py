@@ -25,13 +25,6 @@ def paint(image: Picture) -> ToolOutput:
     return ToolOutput("painted", {"side": 8}, image=np.full((8, 8), 200, np.uint8))
 
 
-def test_a_stateless_tool_answers_in_words_and_leaves_the_view():
-    play = Play(make_env_with_tools(ask))
-    before = play.state.view
-    (said,) = play.say(write_call("ask", question="why")).messages
-    assert (said.text, said.images, play.state.view) == ("you asked why", (), before)
-
-
 def test_results_come_in_the_order_of_the_calls_whatever_ends_first():
     async def slow() -> str:
         """Slow."""
@@ -109,14 +102,6 @@ def test_the_same_tool_twice_under_two_names():
     assert [schema["function"]["description"] for schema in play.state.tool_schemas][1] == "Another."
 
 
-def test_a_tool_of_the_environment_wins_over_viewboxs_of_that_name():
-    def zoom(how: str) -> str:
-        """Not viewbox's."""
-        return how
-
-    assert Play(make_env_with_tools(zoom)).say_and_read(write_call("zoom", how="mine")) == "mine"
-
-
 def test_arguments_of_a_stateless_tool_are_validated_before_it_runs():
     ran = []
 
@@ -150,13 +135,6 @@ def test_a_picture_is_given_by_name_and_arrives_as_a_view():
     assert [(type(view), view.window) for view in seen] == [(View, (0, 0, 0.5, 0.5)), (View, (0, 0, 1, 1))]
 
 
-def test_pictures_that_can_be_named_say_their_numbers():
-    play = Play(make_env_with_tools(shade))
-    assert "view_0 is the first picture shown" in play.state.messages[0].text
-    assert play.state.messages[1].text.startswith("view: 0\n")
-    assert "view: 1" in play.say_and_read(write_call(factor=2))
-
-
 def test_a_picture_that_a_stateless_tool_shows_can_be_named_in_the_next_reply():
     play = Play(make_env_with_tools(paint, shade))
     (said,) = play.say(write_call("paint", image="view_0")).messages
@@ -174,10 +152,6 @@ def test_a_picture_of_the_same_reply_cannot_be_named_yet():
 )
 def test_a_picture_that_is_not_there_is_told_those_that_are(name):
     assert "allowed: image_1, view_0" in Play(make_env_with_tools(shade)).say_and_read(write_call("shade", image=name))
-
-
-def test_without_tools_that_take_pictures_no_number_is_told():
-    assert "view: 1" not in Play(make_env_with_tools(ask)).say_and_read(write_call(factor=2))
 
 
 # ---- hidden arguments

@@ -15,23 +15,9 @@ def test_plain_text_answers_where_there_is_no_schema():
     assert (episode.end_reason, episode.answer, episode.scores.total) == ("answered", {"text": "left"}, 1.0)
 
 
-def test_json_is_only_text_where_there_is_no_schema():
-    assert play_replies(Plain(), '{"label": "left"}').answer == {"text": '{"label": "left"}'}
-
-
-def test_continue_says_nothing_where_text_answers():
-    assert play_replies(Plain(), NOTES).end_reason == "answered"
-
-
 def test_the_last_turn_asks_for_plain_text_where_text_answers():
     told = Play(Plain(max_turns=2)).say_and_read(write_call())
     assert f"{LAST}. Tool calls are no longer possible. Answer now in plain text." in told
-
-
-def test_the_opening_says_that_a_reply_without_a_call_is_the_answer():
-    said = Plain().build_system_prompt(TASK)
-    assert "A reply without a tool call is your final answer." in said
-    assert "JSON object" not in said
 
 
 # ---- a simulated user
@@ -113,19 +99,3 @@ def test_a_word_of_the_user_starts_the_counts_again():
     play.say("hm", "hm", "hm", write_answer())
     assert play.say_and_read("hm").startswith(NUDGE)
     assert not play.say(NOTES).done  # the finalize message before the user's words is forgotten
-
-
-def test_users_of_several_episodes_do_not_wait_for_each_other():
-    async def many():
-        env = AskedLater()
-        script = [write_answer("unclear"), write_answer()]
-
-        async def one():
-            state = env.reset(TASK, seed=0)
-            for reply in script:
-                await env.step(state, reply)
-            return state.end_reason
-
-        return await asyncio.gather(*(one() for _ in range(20)))
-
-    assert asyncio.run(many()) == ["answered"] * 20

@@ -61,14 +61,6 @@ def test_equal_pictures_are_one_reference():
     assert ImageRef.of(noise(1)) is not one
 
 
-def test_pictures_of_equal_bytes_but_another_shape_are_two():
-    assert ImageRef.of(noise(size=(40, 60))) != ImageRef.of(noise(size=(40, 60)).reshape(60, 40))
-
-
-def test_equal_pictures_at_two_places_are_two_references():
-    assert ImageRef.of(noise(), uri="a.png") != ImageRef.of(noise(), uri="b.png")
-
-
 def test_a_picture_does_not_change_when_the_array_it_was_made_of_is_written_to():
     pixels = noise()
     ref = ImageRef.of(pixels)
@@ -102,18 +94,6 @@ def test_tasks_of_one_file_share_its_pixels_and_the_picture_of_it(path):
     one, other = (env.reset(task(path, name), seed=0) for name in ("a", "b"))
     assert one.view is other.view
     assert one.messages[1].images[0] is other.messages[1].images[0]
-
-
-def test_environments_share_the_pixels_of_a_file_but_not_what_is_shown_of_it(path):
-    one, other = (Look(max_pixels=pixels).reset(task(path), seed=0) for pixels in (600, 1200))
-    assert one.view.source is other.view.source
-    assert one.view.size != other.view.size
-
-
-def test_a_picture_as_large_as_its_image_takes_no_memory_of_its_own(path):
-    Image.fromarray(noise(2)).save(path)
-    state = Look().reset(task(path), seed=0)
-    assert np.shares_memory(state.messages[1].images[0].pixels, state.view.source.pixels)
 
 
 def test_episodes_that_look_at_the_same_place_share_the_pixels_of_the_view(path):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from viewbox.core.answers import check_answer
 from viewbox.envs.digits import Digits, canvas, viewer
 from viewbox.envs.digits.canvas import LABELS, draw_canvas, load_digit_images
 from viewbox.errors import ConfigError
@@ -184,7 +185,7 @@ def test_another_label_loses_only_the_label():
 
 
 def test_a_label_that_is_no_digit_is_a_nudge():
-    value, problem = ENV.check_answer({"label": "7", "bbox": [0, 0, 10, 10]}, ENV.tasks[0])
+    value, problem = check_answer(ENV, {"label": "7", "bbox": [0, 0, 10, 10]}, ENV.tasks[0])
     assert value == {}
     assert problem.startswith("label: ")
 

@@ -27,7 +27,8 @@ def env():
 
 
 def play_right(env, task):
-    replies = iter([*env.oracle(task), env.write_answer(task)])
+    played = env.for_task(task)
+    replies = iter([*played.oracle(task), played.write_answer(task)])
     return env.play(task, lambda messages: next(replies))
 
 
@@ -62,6 +63,11 @@ def test_each_task_is_played_and_scored_by_its_own_environment(env):
         alone = make("digits", **{"max_turns": 3, **own})
         assert episode.scores == alone.score(episode)
         assert episode.scores.total > 0.95
+
+
+def test_the_mixture_itself_plays_nothing_and_says_who_does(env):
+    with pytest.raises(TypeError, match=r"env\.for_task"):
+        env.reset(env.tasks[0], seed=0)
 
 
 def test_the_combined_reward_gives_the_same_scores_by_environment(env):

@@ -215,7 +215,7 @@ def test_a_registered_function_keeps_the_limit_of_its_registration(scratch):
         """Costs much."""
         return "paid"
 
-    assert Find(tools=[costly]).get_max_calls("costly") == 1
+    assert Find(tools=[costly]).toolbox.get_max_calls("costly") == 1
 
 
 def test_two_tools_of_one_name_are_refused():

@@ -8,6 +8,7 @@ from PIL import Image
 
 from tests.support.loop_kit import write_call
 from tests.support.tool_play import GRAY, TASK, TWO, Find, FindInView, Play
+from viewbox.core.base import get_offered_tools
 from viewbox.core.variants import remove_tools
 from viewbox.errors import ConfigError, ImageError, ToolFault
 from viewbox.images.ref import ImageRef
@@ -32,7 +33,7 @@ def test_every_image_is_shown_at_the_start_and_a_tool_that_opens_them_is_offered
     assert [(image.width, image.height) for image in state.messages[1].images] == [(80, 40), (20, 30)]
     assert state.tools == (*Find().tools, "open_image")
     assert [tool["function"]["name"] for tool in state.tool_schemas][-1] == "open_image"
-    assert Find().get_offered_tools(TWO) == state.tools
+    assert get_offered_tools(Find(), TWO) == state.tools
     assert "open_image" not in Find().reset(TASK, seed=0).tools
     for bare in (remove_tools(Find()), Find(tools=()), Find(max_turns=1)):
         state = bare.reset(TWO, seed=0)

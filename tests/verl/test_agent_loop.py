@@ -350,13 +350,13 @@ def test_an_episode_that_teaches_nothing_is_left_out_where_verl_takes_fewer_rows
 
 
 def test_an_episode_without_a_score_teaches_nothing(other, monkeypatch):
-    build = BaseMultiTurnEnv.build_episode_async
+    build = BaseMultiTurnEnv.build_episode
 
-    async def build_unscored(self, *args, **kwargs):
-        episode = await build(self, *args, **kwargs)
+    def build_unscored(self, *args, **kwargs):
+        episode = build(self, *args, **kwargs)
         return replace(episode, scores=Scores(None, {"label": None, "box": 0.5}, faults={"label": "judge is down"}))
 
-    monkeypatch.setattr(BaseMultiTurnEnv, "build_episode_async", build_unscored)
+    monkeypatch.setattr(BaseMultiTurnEnv, "build_episode", build_unscored)
     out, _ = other()
     assert out.response_mask.sum() == 0
     assert out.reward_score == 0.0

@@ -65,7 +65,7 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
     sizes = []
     for task in islice(to_sequence(env.tasks, env.name), FIRST):
         try:
-            state = env.reset(task, seed=0)
+            state = env.for_task(task).reset(task, seed=0)
         except ViewboxError as error:
             if isinstance(error, BadRow) and not error.ends_run:
                 continue
@@ -79,7 +79,8 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
 
 def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None) -> Path:
     """Writes the first prompt with its images as a page of HTML, readable by this user only; returns its path."""
-    state = env.reset(open_first_task(env, "env"), seed=0)
+    task = open_first_task(env, "env")
+    state = env.for_task(task).reset(task, seed=0)
     path = Path(tempfile.mkdtemp(prefix="viewbox-dry-run-")) / "prompt.html"
     body = prompt_page.render_parts(prompt_page.build_prompt(config, env, model, state).parts)
     prompt_page.write_page(path, f"first prompt of {env.name}", body)

@@ -9,7 +9,7 @@ from typing import Any
 from ...configs.schema import Config, locate_errors
 from ...configs.sections import ModelSection
 from ...configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
-from ...core.base import BaseMultiTurnEnv
+from ...core.base import BaseMultiTurnEnv, count_shown
 from ...core.tasks import to_sequence
 from ...engines.hf.quantization import check_bitsandbytes
 from ...engines.table import get_engine
@@ -180,7 +180,7 @@ def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
     for number in range(min(FIRST, len(tasks))):
         try:
             task = tasks[number]
-            env.reset(task, seed=0)
+            env.for_task(task).reset(task, seed=0)
             return task
         except ViewboxError as error:
             problem = problem or error
@@ -196,12 +196,12 @@ def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
     """Of the first tasks, the one that shows most images at the start, whose prompt is the longest."""
     task = open_first_task(env, section)
     tasks = to_sequence(env.tasks, env.name)
-    found, most = task, env.for_task(task).count_shown(task)
+    found, most = task, count_shown(env.for_task(task), task)
     for number in range(min(CROWDED, len(tasks))):
         with suppress(BadRow, ImageError):  # it costs its own episodes
             one = tasks[number]
-            if (shown := env.for_task(one).count_shown(one)) > most:
-                env.reset(one, seed=0)
+            if (shown := count_shown(env.for_task(one), one)) > most:
+                env.for_task(one).reset(one, seed=0)
                 found, most = one, shown
     return found
 
@@ -233,9 +233,9 @@ def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
 
 def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
     """Raises if a reward reads a field that no answer can have: it would always be 0."""
-    if not isinstance(spec, dict) or not isinstance(env.answer_schema, dict):
+    if not isinstance(spec, dict) or not isinstance(env.answer_format.schema, dict):
         return
-    known = env.answer_schema.get("properties", {})
+    known = env.answer_format.schema.get("properties", {})
     field = spec.get("field")
     if known and isinstance(field, str) and field.split(".")[0] not in known:
         key = f"{path}.field"
@@ -251,7 +251,7 @@ def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) 
         habits = section.demonstrations.habits
         key = "train.demonstrations.habits" if habits else "train.demonstrations"
         try:
-            env.demonstration(task, 0, **habits)
+            env.for_task(task).demonstration(task, 0, **habits)
         except (TypeError, ConfigError) as error:
             raise ConfigError(f"{key}: {error}", key=key) from error
     if section.vision is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
-from ...core.state import EpisodeState
+from ...core.contract import EpisodeState
 from ...images.ref import ImageRef
 from .preflight import LocalModel
 

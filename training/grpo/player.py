@@ -124,7 +124,7 @@ class BatchPlayer:
             )
             self.kept_change = measure_kept_change(model) if self.weights is None else self.weights.kept_change
             episodes = asyncio.run(play_all(make))
-        env.rest()
+        env.release()
         self.num_played += num_seeds * self.accelerator.num_processes
         return episodes
 

@@ -69,7 +69,7 @@ class TRLReward:
             completion if isinstance(completion, str) else _join_text(completion[-1]["content"] if completion else "")
         )
         with keep_on_this_machine(self.env):
-            return self.reward(self.env.read_answer(text, task), task.reference)
+            return self.reward(self.env.for_task(task).read_answer(text, task), task.reference)
 
 
 def _join_text(content: Any) -> str:

@@ -80,7 +80,8 @@ def find_workload(config: Config, model_config: PretrainedConfig, processor: Any
     settings = get_view_settings(model_config, processor) if processor else profile | {"pixel_multiple": side}
     env, _ = build_envs(config, settings)
     max_pixels = config.model.max_pixels or env.max_pixels
-    state = env.reset(open_crowded_task(env, "env"), seed=0)
+    task = open_crowded_task(env, "env")
+    state = env.for_task(task).reset(task, seed=0)
     images = [image for message in state.messages for image in message.images]
     grids = tuple(_find_grid(image.width, image.height, max_pixels, side) for image in images)
     if processor is not None:

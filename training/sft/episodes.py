@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...core.base import BaseMultiTurnEnv
+from ...core.base import BaseMultiTurnEnv, get_offered_tools
 from ...core.loop import parse_reply
 from ...core.parsing.reply import ToolCalls
 from ...core.prompts.templates import Prompts
@@ -176,6 +176,7 @@ def tokenize_episode(
         StoreError: it was played with another system prompt than `env` has, or cannot be tokenized.
         ImageError: an image cannot be opened.
     """
+    env = env.for_task(episode.task)
     if episode.system_prompt != env.build_system_prompt(episode.task):
         raise StoreError(
             f"was played with another system prompt than {env.name} has now (other tools, coordinates or texts); "
@@ -184,7 +185,7 @@ def tokenize_episode(
     return tokenize_conversation(
         rebuild_messages(episode, env),
         tokens,
-        tools=env.get_tool_schemas(env.get_offered_tools(episode.task)),
+        tools=env.toolbox.build_schemas(get_offered_tools(env, episode.task)),
         reply_format=env.reply_format,
         prompts=env.prompts,
         max_completion_tokens=max_completion_tokens,

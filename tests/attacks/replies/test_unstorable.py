@@ -115,6 +115,9 @@ EPISODES = {
 def test_it_is_stored_as_an_error_and_the_next_one_as_it_is(tmp_path, episode):
     good = make(answer={"label": "x"})
     with EpisodeWriter(tmp_path) as writer:
+        with pytest.raises(UnstorableError, match="was not stored"):
+            writer.append(episode)
+        assert not list((tmp_path / "tokens").iterdir())
         stored = writer.append_or_error(episode)
         assert writer.append_or_error(good) is good
     first, second = load(tmp_path)
@@ -124,14 +127,6 @@ def test_it_is_stored_as_an_error_and_the_next_one_as_it_is(tmp_path, episode):
     assert first.info.get("sample", 0) == episode.info["sample"]
     assert second.answer == {"label": "x"}
     (tmp_path / "episodes.jsonl").read_bytes().decode()
-
-
-@pytest.mark.parametrize("episode", EPISODES.values(), ids=EPISODES)
-def test_append_says_that_it_is_the_episode(tmp_path, episode):
-    with EpisodeWriter(tmp_path) as writer, pytest.raises(UnstorableError, match="was not stored"):
-        writer.append(episode)
-    assert (tmp_path / "episodes.jsonl").read_bytes() == b""
-    assert not list((tmp_path / "tokens").iterdir())
 
 
 def test_an_object_that_raises_what_a_full_disk_raises_is_still_the_episode(tmp_path):
@@ -195,10 +190,12 @@ class Reading(BaseMultiTurnEnv):
 class Spoils(Reading):
     """Every third answer becomes what no file can hold, behind the back of every check."""
 
-    def check_answer(self, value, task, views=None):
-        number = int(task.id[1:])
-        made = (NAN, object(), {Mute(): 1}, nest(80))[number // 3]
-        return ({"label": "x", "made": made} if number % 3 == 0 else dict(value)), None
+    async def step(self, state, reply):
+        result = await super().step(state, reply)
+        number = int(state.task.id[1:])
+        if number % 3 == 0:
+            state.answer = {"label": "x", "made": (NAN, object(), {Mute(): 1}, nest(80))[number // 3]}
+        return result
 
 
 def play(env, folder, **options):

@@ -226,7 +226,7 @@ def test_a_pattern_that_repeats_a_million_times_costs_no_time():
     parameters = {"properties": {"a": {"type": "string", "pattern": "^(a?){1000}a{1000}$"}}}
     with serve(lambda sent, number: {}) as server:
         env = Ward(specialists={"look": {"kind": "http", "url": server.url, "parameters": parameters}})
-        tool = env.get_tool("look")
+        tool = env.toolbox["look"]
         with pytest.raises(ToolError):
             tool.check_arguments({"a": "a" * 60_000}, "unit", None)
     assert json.dumps(tool.build_schema()["function"]["name"]) == '"look"'

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from viewbox.core.parsing.reply import THINKING, Answer, AnswerFields, Malformed, ToolCalls, parse_reply
-from viewbox.core.parsing.scan import _Scanner, scan
+from viewbox.core.parsing.objects import AnswerFields
+from viewbox.core.parsing.reply import THINKING, Answer, Malformed, ToolCalls, _Scanner, parse_reply, scan
 from viewbox.utils.sanitize import replace_surrogates
 
 SCHEMA = {

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.core.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
+from viewbox.core.parsing.objects import AnswerFields
+from viewbox.core.parsing.reply import Answer, Malformed, ToolCalls, parse_reply
 from viewbox.utils.frozen import thaw
 from viewbox.utils.json_schema import find_violation
 

@@ -1,31 +1,16 @@
 """Answers in a reply: how they are found, checked and salvaged; thinking, and malformed replies."""
 
-import doctest
 import json
 
 import pytest
 
-from viewbox.core.parsing import answer_schema, calls, lenient_json, reply, scan, strict_json
-from viewbox.core.parsing.reply import (
-    MAX_BYTES,
-    MAX_ITEMS,
-    Answer,
-    AnswerFields,
-    Malformed,
-    ToolCalls,
-    parse_native_call,
-    parse_reply,
-)
+from viewbox.core.parsing.objects import AnswerFields, parse_native_call
+from viewbox.core.parsing.reply import MAX_BYTES, MAX_ITEMS, Answer, Malformed, ToolCalls, parse_reply
 from viewbox.records import ToolCall
 
 
 def call(name="zoom", **arguments):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-
-
-@pytest.mark.parametrize("module", [reply, calls, scan, lenient_json, answer_schema, strict_json])
-def test_the_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0
 
 
 # ---- answers
@@ -43,19 +28,6 @@ def test_the_examples_in_the_docstrings_run(module):
 )
 def test_an_object_is_found_wherever_it_stands(text):
     assert parse_reply(text) == Answer({"a": 1})
-
-
-@pytest.mark.parametrize(
-    ("said", "meant"),
-    [("null", False), ("0", False), ("1", True), ("true", True), ('"TRUE"', True), ('"yes"', True), ('"No"', False)],
-)
-def test_continue_is_coerced_and_taken_out_of_the_value(said, meant):
-    assert parse_reply(f'{{"a": 1, "continue": {said}}}') == Answer({"a": 1}, wants_more=meant)
-
-
-@pytest.mark.parametrize("said", ["2", "1.0", '"maybe"', "[]", "{}", '""'])
-def test_any_other_continue_is_malformed(said):
-    assert parse_reply(f'{{"a": 1, "continue": {said}}}').kind == "bad_continue"
 
 
 def test_the_last_of_several_objects_is_the_answer():
@@ -84,15 +56,6 @@ def test_a_whole_object_before_a_broken_one_is_salvaged():
     assert parse_reply('{"a": 1} or rather {"a": oops!}') == Answer({"a": 1}, flags=frozenset({"salvaged"}))
 
 
-def test_a_whole_object_in_a_reply_that_was_cut_off_is_salvaged():
-    assert parse_reply('{"a": 1} becau', finish_reason="length").flags == {"salvaged"}
-
-
-def test_an_answer_cannot_be_changed():
-    with pytest.raises(TypeError):
-        parse_reply('{"a": 1}').value["a"] = 2
-
-
 # ---- thinking
 
 
@@ -101,10 +64,6 @@ def test_an_answer_cannot_be_changed():
 )
 def test_an_object_in_the_thinking_is_not_the_answer(text):
     assert parse_reply(text) == Answer({"b": 2})
-
-
-def test_a_call_in_the_thinking_is_not_made():
-    assert parse_reply(f'<think>{call()}</think>{{"b": 2}}') == Answer({"b": 2})
 
 
 def test_thinking_that_never_ends_is_named():
@@ -120,23 +79,17 @@ def test_thinking_that_never_ends_is_named():
     ("text", "kind"),
     [
         ("", "empty"),
-        (" \n\t", "empty"),
         ("It is on the left.", "no_json"),
         ("[1, 2]", "not_an_object"),
         ('"left"', "not_an_object"),
-        ("```json\n42\n```", "not_an_object"),
         ("{'a': 'it's'}", "invalid"),
-        ('{"a": 1,', "invalid"),
         ('{"a": NaN}', "invalid"),
-        ('{"a": -Infinity}', "invalid"),
         ('{"a": 1e999}', "invalid"),
         ('{"a": ' + "9" * 5000 + "}", "invalid"),
         ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid"),
-        ('{"a": ' + "[" * 30000 + "]" * 30000 + "}", "invalid"),
         ('{"a": [' + "1," * 20000 + "1]}", "invalid"),
         ("{'a': [" + "1," * 20000 + "1]}", "invalid"),
         ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid"),
-        ("{'a': 1e999}", "invalid"),
         ("{'a': " + "9" * 5000 + "}", "invalid"),
         ('{"a": 1}' * (MAX_ITEMS + 1), "invalid"),
     ],
@@ -148,18 +101,6 @@ def test_a_malformed_reply_has_its_kind(text, kind):
 def test_a_key_given_twice_is_named():
     outcome = parse_reply('{"a": {"left": 1, "left": 2}}')
     assert (outcome.kind, outcome.reason) == ("invalid", "the key 'left' is given twice")
-
-
-def test_a_key_given_twice_in_mended_json_is_named():
-    assert "the key 'a' is given twice" in parse_reply("{'a': 1, 'a': 2}").reason
-
-
-def test_the_limit_of_bytes_can_be_set():
-    assert parse_reply('{"a": 1}', max_bytes=7).kind == "too_long"
-
-
-def test_a_reply_cut_off_without_a_whole_object_is_truncated():
-    assert parse_reply('{"a": {"b": 1}, "c', finish_reason="length").kind == "truncated"
 
 
 def test_the_size_is_counted_in_bytes_before_anything_is_read():
@@ -196,11 +137,6 @@ NESTED = {
 FIELDS = AnswerFields.from_schema(NESTED)
 
 
-def test_the_fields_are_read_once_per_schema():
-    assert AnswerFields.from_schema(NESTED) is FIELDS
-    assert hash(FIELDS)
-
-
 def test_continue_beside_a_wrong_key_is_kept():
     assert parse_reply('{"result": {"label": "x"}, "continue": true}', answer_fields=FIELDS).wants_more
 
@@ -212,13 +148,6 @@ def test_an_answer_is_not_unwrapped_where_a_field_stands_beside_it():
 
 def test_an_object_without_what_is_required_is_not_unwrapped():
     assert parse_reply('{"result": {"place": {}}}', answer_fields=FIELDS) == Answer({"result": {"place": {}}})
-
-
-def test_inner_keys_are_wrapped_under_their_parent_on_the_last_turn_only():
-    assert parse_reply('{"side": "left"}', answer_fields=FIELDS, last=True) == Answer(
-        {"place": {"side": "left"}}, flags=frozenset({"salvaged"})
-    )
-    assert parse_reply('{"side": "left"}', answer_fields=FIELDS) == Answer({"side": "left"})
 
 
 def test_keys_of_two_inner_objects_are_not_wrapped():
@@ -239,25 +168,16 @@ def test_a_reference_to_itself_ends():
     [
         ('{"a": "left", "b": "ri', {"a": "left"}),
         ('{"a": "left", "b', {"a": "left"}),
-        ('{"a": "left", "b"', {"a": "left"}),
         ('{"a": "left", "b": tru', {"a": "left"}),
-        ('{"a": "left", "b": 1.', {"a": "left"}),
         ('{"a": "left", "b": 1e', {"a": "left"}),
-        ('{"a": "left", "b": -', {"a": "left"}),
         ('{"a": "left", "b": ["x", "y', {"a": "left", "b": ("x",)}),
         ('{"a": "left", "b": [0.1, 0.2', {"a": "left", "b": (0.1,)}),
-        ('{"a": "left", "b": [0.', {"a": "left"}),
         ('{"a": "left", "b": [{"c": 1}, {"d": 2', {"a": "left", "b": ({"c": 1},)}),
         ('{"a": "left", "b": {"c": "x"', {"a": "left", "b": {"c": "x"}}),
-        ('{"a": 1, "b"\n', {"a": 1}),
     ],
 )
 def test_a_truncated_last_object_is_completed_from_what_was_said_whole(text, value):
     assert parse_reply(text, finish_reason="length", last=True) == Answer(value, flags=frozenset({"salvaged"}))
-
-
-def test_a_truncated_object_is_not_completed_before_the_last_turn():
-    assert parse_reply('{"a": "left", "b": "ri', finish_reason="length").kind == "truncated"
 
 
 def test_a_whole_object_is_preferred_to_a_later_part_of_one():

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from viewbox.core.parsing.reply import THINKING, Answer, AnswerFields, ParsedCall, parse_native_call, parse_reply
-from viewbox.core.parsing.scan import _read_single_call, _Scanner, scan
+from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_call
+from viewbox.core.parsing.reply import THINKING, Answer, _Scanner, parse_reply, scan
 from viewbox.records import ToolCall
 
 
@@ -48,12 +48,6 @@ def test_a_broken_call_is_kept_with_its_raw_text_and_the_reason(block, name, wor
     assert (whole.call.id, whole.error) == ("call_1", None)
 
 
-def test_an_unclosed_call_that_is_whole_counts():
-    outcome = parse_reply('<tool_call>{"name": "zoom", "arguments": {"factor": 2}}')
-    assert outcome.calls[0].call.arguments == {"factor": 2}
-    assert outcome.errors == ()
-
-
 def test_an_unclosed_call_that_is_not_whole_was_cut_off():
     assert "cut off" in parse_reply('<tool_call>{"name": "zoom", "argu', finish_reason="length").errors[0]
 
@@ -92,10 +86,6 @@ def test_arguments_that_are_nothing_are_no_arguments(arguments):
     )
 
 
-def test_a_native_call_has_its_string_of_arguments_read():
-    assert parse_native_call(ToolCall("x", "zoom", "{'factor': 2}")) == ParsedCall(ToolCall("x", "zoom", {"factor": 2}))
-
-
 def test_a_native_call_whose_string_cannot_be_read_keeps_it_with_the_reason():
     parsed = parse_native_call(ToolCall("x", "zoom", "{factor 2}"))
     assert parsed.call.arguments == "{factor 2}"
@@ -113,10 +103,6 @@ def test_an_action_is_a_call():
     assert parse_reply('{"tool": "zoom", "arguments": {"factor": 2}}').calls[0].call.name == "zoom"
 
 
-def test_an_action_without_arguments_is_a_call():
-    assert parse_reply('{"tool": "reset"}').calls == (ParsedCall(ToolCall("call_0", "reset", {})),)
-
-
 def test_an_action_is_the_answer_where_the_answer_has_those_fields():
     fields = AnswerFields.from_schema({"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}})
     value = {"tool": "zoom", "arguments": {"factor": 2}}
@@ -129,11 +115,6 @@ def test_a_name_alone_is_no_call():
 
 def test_two_names_that_differ_are_no_name():
     assert "name" in parse_reply('{"tool": "zoom", "name": "crop", "arguments": {}}').errors[0]
-
-
-def test_the_flags_of_an_answer_beside_a_call_are_kept():
-    outcome = parse_reply(call() + "{'a': 1}")
-    assert (outcome.answer, outcome.flags) == ({"a": 1}, {"repaired"})
 
 
 # ---- a reply that is one call
@@ -152,21 +133,3 @@ def test_the_flags_of_an_answer_beside_a_call_are_kept():
 )
 def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
     assert scan(text, THINKING, None, False) == _Scanner(text, THINKING, None, False).items
-    assert _read_single_call(text, THINKING, False) is not None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<tool_call>{"name": "zoom", "arguments": {"factor": NaN}}</tool_call>',
-        '<tool_call>{"name": "zoom", "arguments": {}}</tool_call></tool_call>',
-        '<tool_call>{"name": "zoom", "arguments": {}}}</tool_call>',
-        '<tool_call>{"name": "a</tool_call>", "arguments": {}}</tool_call>',
-        '<tool_call>{"name": "zoom", "arguments": {}}\n</think></tool_call>',
-        '<tool_call>{"tool": "zoom", "arguments": {}}</tool_call>',
-        '<tool_call>{"name": "zoom", "arguments": {}} {"label": "a"}</tool_call>',
-        "<tool_call></tool_call>",
-    ],
-)
-def test_what_is_not_just_one_whole_call_is_scanned(text):
-    assert _read_single_call(text, THINKING, False) is None

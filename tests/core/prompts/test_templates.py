@@ -29,17 +29,12 @@ def test_there_is_a_file_for_every_template_and_no_other():
     assert files == {f"{name}.j2" for name in VALUES}
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_every_template_uses_exactly_the_values_it_is_given(name):
-    source = (resources.files("viewbox.core.prompts") / f"{name}.j2").read_text()
-    assert jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(source)) == VALUES[name].keys()
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_no_default_text_begins_or_ends_with_space_or_holds_a_line_of_nothing_else(name):
-    text = DEFAULT.render(name, **VALUES[name])
-    assert text == text.strip()
-    assert all(line == line.strip() for line in text.splitlines())
+def test_every_template_uses_exactly_the_values_it_is_given_and_leaves_no_empty_line():
+    for name, values in VALUES.items():
+        source = (resources.files("viewbox.core.prompts") / f"{name}.j2").read_text()
+        assert jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(source)) == values.keys(), name
+        text = DEFAULT.render(name, **values)
+        assert [line.strip() for line in text.strip().splitlines()] == text.splitlines(), name
 
 
 def test_the_opening_states_what_there_is_and_nothing_else():
@@ -125,12 +120,6 @@ def test_an_authors_template_stands_for_the_default_one_and_the_others_stay():
     assert env.prompts.render("notes", turn=1, max_turns=2) == DEFAULT.render("notes", turn=1, max_turns=2)
 
 
-def test_a_runs_template_leaves_the_authors_others_as_they_are():
-    env = Digits(templates={"notes": "Go on."})
-    assert env.prompts.render("notes", turn=1, max_turns=2) == "Go on."
-    assert env.build_system_prompt(env.tasks[0]) == Digits().build_system_prompt(env.tasks[0])
-
-
 @pytest.mark.parametrize(
     ("name", "source", "complaint"),
     [
@@ -161,17 +150,9 @@ def test_what_is_taught_is_what_is_read(taught):
     schema = Digits(reply_format=taught).tool_schemas
     example = render_tools(schema, taught).rpartition(":\n")[2]
     said = example.replace("<function-name>", '"zoom"').replace("<args-json-object>", '{"factor": 2}')
-    found = reply.parse_reply(said, answer_fields=reply.AnswerFields.from_schema(Digits().answer_schema))
+    found = reply.parse_reply(said, answer_fields=Digits().answer_format.fields)
     assert isinstance(found, reply.ToolCalls), said
     assert [(one.call.name, one.call.arguments, one.error) for one in found.calls] == [("zoom", {"factor": 2}, None)]
-
-
-def test_every_format_lists_the_schemas_as_they_are():
-    tool = {"function": {"name": "zoom", "description": 'näher <b> & "x"'}}
-    for taught in ("hermes", "fenced", "json"):
-        assert '\n{"function": {"name": "zoom", "description": "näher <b> & \\"x\\""}}\n' in render_tools(
-            [tool], taught
-        )
 
 
 def test_without_tools_nothing_is_taught():
@@ -189,15 +170,9 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
         "Which digit is it, and where?",
     ]
     say = env.prompts.render
-    nudge = say("malformed", reason="R", answer_format=env.answer_format, tools=True)
+    nudge = say("malformed", reason="R", answer_format=env.answer_format.text, tools=True)
     assert nudge == f"Invalid reply: R. Reply with a tool call or with {FORMAT}"
-    assert say("finalize", answer_format=env.answer_format) == f"Stop and answer now with {FORMAT}"
+    assert say("finalize", answer_format=env.answer_format.text) == f"Stop and answer now with {FORMAT}"
     assert say("notes", turn=2, max_turns=4) == "Turn 2 of 4. Call a tool or give the final answer."
-    last = say("last_turn", keys=env.answer_keys, changed=True, fields=["bbox"])
+    last = say("last_turn", keys=env.answer_format.keys, changed=True, fields=["bbox"])
     assert last == "Last turn: no more tool calls. Answer now with label, bbox, continue."
-
-
-@pytest.mark.parametrize(("calls", "words"), [(1, "At most 1 tool call in total."), (3, "At most 3 tool calls")])
-def test_digits_states_a_limit_of_calls_as_it_did(calls, words):
-    env = Digits(max_total_calls=calls)
-    assert env.build_system_prompt(env.tasks[0]).splitlines()[2].startswith(words)

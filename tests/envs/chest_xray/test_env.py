@@ -8,6 +8,7 @@ from PIL import Image
 
 from tests.support.data_kit import write_images, write_jsonl
 from viewbox import check_rewards, make
+from viewbox.core.base import get_offered_tools
 from viewbox.core.variants import remove_tools
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
@@ -119,7 +120,7 @@ def test_a_second_film_can_be_opened_only_where_there_is_one():
     for task in env.tasks[:2]:
         two = task.metadata["question"] == "compare"
         assert len(env.images(task)) == 1 + two
-        assert ("open_image" in env.get_offered_tools(task)) == two
+        assert ("open_image" in get_offered_tools(env, task)) == two
 
 
 def test_the_oracle_asks_the_tools_that_bear_on_the_question_about_every_film():
@@ -183,7 +184,7 @@ def test_the_doctor_does_not_know_what_is_not_among_the_facts():
 
 def test_without_questions_back_none_is_offered_or_answered():
     env = make("chest_xray", questions=["complaint"], max_questions=0)
-    assert "ask" not in env.answer_format
+    assert "ask" not in env.answer_format.text
     assert "ask the referring" not in env.build_system_prompt(env.tasks[0])
     episode = play(env, env.tasks[0], json.dumps({"ask": "Which side?"}))
     assert episode.scores.total == 0.0
@@ -237,7 +238,7 @@ def test_rows_with_several_films_and_options_in_the_question_as_in_chestagentben
                "kind": {"value": "choice"}}  # fmt: skip
     env = open_data(tmp_path, [row], columns, tools=TOOLS)
     task = env.tasks[0]
-    assert "open_image" in env.get_offered_tools(task)
+    assert "open_image" in get_offered_tools(env, task)
     gold = env.write_answer(task)
     episode = play(env, task, call("classify", image="image_1") + call("classify", image="image_2"), gold)
     assert all(result.success for result in episode.turns[2].tool_results)

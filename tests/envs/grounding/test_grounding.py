@@ -10,6 +10,7 @@ from pycocotools.cocoeval import COCOeval
 
 import viewbox
 from tests.support.data_kit import write_images, write_jsonl
+from viewbox.core.answers import check_answer
 from viewbox.errors import BadRow
 from viewbox.rollouts.scoring.summary import summarize
 
@@ -82,7 +83,7 @@ def test_labels_must_match(tmp_path):
 )
 def test_the_model_is_told_which_box_is_wrong(tmp_path, answer, says):
     env = make(tmp_path, [{"boxes": [3, 2, 6, 4]}])
-    problem = env.check_answer(answer, env.tasks[0])[1]
+    problem = check_answer(env, answer, env.tasks[0])[1]
     assert says in problem
 
 

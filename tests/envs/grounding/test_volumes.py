@@ -12,6 +12,7 @@ from pydicom.data import get_testdata_file
 
 import viewbox
 from tests.support.data_kit import write_jsonl
+from viewbox.core.answers import check_answer
 from viewbox.envs.data import DataEnv, TaskField
 from viewbox.errors import BadRow, ConfigError
 from viewbox.rewards import IoUReward
@@ -260,7 +261,7 @@ def test_boxes_of_volumes_are_read_shown_and_scored(tmp_path, labels):
     assert score(env, task, answer(right)) == pytest.approx(1)
     assert score(env, task, answer([*right[:5], 46])) == pytest.approx(6 / 11)
     assert "[x1, y1, z1, x2, y2, z2]" in env.build_system_prompt(task)
-    assert "boxes[0]" in env.check_answer(answer([0, 0, 9, 1, 1, 60]), task)[1]
+    assert "boxes[0]" in check_answer(env, answer([0, 0, 9, 1, 1, 60]), task)[1]
 
 
 def test_a_box_of_a_volume_has_no_slice(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 import viewbox
 from tests.support.data_kit import write_images, write_jsonl
+from viewbox.core.answers import check_answer
 from viewbox.errors import BadRow, ConfigError
 from viewbox.rollouts.scoring.summary import summarize
 
@@ -39,7 +40,7 @@ def test_a_free_text_has_a_default_request(tmp_path):
 def test_sections_are_fields_and_share_the_reward(tmp_path):
     rows = [{"findings": "clear lungs", "impression": "normal"}, {"findings": "mass", "impression": None}]
     env = make(tmp_path, rows, ("findings", "impression"), sections=["findings", "impression"])
-    assert env.answer_keys == ["findings", "impression", "continue"]
+    assert env.answer_format.keys == ["findings", "impression", "continue"]
     assert play_gold(env).scores.total == play_gold(env, 1).scores.total == 1.0
     assert play(env, {"findings": "clear lungs", "impression": "mass"}).scores.total == pytest.approx(0.5)
     assert play(env, {"findings": "mass", "impression": "anything"}, 1).scores.components["impression"] is None
@@ -78,7 +79,7 @@ def test_caption_diagnosis_and_boxes_count_as_for_nova(tmp_path):
     assert play(env, {**right, "boxes": []}).scores.total == pytest.approx(0.67)
     assert play(env, {**right, "boxes": [[0.1, 0.1, 0.3, 0.25]]}).scores.total == pytest.approx(1.0)
     assert play(env, {**right, "boxes": []}, 1).scores.total == pytest.approx(1 - 0.34 * 0.4 * 0.5)
-    assert env.check_answer({**right, "diagnosis": ["a"] * 6}, env.tasks[0])[1] is not None
+    assert check_answer(env, {**right, "diagnosis": ["a"] * 6}, env.tasks[0])[1] is not None
     figures = summarize([play_gold(env), play(env, {**right, "diagnosis": ["edema", "glioma"], "boxes": []}, 1)], env)
     assert figures["metrics/diagnosis/top1"].mean == 1.0
     assert figures["metrics/coverage/coverage"].mean == 1.0

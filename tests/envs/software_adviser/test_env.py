@@ -5,6 +5,7 @@ import json
 import pytest
 
 from viewbox import check_rewards, make
+from viewbox.core.base import get_offered_tools
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import OVER_QUOTA
 from viewbox.envs.software_adviser.demonstrations import write_call, write_question
@@ -205,7 +206,7 @@ def test_tools_top_k_and_the_number_of_choices_are_set_for_each_task():
     env = make("software_adviser", without=[[], ["repo_info_batch", "search_alternative"]], top_k=[5, 7],
                num_choices=[1, 2, 3], unanswerable=0)  # fmt: skip
     for seed, task in enumerate(env.tasks[:6]):
-        assert ("repo_info_batch" in env.get_offered_tools(task)) == (seed % 2 == 0)
+        assert ("repo_info_batch" in get_offered_tools(env, task)) == (seed % 2 == 0)
         assert f"Recommend at most {1 + seed % 3}." in env.user_message(task)
         episode = play(env, task, search_of(env, task), env.write_answer(task))
         assert len(list_results(episode)[0].facts["names"]) == (5, 7)[seed % 2]

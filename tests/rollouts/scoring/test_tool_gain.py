@@ -6,6 +6,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from viewbox.core.base import get_offered_tools
 from viewbox.core.variants import remove_tools
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
@@ -30,7 +31,7 @@ def look_then_answer(env, task):
     def policy(messages):
         if any("used up" in message.text for message in messages):
             return WRONG
-        if not env.get_offered_tools(task):
+        if not get_offered_tools(env, task):
             return WRONG
         return next(replies, None) or ENV.write_answer(task)
 
@@ -96,7 +97,7 @@ def test_the_same_tasks_without_tools_show_what_looking_is_worth(refuse):
     assert "raise the reward" in gain.explain()
     offered, still_offered = (env.reset(ENV.tasks[0], seed=0).tool_schemas for env in (ENV, bare))
     assert still_offered == (offered if refuse else ())
-    assert ENV.get_offered_tools(ENV.tasks[0]) == ("zoom",)  # the environment itself is unchanged
+    assert get_offered_tools(ENV, ENV.tasks[0]) == ("zoom",)  # the environment itself is unchanged
 
 
 def test_a_policy_that_does_not_answer_without_tools_is_told_apart():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.tool_play import FindInView, Play
+from viewbox.core.answers import check_answer
 from viewbox.errors import ImageError
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
@@ -146,7 +147,7 @@ def test_an_answer_cannot_refer_to_a_pair():
     env = FindInView(tools=("show_beside", "zoom"))
     play = Play(env, Task("t", (View.of(NOW).to_ref(), View.of(PRIOR).to_ref())))
     play.say(f"<tool_call>\n{json.dumps({'name': 'show_beside', 'arguments': {'image': 'image_2'}})}\n</tool_call>")
-    said = env.check_answer({"label": "x", "bbox": [0, 0, 1, 1], "view": 2}, play.state.task, play.state.views)[1]
+    said = check_answer(env, {"label": "x", "bbox": [0, 0, 1, 1], "view": 2}, play.state.task, play.state.views)[1]
     assert "view 2 shows another image" in said
 
 

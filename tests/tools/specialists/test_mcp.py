@@ -99,7 +99,6 @@ def test_it_is_started_once_a_process_and_ends_with_it(tmp_path):
     code = f"""
 from tests.tools.specialists.test_mcp import ask, make_env
 first, second = make_env({str(pids)!r}), make_env({str(pids)!r}, name="clinic")
-assert first.needs_preparing
 for env, name in ((first, "hospital"), (second, "clinic"), (first, "hospital")):
     env.prepare()
     assert ask(env, name + "_say", text="x").description == "x"

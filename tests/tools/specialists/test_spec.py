@@ -97,8 +97,8 @@ def test_a_kind_may_be_offered_twice_with_words_and_limits_of_its_own(meter):
     described = {schema["function"]["name"]: schema["function"]["description"] for schema in env.tool_schemas}
     assert described["one"] == "Measures a picture. At most 1 call."
     assert described["two"] == "Other."
-    assert env.get_max_calls("two") is None
-    assert Ward(specialists={"one": {"kind": "meter"}}, max_calls={"one": 2}).get_max_calls("one") == 2
+    assert env.toolbox.get_max_calls("two") is None
+    assert Ward(specialists={"one": {"kind": "meter"}}, max_calls={"one": 2}).toolbox.get_max_calls("one") == 2
 
 
 def test_the_environment_may_put_it_at_another_place(meter):
@@ -107,11 +107,9 @@ def test_the_environment_may_put_it_at_another_place(meter):
 
 def test_nothing_is_prepared_until_somebody_asks(meter):
     env = Ward(specialists={"one": {"kind": "meter"}, "two": {"kind": "meter"}})
-    assert env.needs_preparing
     assert [meter[name].prepared for name in ("one", "two")] == [0, 0]
     env.prepare()
     assert [meter[name].prepared for name in ("one", "two")] == [1, 1]
-    assert not Ward().needs_preparing
 
 
 def test_playing_prepares_and_a_failure_ends_the_run_before_the_first_episode(meter):
@@ -144,7 +142,7 @@ def test_a_method_is_prepared_by_its_object():
 def test_a_mixture_prepares_each_environment_by_itself(meter):
     parts = {key: {"name": "digits", "specialists": {"density": {"kind": "meter"}}} for key in "ab"}
     first = Mixture(environments=parts)
-    made = [part.get_tool("density").function for part in first.parts.values()]
+    made = [part.toolbox["density"].function for part in first.parts.values()]
     first.prepare()
     assert [one.prepared for one in made] == [1, 1]
     parts["b"] = {"name": "digits", "specialists": {"density": {"kind": "meter", "model": "gone"}}}
@@ -235,8 +233,8 @@ def test_a_tool_keeps_its_words_and_limit_unless_the_yaml_has_others(tmp_path):
     (tmp_path / "own.py").write_text(TOOLS)
     spec = {"kind": "function", "function": f"{tmp_path / 'own.py'}:limited"}
     env = Ward(specialists={"a": spec, "b": {**spec, "description": "Other.", "max_calls": 3}})
-    assert (env.get_tool("a").description, env.get_max_calls("a")) == ("Only once.", 1)
-    assert (env.get_tool("b").description, env.get_max_calls("b")) == ("Other.", 3)
+    assert (env.toolbox["a"].description, env.toolbox.get_max_calls("a")) == ("Only once.", 1)
+    assert (env.toolbox["b"].description, env.toolbox.get_max_calls("b")) == ("Other.", 3)
 
 
 def test_what_a_function_raises_is_a_fault(tmp_path):

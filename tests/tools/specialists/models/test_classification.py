@@ -76,9 +76,9 @@ def test_a_model_is_loaded_once_and_two_tools_of_it_share_results(tmp_path):
     folder = save_vit(tmp_path)
     spec = {"kind": "classification", "model": folder, "device": "cpu"}
     env = Clinic(specialists={"one": spec, "two": {**spec, "top_k": 1}})
-    server = env.get_tool("one").function.server
-    assert env.get_tool("two").function.server is server
-    assert Clinic(specialists={"three": spec}).get_tool("three").function.server is server
+    server = env.toolbox["one"].function.server
+    assert env.toolbox["two"].function.server is server
+    assert Clinic(specialists={"three": spec}).toolbox["three"].function.server is server
     one, two = get_results(env, call("one"), call("two"))
     assert list(one.facts)[:1] == list(two.facts)
     assert sum(server.batches) == 1

@@ -100,7 +100,7 @@ def test_different_phrases_and_pictures_are_one_batch(tmp_path):
     spec = {"wait": 10.0, "max_batch": 2, "timeout": 60.0}
     env = make("grounding", save_owlvit(tmp_path), threshold=0.0, **spec)
     together = get_results(env, call("look", phrase="opacity"), call("look", phrase="clear"))
-    assert env.get_tool("look").function.server.batches == [2]
+    assert env.toolbox["look"].function.server.batches == [2]
     forget_servers()
     alone = make("grounding", tmp_path, threshold=0.0)
     assert [get_results(alone, call("look", phrase=phrase))[0].facts for phrase in ("opacity", "clear")] == [

@@ -38,7 +38,7 @@ def play(env):
 
 
 def get_server(env):
-    return env.get_tool("look").function.server
+    return env.toolbox["look"].function.server
 
 
 def get_error(episode):

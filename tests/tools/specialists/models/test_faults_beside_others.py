@@ -131,4 +131,4 @@ def test_two_models_do_not_share_results_of_one_picture(tmp_path):
     env = Ward(specialists=specs)
     one, two, again = play(env, make_tasks(*[(name, {"image": "image_1"}) for name in ("m0", "m1", "m0")]))
     assert get_result(one).facts == get_result(again).facts != get_result(two).facts
-    assert [sum(env.get_tool(name).function.server.batches) for name in specs] == [1, 1]  # the third was kept
+    assert [sum(env.toolbox[name].function.server.batches) for name in specs] == [1, 1]  # the third was kept

@@ -63,10 +63,10 @@ def test_viewbox_memory_counts_each_model_once_and_not_where_it_is_offloaded(tmp
 def test_an_environment_rests_and_the_next_episodes_wake_its_models(tmp_path, monkeypatch):
     env = Clinic(specialists={"look": make(save_vit(tmp_path), offload=True)})
     (before,) = get_results(env, call("look"))
-    server, moves = env.get_tool("look").function.server, []
+    server, moves = env.toolbox["look"].function.server, []
     for name in ("rest", "wake"):
         monkeypatch.setattr(server.runner, name, lambda name=name: moves.append(name))
-    env.rest()
+    env.release()
     assert moves == ["rest"]
 
     async def play():

@@ -12,6 +12,7 @@ from tests.support.tiny_specialists import save_gemma3, save_grounding_dino, sav
 from viewbox import make
 from viewbox.cli.data import open_data_env
 from viewbox.configs import schema
+from viewbox.core.base import get_offered_tools
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.tools.specialists.models.model import ModelSpecialist
@@ -43,11 +44,11 @@ def slake(tmp_path):
 def test_the_environment_is_built_and_its_prompts_are_written_without_a_model(slake):
     env = open_data_env(str(CONFIG), [], slake, held_out=False)
     assert isinstance(env, ChestXray)
-    assert set(SPECS) <= set(env.get_offered_tools(env.tasks[0]))
+    assert set(SPECS) <= set(get_offered_tools(env, env.tasks[0]))
     schemas = {one["function"]["name"]: one["function"] for one in env.tool_schemas}
     for name in SPECS:
         assert set(schemas[name]["parameters"]["properties"]) >= {"image", *ARGUMENTS[name]}
-        assert env.get_tool(name).function.server.runner is None  # nothing was loaded
+        assert env.toolbox[name].function.server.runner is None  # nothing was loaded
     for task in env.tasks:
         system, user = env.reset(task, seed=0).messages[:2]
         assert task.prompt["question"] in user.text
@@ -62,7 +63,7 @@ def test_tiny_models_of_the_same_types_answer_every_call_of_an_episode(tmp_path,
     specs = {name: {**spec, "model": folders[spec["model"]], **here} for name, spec in SPECS.items()}
     env = open_data_env(str(CONFIG), [f"env.specialists={json.dumps(specs)}"], slake, held_out=False)
     env.prepare()
-    servers = {name: env.get_tool(name).function.server for name in SPECS}
+    servers = {name: env.toolbox[name].function.server for name in SPECS}
     assert servers["ask_radiologist"] is servers["write_report"]
     calls = [{"name": name, "arguments": {"image": "image_1", **given}} for name, given in ARGUMENTS.items()]
     reply = "".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls)
@@ -73,7 +74,7 @@ def test_tiny_models_of_the_same_types_answer_every_call_of_an_episode(tmp_path,
     assert set(results[0].facts) == {"NORMAL", "PNEUMONIA"}
     assert all(result.text for result in results)
     assert episode.scores.total == 1.0
-    env.rest()
+    env.release()
 
 
 def test_a_shipped_specialist_may_stand_in_on_drawn_films():

@@ -110,7 +110,7 @@ def test_a_pixel_of_a_view_covers_what_it_shows():
 def test_a_mask_of_another_size_is_refused_and_not_resized(tmp_path, monkeypatch):
     env = make("segmentation", save_segformer(tmp_path))
     env.prepare()
-    processor = env.get_tool("look").function.server.runner.processor
+    processor = env.toolbox["look"].function.server.runner.processor
     whole = type(processor).post_process_semantic_segmentation
     monkeypatch.setattr(
         type(processor), "post_process_semantic_segmentation", lambda self, outputs, target_sizes: whole(self, outputs)
@@ -197,7 +197,7 @@ def test_prompts_of_one_form_are_one_batch_with_the_results_of_each_alone(tmp_pa
     points = [[0.2, 0.2], [0.8, 0.3]]
     env = make("prompted_segmentation", folder, wait=10.0, max_batch=2, timeout=60.0)
     together = get_results(env, *[call("look", point=point) for point in points])
-    assert env.get_tool("look").function.server.batches == [2]
+    assert env.toolbox["look"].function.server.batches == [2]
     forget_servers()
     env = make("prompted_segmentation", folder)
     alone = [get_results(env, call("look", point=point))[0] for point in points]

@@ -70,7 +70,7 @@ def test_questions_of_different_lengths_in_a_batch_have_the_answers_that_each_ha
     questions = ["which digit", "which digit is it", "which label", "find the digit and its box in the image"]
     env = make(folder, wait=10.0, max_batch=4)
     together = get_results(env, *[call("look", question=question) for question in questions])
-    assert env.get_tool("look").function.server.batches == [4]
+    assert env.toolbox["look"].function.server.batches == [4]
     assert [one.text for one in together] == [write(folder, env, question) for question in questions]
 
 
@@ -83,7 +83,7 @@ def test_a_question_that_is_none(folder, question):
 def test_numbers_that_are_not_finite_are_an_error(folder):
     env = make(folder)
     env.prepare()
-    head = env.get_tool("look").function.server.runner.model.lm_head
+    head = env.toolbox["look"].function.server.runner.model.lm_head
     head.weight[3] = float("nan")
     with pytest.raises(ToolFault, match="look gave numbers that are not finite"):
         get_results(env, call("look", question="which digit"))

@@ -1,0 +1,225 @@
+"""The author's half of an environment, and the state of a play: all that the turn loop reads.
+
+`AuthoredEnv` is what an author declares and the hooks to override; `BaseMultiTurnEnv` (`base.py`) adds the
+driver's half.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel
+
+from ..errors import ConfigError
+from ..images.coordinates import Coordinates
+from ..images.task_images import TaskImage, TaskImages
+from ..images.view import View
+from ..records import EndReason, Message, Task, Turn
+from ..rewards.metrics import Metric
+from ..tools import Tool
+from ..utils.frozen import FrozenDict
+from .prompts.answer_format import AnswerFormat
+from .prompts.templates import Prompts
+from .settings import LoopSettings, ViewSettings
+from .tasks import OverviewCache
+
+Part = Literal["image", "plane", "slice"]  # of the place of a box
+PARTS: tuple[Part, ...] = ("image", "plane", "slice")
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The environment's answer to one reply: new messages, or the end and its reason.
+
+    `terminated` (the model answered) differs from `truncated` (turns, tokens or time ran out, or a failure).
+    """
+
+    messages: tuple[Message, ...] = ()
+    terminated: bool = False
+    truncated: bool = False
+    end_reason: EndReason | None = None
+    info: Mapping[str, Any] = field(default_factory=FrozenDict)
+
+    @property
+    def done(self) -> bool:
+        return self.terminated or self.truncated or self.end_reason is not None
+
+
+@dataclass
+class EpisodeState:
+    """One play in progress.
+
+    `views` are the views whose pictures were shown, by number; the first is the overview of the task's first image.
+    `tools` are the tools offered for this task, by name, and `tool_schemas` describes them in the OpenAI function
+    format (empty if there is one turn only). `images` are the task's images, each opened when first used.
+    """
+
+    task: Task
+    seed: int
+    max_turns: int
+    view: View | None
+    overview: View | None
+    messages: list[Message]
+    turns: list[Turn]
+    tools: tuple[str, ...] = ()
+    tool_schemas: tuple[Mapping[str, Any], ...] = ()
+    images: TaskImages | tuple[()] = ()
+    views: list[View] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)  # of each tool that ran, failed ones included
+    turn: int = 0
+    malformed: int = 0
+    malformed_in_a_row: int = 0
+    refused: int = 0  # replies with calls of which none ran, though one could be read
+    tool_calls: int = 0
+    finalized: bool = False  # the model was told to finish: its next object is the answer
+    notes: list[Mapping[str, Any]] = field(default_factory=list)  # objects sent with `continue: true`
+    answer: Mapping[str, Any] | None = None
+    end_reason: EndReason | None = None
+    terminated: bool = False
+    truncated: bool = False
+    flags: set[str] = field(default_factory=set)
+
+    @property
+    def last_turn(self) -> bool:
+        """Whether the next reply is the last one allowed."""
+        return self.turn + 1 >= self.max_turns
+
+    def end(self, reason: EndReason) -> StepResult:
+        """End the play. Only `answered` is a termination; every other end is a truncation."""
+        self.end_reason, self.terminated, self.truncated = reason, reason == "answered", reason != "answered"
+        return StepResult((), self.terminated, self.truncated, reason)
+
+
+class Toolbox(Mapping[str, Tool]):
+    """Tools by name.
+
+    Args:
+        tools: built-in ones, the environment's own, and those of its specialists.
+        max_calls: calls of a tool in an episode, where they differ from the tool's own limit.
+        coordinates: how the model writes points and boxes.
+        max_turns: of an episode; in a single turn no tool can be called, and none is described.
+
+    >>> from viewbox.tools import TOOLS
+    >>> box = Toolbox(TOOLS, {"zoom": 3})
+    >>> box.get_max_calls("zoom"), box.build_schemas(("zoom",))[0]["function"]["name"]
+    (3, 'zoom')
+    """
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        max_calls: Mapping[str, int] = FrozenDict(),
+        coordinates: Coordinates = "unit",
+        max_turns: int = 2,
+    ) -> None:
+        self._tools, self._max_calls, self._coordinates, self._max_turns = tools, max_calls, coordinates, max_turns
+        self.build_schemas = lru_cache(maxsize=256)(self._build_schemas)
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def get_max_calls(self, name: str) -> int | None:
+        """Return how often a tool may be called in an episode; None if it has no limit of its own."""
+        return self._max_calls.get(name, self._tools[name].max_calls)
+
+    def takes_pictures(self, names: Iterable[str]) -> bool:
+        """Return whether one of these tools takes pictures by their names."""
+        return any(self._tools[name].takes_pictures for name in names)
+
+    def refuse_all(self) -> "Toolbox":
+        """Return the same tools, described as before, of which no call is allowed."""
+        refusing = copy(self)
+        refusing._max_calls = dict.fromkeys(self._tools, 0)
+        return refusing
+
+    def _build_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+        """The tools of these names in the OpenAI function format; none if there is one turn only."""
+        return tuple(
+            FrozenDict(self._tools[name].build_schema(self._coordinates, max_calls=self.get_max_calls(name)))
+            for name in (names if self._max_turns > 1 else ())
+        )
+
+
+class AuthoredEnv(ViewSettings, LoopSettings):
+    """What an author writes. Annotated class attributes are settings: `viewbox.make(name, max_turns=6)` overrides them,
+    checked by type and range. `ClassVar`s are fixed by the author.
+    """
+
+    name: ClassVar[str] = "environment"
+    answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None  # None: the answer is plain text
+    restricted: ClassVar[bool] = False  # images must stay on this machine: no endpoint elsewhere, no tracker
+    boxes: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes (`bbox`, `boxes[]`, `items[].box`), in the
+    # frame of the first original image
+    boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `answers.py`
+    place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
+    view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to
+    metrics: ClassVar[Mapping[str, Metric]] = {}  # metrics over many episodes, by name: what a paper would report
+    reward: Any  # an author may set a default; an environment holds it as a `CombinedReward`
+
+    # Made of these declarations when an environment is created
+    prompts: Prompts
+    toolbox: Toolbox
+    tool_schemas: tuple[Mapping[str, Any], ...]  # of all its tools, in the OpenAI function format
+    answer_format: AnswerFormat
+    _overviews: OverviewCache
+    _checks_in_thread: bool  # an author's code checks answers, or an image may be opened
+
+    @property
+    def tasks(self) -> Sequence[Task] | Iterable[Task]:
+        """The tasks to solve."""
+        return ()
+
+    def default_reward(self) -> object:
+        """Return the reward used if a run names none."""
+        raise ConfigError(f"{self.name}: this environment has no default reward; set reward=…")
+
+    def system_prompt(self, task: Task) -> str:
+        """Return the first sentences of the system prompt; the rules, coordinates and answer format are added."""
+        return "You read an image with a viewer's tools."
+
+    def user_message(self, task: Task) -> str:
+        """Return the question; pictures of the task's images precede it."""
+        return str(task.prompt.get("question", "Look at the image."))
+
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        """Return the task's images at native resolution. All are shown at the start, of more than 16 the first 16."""
+        return task.images
+
+    def count_images(self, task: Task) -> int:
+        """Count a task's images; an environment that draws its images may know it without drawing them."""
+        return len(self.images(task))
+
+    def tools_of(self, task: Task) -> tuple[str, ...]:
+        """Return the names of the tools offered for a task: all of `tools`, or fewer."""
+        return self.tools
+
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
+        """Return the values of a tool's `Hidden` arguments, by name; the model never sees them.
+
+        `images`, the task's images as sources, is passed to every tool that declares it.
+        """
+        return {}
+
+    def validate_answer(self, answer: Mapping[str, Any], task: Task) -> str | None:
+        """Say what is wrong with an answer that fits the schema, as a sentence for the model; None if it is valid."""
+        return None
+
+    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | Awaitable[str | None] | None:
+        """Return the user's response to an answer, which continues the episode, or None to end it.
+
+        It may be a coroutine function, as when the user is another model. It is not called on the last turn.
+        """
+        return None
+
+    def oracle(self, task: Task) -> Sequence[str]:
+        """Return the replies (looks) after which the model can read the answer best; empty if unknown."""
+        return ()

@@ -1,0 +1,298 @@
+"""Whether a value fits the answer that an environment declares, by pydantic model or JSON Schema.
+
+One rule is for values of another JSON type than the answer's. A string that is exactly how JSON writes a number, true,
+false or null is that value, where the schema allows the value and no such string: "3.5" is 3.5, while "3.50", "95%" and
+"Yes" stay strings. A whole float is an integer where only integers are allowed. Nothing else is converted.
+
+A declaration is checked, too: pydantic checks an answer in one call that nothing can interrupt, so a model that lets
+the time grow without bounds is refused.
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from re import Pattern
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ..errors import ConfigError, ToolError
+from ..utils.json_schema import check_schema, find_violation
+from .contract import AuthoredEnv
+from .parsing.objects import find_reference
+
+_MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
+_MAX_REFERENCES = 8
+_OUTER = ("$ref", "allOf", "anyOf", "oneOf")
+_SCALAR = re.compile(r"true|false|null|-?[0-9]{1,40}(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
+_TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
+
+Options = Sequence[Mapping[str, Any]]
+
+
+def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer as the schema wants it. Raises `ToolError`, written for the model, if it does not fit."""
+    if env.answer_format.schema is not None:
+        answer = coerce(answer, env.answer_format.schema)
+    if isinstance(env.answer, type):
+        return _fit_model(env.answer, answer)
+    problem = None if env.answer is None else find_violation(answer, env.answer)
+    if problem is not None:
+        raise ToolError(str(problem))
+    check_finite(answer)
+    return answer
+
+
+def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]:
+    try:
+        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `coerce`
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except RecursionError as error:
+        raise ToolError("the answer is nested too deep") from error
+    except UnicodeError as error:
+        raise ToolError(f"the answer is not Unicode: {error}") from error
+    try:
+        written = checked.model_dump(mode="json")
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the answer cannot be written as JSON: {error}") from error
+    if not isinstance(written, dict):
+        raise ToolError("the answer must be an object")
+    check_finite(written)
+    return written
+
+
+def check_finite(value: Any, path: str = "") -> None:
+    """Raise `ToolError` with the field of a number that no file can hold: NaN, an infinity, or too many digits."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            check_finite(item, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            check_finite(item, f"{path}.{place}")
+    elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        raise ToolError(f"{path[1:121]}: must be a finite number")
+
+
+# ---------------------------------------------------------------------- values of another type
+def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
+    """A copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
+
+    Raises `ToolError` for true, false or a number where only the other is allowed and Python calls them equal.
+
+    >>> size, sure = {"type": ["number", "null"]}, {"type": "boolean"}
+    >>> schema = {"properties": {"size": size, "sure": sure, "names": {"items": {"type": "string"}}}}
+    >>> coerce({"size": "3.5", "sure": "true", "names": ["3"]}, schema)
+    {'size': 3.5, 'sure': True, 'names': ['3']}
+    >>> coerce({"size": "3.50", "sure": 1}, schema)
+    {'size': '3.50', 'sure': 1}
+    """
+    return _Coercion(schema).convert(value, [schema])
+
+
+class _Coercion:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.root = root
+        self._expanded: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
+
+    def convert(self, value: Any, specs: Sequence[Any], path: tuple[object, ...] = ()) -> Any:
+        """The value as one of the schemas `specs` wants it."""
+        options = self._expanded.get(key := tuple(map(id, specs)))
+        if options is None:
+            options = [option for spec in specs for option in self._expand(spec)][:_MAX_OPTIONS]
+            self._expanded[key] = options
+        if not options:
+            return value
+        if isinstance(value, dict):
+            return {
+                name: self.convert(item, list(_iter_fields(options, name)), (*path, name))
+                for name, item in value.items()
+            }
+        if isinstance(value, list):
+            return [
+                self.convert(item, list(_iter_items(options, place)), (*path, place))
+                for place, item in enumerate(value)
+            ]
+        fits, settled = _settle(value, options)
+        if not fits and isinstance(value, str) and _SCALAR.fullmatch(value):
+            decoded = json.loads(value) if value.lstrip("-")[:2] not in _LEADING_ZERO else None
+            if json.dumps(decoded) == value:
+                fits, settled = _settle(decoded, options)
+        if not fits and any(value in choices for choices in map(_get_choices, options) if choices is not None):
+            problem = "no number" if isinstance(value, bool) else "neither true nor false"
+            raise ToolError(f"{'.'.join(map(str, path))[:120]}: {json.dumps(value)} is {problem}")
+        return settled if fits else value
+
+    def _expand(self, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
+        """The schemas that a value may fit, without references and compounds."""
+        if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
+            return [{}]
+        options: list[Mapping[str, Any]] = [{key: item for key, item in spec.items() if key not in _OUTER}]
+        every = [find_reference(self.root, str(spec["$ref"]))] if "$ref" in spec else []
+        for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
+            if choices:
+                inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
+                options = [_merge(one, other) for other in options for one in inner][:_MAX_OPTIONS]
+        return options
+
+
+_LEADING_ZERO = frozenset(f"0{digit}" for digit in range(10))
+
+
+def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = {**inner.get("properties", {}), **outer.get("properties", {})}
+    return {**inner, **outer, **({"properties": properties} if properties else {})}
+
+
+def _iter_fields(options: Options, name: str) -> Iterator[Any]:
+    for option in options:
+        spec = option.get("properties", {}).get(name, option.get("additionalProperties"))
+        if isinstance(spec, Mapping):
+            yield spec
+
+
+def _iter_items(options: Options, place: int) -> Iterator[Any]:
+    for option in options:
+        first = option.get("prefixItems", ())
+        spec = first[place] if place < len(first) else option.get("items")
+        if isinstance(spec, Mapping):
+            yield spec
+
+
+def _get_choices(option: Mapping[str, Any]) -> Sequence[Any] | None:
+    return [option["const"]] if "const" in option else option.get("enum")
+
+
+def _settle(value: Any, options: Options) -> tuple[bool, Any]:
+    """Whether a scalar fits one of the schemas, and the scalar as that schema writes it."""
+    for option in options:
+        choices = _get_choices(option)
+        if choices is not None:
+            for choice in choices if value in choices else ():
+                if choice == value and isinstance(choice, bool) == isinstance(value, bool):
+                    return True, choice
+            continue
+        kinds = option.get("type")
+        if kinds is None:
+            return True, value
+        for kind in [kinds] if isinstance(kinds, str) else kinds:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if kind == "integer" and is_number and value == value // 1 and abs(value) < float("inf"):
+                return True, int(value)
+            if (kind == "number" and is_number) or isinstance(value, _TYPES.get(kind, ())):
+                return True, value
+    return False, value
+
+
+# ---------------------------------------------------------------------- what an environment declares
+def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> None:
+    """Raise `ConfigError` for an answer that takes unbounded time to check, or a schema that cannot be used."""
+    if isinstance(answer, type):
+        _check_model(answer)
+    elif answer is not None:
+        check_schema(answer)
+
+
+@cache
+def runs_code(env: Any) -> bool:
+    """Whether an author's code sees an answer: `validate_answer`, a validator, or a serializer."""
+    replaced: bool = env.validate_answer is not AuthoredEnv.validate_answer
+    answer: Any = env.answer
+    return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
+
+
+@cache
+def _check_model(model: type[BaseModel]) -> None:
+    if any(map(_is_backtracking, _iter_core_parts(_get_core_schema(model)))):
+        raise ConfigError(
+            f"{model.__name__}: a pattern is matched by Python's `re`, which may never end; allowed: a pattern given "
+            "as text, without regex_engine='python-re'",
+            key="answer",
+        )
+    for part in _iter_core_parts(_get_core_schema(model)):
+        if isinstance(part.get("pattern"), str):
+            check_schema({"pattern": part["pattern"]})
+    definitions = model.model_json_schema().get("$defs", {})
+    for name, part in definitions.items():
+        if any(_branches_into(name, union, definitions) for union in _iter_unions(part)):
+            raise ConfigError(
+                f"{model.__name__}: two members of a union in {name} hold {name} again, so the time to check an answer "
+                "doubles with each level; allowed: Field(discriminator=...), or one such member",
+                key="answer",
+            )
+
+
+def _get_core_schema(model: type) -> Any:
+    model.model_json_schema()  # type: ignore[attr-defined]  # completes a model with forward references
+    return model.__pydantic_core_schema__  # type: ignore[attr-defined]
+
+
+def _iter_core_parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Every part of a pydantic core schema."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for key, item in schema.items():
+            if key not in ("metadata", "config"):
+                yield from _iter_core_parts(item)
+    elif isinstance(schema, list | tuple):
+        for item in schema:
+            yield from _iter_core_parts(item)
+
+
+def _is_backtracking(part: Mapping[str, Any]) -> bool:
+    config = part.get("config")
+    by_config = isinstance(config, Mapping) and config.get("regex_engine") == "python-re"
+    return by_config or part.get("regex_engine") == "python-re" or isinstance(part.get("pattern"), Pattern)
+
+
+def _is_code(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    is_function = isinstance(kind, str) and kind.startswith("function-")
+    return is_function or any(part.get(key) for key in ("custom_init", "post_init", "computed_fields"))
+
+
+def _iter_unions(schema: Any) -> Iterator[list[Any]]:
+    if isinstance(schema, Mapping):
+        if isinstance(schema.get("anyOf"), list):
+            yield schema["anyOf"]
+        for item in schema.values():
+            yield from _iter_unions(item)
+    elif isinstance(schema, list):
+        for item in schema:
+            yield from _iter_unions(item)
+
+
+def _branches_into(name: str, union: list[Any], definitions: Mapping[str, Any]) -> bool:
+    """Whether an answer can be read as two members of the union that both hold `name`: two objects, or two lists."""
+    kinds = Counter(_get_kind(member, definitions) for member in union if name in _find_references(member, definitions))
+    return any(count > 1 for count in kinds.values())
+
+
+def _get_kind(member: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    seen: set[str] = set()
+    while isinstance(member.get("$ref"), str) and member["$ref"] not in seen:
+        seen.add(member["$ref"])
+        member = definitions.get(member["$ref"].rpartition("/")[2], {})
+    return str(member.get("type", "object"))
+
+
+def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
+    """The definitions that a part reaches."""
+    found: set[str] = set()
+    pending = [schema]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending += item
+        elif isinstance(item, Mapping):
+            pending += item.values()
+            reference = item.get("$ref")
+            name = reference.rpartition("/")[2] if isinstance(reference, str) else None
+            if name is not None and name not in found:
+                found.add(name)
+                pending.append(definitions.get(name))
+    return found
