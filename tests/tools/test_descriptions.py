@@ -6,7 +6,7 @@ from viewbox.envs import make
 from viewbox.tools import TOOLS
 
 OFFERED = TOOLS | {
-    f"{env.name}.{name}": env._toolbox[name]
+    f"{env.name}.{name}": env.toolbox[name]
     for env in map(make, ("consultation", "literature_vqa", "software_adviser"))
     for name in env.tools
 }
