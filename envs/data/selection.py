@@ -45,8 +45,8 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
         raise ConfigError(f"{problem}{f' where {conditions}' if conditions else ''}", key="data")
     draw = data.draw
     if draw is not None:
-        generator, starts = np.random.default_rng(draw.seed), getattr(rows, "starts", None)
-        drawn = generator.permutation(kept) if starts is None else shuffle_nearby(kept, starts, generator)
+        generator, starts = np.random.default_rng(draw.seed), rows.starts
+        drawn = shuffle_nearby(kept, starts, generator) if len(starts) else generator.permutation(kept)
         kept = drawn[: draw.count]
     return kept, bad
 

@@ -28,7 +28,7 @@ from ..chest_xray import radiographs
 from ..phantom import anatomy
 from ..phantom.anatomy import ORGAN_VALUES
 from ..phantom.env import DISPLAY, WINDOW_WIDTH
-from ..vqa.questions import list_spellings, write_choices
+from ..vqa import list_spellings, write_choices
 from . import cases
 from .sentences import write_query
 from .world import QUESTIONS, Question, Split

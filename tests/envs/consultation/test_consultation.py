@@ -6,7 +6,7 @@ import pytest
 
 import viewbox
 from tests.support.data_kit import write_images, write_jsonl
-from viewbox.envs.consultation.hidden_facts import find_facts
+from viewbox.envs.consultation import find_facts
 from viewbox.errors import BadRow
 
 CASE = {

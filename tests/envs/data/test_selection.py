@@ -195,7 +195,7 @@ def test_a_column_of_ids_that_is_known_to_be_unique_is_not_read_row_by_row(tmp_p
     import pyarrow as pa
     from pyarrow import parquet
 
-    from viewbox.envs.data.arrow import ArrowRows
+    from viewbox.envs.data.tables import ArrowRows
 
     path, scanned = tmp_path / "t.parquet", []
     scan = ArrowRows.scan

@@ -8,7 +8,7 @@ from pyarrow import ipc, parquet
 
 from tests.support import ct_folder
 from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, write_images, write_jsonl
-from viewbox.envs.data import arrow, selection
+from viewbox.envs.data import selection, tables
 from viewbox.envs.data.images import check_path
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
@@ -69,7 +69,7 @@ def test_every_kind_of_file_gives_the_same_tasks_and_images(folder, kind):
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_large_parquet_file_gives_any_row_from_the_cache_or_where_it_is(folder, streaming, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(arrow, "IN_MEMORY", 0)
+    monkeypatch.setattr(tables, "IN_MEMORY", 0)
     env = make_env(write(folder, "parquet"), streaming=streaming)
     assert [env.tasks[i].id for i in (5, 0, 3)] == ["t5", "t0", "t3"]
     assert env.images(env.tasks[5])[0].pixels[0, 0] == 50
@@ -79,7 +79,7 @@ def test_a_large_parquet_file_gives_any_row_from_the_cache_or_where_it_is(folder
 
 def test_a_cached_copy_is_not_used_for_a_file_that_has_changed(folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(arrow, "IN_MEMORY", 0)
+    monkeypatch.setattr(tables, "IN_MEMORY", 0)
     path = write(folder, "parquet")
     assert len(make_env(path).tasks) == 6
     parquet.write_table(pa.Table.from_pylist(with_bytes(folder, make_rows(4))), path)
@@ -189,7 +189,7 @@ def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatc
         read.append(number)
         return original(self, number, *args, **kwargs)
 
-    monkeypatch.setattr(arrow, "KEPT_GROUPS", 6 * parquet.ParquetFile(folder / "t.parquet").read_row_group(0).nbytes)
+    monkeypatch.setattr(tables, "KEPT_GROUPS", 6 * parquet.ParquetFile(folder / "t.parquet").read_row_group(0).nbytes)
     monkeypatch.setattr(selection, "MAX_CHECKED", 1)
     env = make_env(folder / "t.parquet", streaming=True, sample=400)
     assert len(env.tasks) == 400
