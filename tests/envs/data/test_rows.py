@@ -1,4 +1,4 @@
-"""How rows become tasks, and broken ones: each is named by dataset, row, column and what was expected, and costs itself."""
+"""How rows become tasks. A broken one is named by dataset, row, column and what was expected, and costs itself."""
 
 import asyncio
 import io
