@@ -28,9 +28,10 @@ from ..data import MappedRow, TaskField
 from ..data.fields import BOX
 from ..vqa import VQA, list_spellings, write_choices
 from . import cases
+from .anatomy import SPACING
 from .cases import QUESTIONS, Question
 from .demonstrations import write_looks, write_stray_look
-from .radiographs import DISPLAY, SPACING
+from .radiographs import DISPLAY
 from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 
 FORMS = {  # of answers in words, by kind

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from viewbox.envs.chest_xray.anatomy import NORMAL_RATIO, draw_chest
-from viewbox.envs.chest_xray.findings import DEVICES
-from viewbox.envs.chest_xray.radiographs import LABELS, SIZE, SPACING, Finding, draw_film
+from viewbox.envs.chest_xray.radiographs import DEVICES, LABELS, SIZE, SPACING, Finding, draw_film
 
 FOCAL = [label for label in LABELS if label != "cardiomegaly"]
 SEEDS = range(4)
