@@ -47,9 +47,9 @@ def play_gold(env, task):
 @pytest.mark.parametrize("form", FORMS)
 def test_the_gold_policy_scores_one_on_every_kind_of_question(form):
     env = make("chest_xray", answer_form=form)
-    assert check_rewards(env, 27) == []
+    assert check_rewards(env, 9) == []
     kinds = set()
-    for task in env.tasks[:18]:
+    for task in env.tasks[:9]:
         episode = play_gold(env, task)
         assert episode.end_reason == "answered"
         assert episode.scores.total == pytest.approx(1.0)
@@ -68,7 +68,7 @@ def test_a_box_is_right_in_all_coordinates():
 
 @pytest.mark.parametrize("kind", QUESTIONS)
 def test_the_reference_is_what_the_film_shows(kind):
-    for seed in range(8):
+    for seed in range(5):
         case, films = plan_case(seed, kind), draw_case(seed, kind, 0.3)
         labels = [one.label for one in films[0].findings]
         sided = {f"{one.side} {one.label}" if one.side else one.label for one in films[0].findings}
@@ -97,7 +97,7 @@ def test_the_reference_is_what_the_film_shows(kind):
 
 def test_the_splits_share_no_film_and_a_task_is_the_same_every_time():
     train, test = make("chest_xray"), make("chest_xray", split="test")
-    assert {task.id for task in train.tasks[:50]}.isdisjoint(task.id for task in test.tasks[:50])
+    assert {task.id for task in train.tasks[:9]}.isdisjoint(task.id for task in test.tasks[:9])
     one, again = (make("chest_xray").images(train.tasks[3])[0].pixels for _ in range(2))
     assert (one == again).all()
     assert train.tasks[3] == make("chest_xray").tasks[3]
@@ -194,7 +194,7 @@ def test_without_questions_back_none_is_offered_and_an_answer_beside_a_question_
 
 def test_the_facts_and_the_reference_are_not_in_the_prompt():
     env = make("chest_xray")
-    for task in env.tasks[:18]:
+    for task in env.tasks[:9]:
         said = "".join(message.text for message in env.reset(task, seed=0).messages)
         assert not any(line in said for line in task.reference["facts"].splitlines())
 
