@@ -75,14 +75,9 @@ class DataEnv(BaseMultiTurnEnv):
         """Whether images and answers must stay on this machine; a config can say so, and never take it back."""
         return self.data.restricted
 
-    @property
-    def evaluation_only(self) -> str | None:
-        """Why the data may not be trained on; None if it may."""
-        return self.data.evaluation_only
-
     def check_may_train(self) -> None:
         super().check_may_train()
-        reason = self.evaluation_only
+        reason = self.data.evaluation_only
         if reason:
             key, allowed = "data.evaluation_only", "allowed: `viewbox evaluate` and `viewbox rollout`"
             words = f"{key}: {self.name}: its data may not be trained on: {reason}; {allowed}"
@@ -144,7 +139,8 @@ class DataEnv(BaseMultiTurnEnv):
         """
         number = int(task.metadata["row"])
         images = [where for value in self._list_images(number) if (where := get_location(value)) is not None]
-        return dict(_keep(self.rows.read(number, self._own_columns), self._own_columns)), images
+        row = self.rows.read(number, self._own_columns)
+        return {name: value for name, value in row.items() if name in self._own_columns}, images
 
     def change_data(self, **changes: Any) -> Self:
         """Return the environment with another choice of the same rows: another side of the cut, or all of them."""
@@ -267,7 +263,3 @@ class DataEnv(BaseMultiTurnEnv):
         error = BadRow(self.rows.name, self.rows.locate(number), column, given, expected)
         error.ends_run = self.data.bad_rows == "stop"
         return error
-
-
-def _keep(row: Mapping[str, Any], columns: set[str]) -> Iterator[tuple[str, Any]]:
-    return ((name, row[name]) for name in row if name in columns)
