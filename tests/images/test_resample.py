@@ -1,5 +1,7 @@
 """Sampling by a plain resize where it is exact, against the general warp, which places every point by itself."""
 
+import itertools
+
 import cv2
 import numpy as np
 import pytest
@@ -42,13 +44,11 @@ def warped(monkeypatch):
 
 
 def test_a_plain_resize_shows_what_the_warp_shows(warped):
-    for kind in KINDS:
-        for factor in [4 / 3, 1.5, 2, 3, 4]:
-            for size in [(400, 300), (333, 250), (200, 150), (800, 600)]:
-                for center in (0.0, 0.5, 1.0):
-                    arguments = KINDS[kind], box_of(factor, center), size
-                    difference = resample.resample(*arguments).astype(float) - warped(*arguments)
-                    assert np.abs(difference).max() <= 2  # both round to the depth, the resize of 8 bits twice
+    factors, sizes = (4 / 3, 1.5, 2, 4), ((400, 300), (333, 250), (800, 600))
+    for kind, factor, size, center in itertools.product(KINDS, factors, sizes, (0.0, 0.5, 1.0)):
+        arguments = KINDS[kind], box_of(factor, center), size
+        difference = resample.resample(*arguments).astype(float) - warped(*arguments)
+        assert np.abs(difference).max() <= 2  # both round to the depth, the resize of 8 bits twice
 
 
 def test_a_zoom_about_the_middle_takes_the_fast_way(monkeypatch):

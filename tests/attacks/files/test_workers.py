@@ -70,9 +70,9 @@ def test_a_file_that_takes_for_ever_ends_at_its_limit_and_the_next_one_opens(mon
 
 
 def test_a_file_that_hangs_without_working_ends_by_the_clock(monkeypatch, own_pool):
-    monkeypatch.setattr(limits, "CPU_SECONDS", 0.2)
     open_image(GOOD)
     (worker,) = own_pool._all
+    monkeypatch.setattr(limits, "CPU_SECONDS", 0.2)
     os.kill(worker.process.pid, signal.SIGSTOP)
     with pytest.raises(ImageError, match=r"it is not decoded after 1\.2 s"):
         open_image(GOOD)
