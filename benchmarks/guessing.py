@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from viewbox import make
+from viewbox.envs.chest_xray.anatomy import SIDES
 from viewbox.envs.chest_xray.cases import FOCAL, NOTHING
-from viewbox.envs.chest_xray.radiographs import SIDES
 from viewbox.records import Episode, Task
 
 BAR = 0.25

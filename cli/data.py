@@ -14,9 +14,8 @@ import typer
 from ..configs import schema
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
-from ..envs.data.check import DataReport
-from ..envs.data.env import DataEnv, describe_splits
-from ..envs.data.image_check import check_clean_path, open_all_rows, write_clean_rows
+from ..envs.data.check import check_clean_path, compare_columns, describe_splits, open_all_rows, write_clean_rows
+from ..envs.data.env import DataEnv
 from ..envs.from_config import build_envs, prepare_env
 from ..errors import ConfigError, ViewboxError
 from ..records import Task
@@ -68,8 +67,8 @@ def check(
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
     *both, conventions = open_data_envs(config, overrides, path)
     env = both[int(held_out)]
-    report = env.compare()
-    yield describe_report(report)[:20_000]
+    report = compare_columns(env)
+    yield report.describe()[:20_000]
     yield conventions
     yield from (say(line, 2000) for line in describe_splits(*both, labels=True))
     problems = list(
@@ -193,12 +192,12 @@ def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
     """Open every image of the source, with progress on stderr; a line for each problem. Writes the clean rows."""
     if write is not None:
         check_clean_path(env, Path(write))
-    with typer.progressbar(length=env.count_rows(), label="opening images", file=sys.stderr) as bar:
+    with typer.progressbar(length=len(env.rows), label="opening images", file=sys.stderr) as bar:
         checked = open_all_rows(env, bar.update)
     yield from (f"bad: {problem}" for problem in checked.list_problems())
     yield f"images: {checked.total - len(checked.bad)} of {checked.total} rows can be shown"
     if write is not None:
-        write_clean_rows(env, Path(write), checked.bad, checked.total)
+        write_clean_rows(env, Path(write), checked.bad)
         folder = "" if env.data.images is not None or env.images_folder is None else f"; images: {env.images_folder}"
         yield f"{write}: {checked.total - len(checked.bad)} rows{folder}"
 
@@ -234,29 +233,6 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
 
 def _is_file(source: Any) -> bool:
     return isinstance(source, str) and Path(source).suffix != ""
-
-
-def describe_report(report: DataReport) -> str:
-    """The report, a line for each finding."""
-    return "\n".join(_list_lines(report))
-
-
-def _list_lines(report: DataReport) -> Iterator[str]:
-    if not report.compared:
-        yield f"{report.rows} rows; no column is compared, because data.features names none"
-        return
-    yield f"{report.rows} rows; the first {report.compared} are compared"
-    findings = (
-        ("missing", report.missing),
-        ("other type", report.types),
-        ("unexpected label", report.labels),
-        ("extra", report.extra),
-        ("does not occur", report.absent),
-    )
-    for name, lines in findings:
-        yield from (f"{name}: {line}" for line in lines)
-    fits = f"it fits: the columns of data.features, in {report.compared} rows"
-    yield fits if report.fits else f"it does not fit; its columns: {', '.join(report.columns)}"
 
 
 # ---------------------------------------------------------------- prompts

@@ -4,13 +4,13 @@ The answers are written and read as a model's would be. No model, judge or serve
 """
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from ..core.answers import check_answer
 from ..core.base import BaseMultiTurnEnv
@@ -33,6 +33,7 @@ from .mixture import Mixture
 NUM_TASKS = 20
 LEAST = 0.95  # a right answer that scores less is warned of
 CHANCE = 0.01  # with which boxes that lie anywhere would all fit a smaller unit
+NO_ANSWER = "have no right answer that can be written"
 OF_TEXT = (ExactMatchReward, TokenF1Reward, LabelSetF1Reward, ShortAnswerReward)
 
 
@@ -70,9 +71,8 @@ class RightAnswers:
         return "; ".join([f"{self.environment}: {scored}", *self.remarks])
 
 
-@dataclass(frozen=True)
-class _Played:
-    """One right answer: its episode, what it scores before it is written, and the size of its view."""
+class _Played(NamedTuple):
+    """One right answer: its scores, what it scores before it is written, and the size of its view."""
 
     episode: Episode
     exact: Scores
@@ -91,52 +91,51 @@ def score_right_answers(env: BaseMultiTurnEnv, count: int = NUM_TASKS) -> list[R
 
 def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     tasks = to_sequence(env.tasks, env.name)
+    drawn = [tasks[number] for number in sorted(random.Random(0).sample(range(len(tasks)), min(count, len(tasks))))]
     left_out: dict[str, str] = {}
-    reward = _leave_out(env.reward, left_out) or to_combined(_say_nothing)
-    silent = replace_reward(env, reward)
+    reward = _leave_out(env.reward, left_out)
     played: list[_Played] = []
-    problems: Counter[str] = Counter()
-    examples: dict[str, str] = {}
+    problems: dict[str, list[str]] = {}  # what a task lacks -> the tasks
     boxes: set[tuple[tuple[float, ...], tuple[int, int]]] = set()
-    for number in sorted(random.Random(0).sample(range(len(tasks)), min(count, len(tasks)))):
-        task, kind = tasks[number], "cannot be opened"
+    silent = replace_reward(env, reward or to_combined(_say_nothing))
+    for task in drawn:
+        stage = ["cannot be opened"]
         try:
             state = env.reset(task, seed=0)
-            for first in state.images[:1]:
-                size = first.width, first.height
-                boxes |= {(tuple(box), size) for box in _find_boxes(task.reference)}
-            kind = "have no right answer that can be written"
-            text = _write_answer(env, task)
-            kind = "have a right answer that the environment refuses"
-            _, problem = check_answer(env, get_final_value(env, text) or {}, task)
-            if problem is not None:
-                raise ToolError(problem)
-            kind = "have a right answer that cannot be played"
-            replies = [*env.oracle(task), text]
-            episode = silent.play(task, _follow(replies[-1:] if len(replies) > env.max_turns else replies))
-            exact = reward.score_episode(msgspec.structs.replace(episode, answer=_get_exact(env, task)))
+            size = (state.images[0].width, state.images[0].height) if state.images else (1, 1)
+            boxes |= {(tuple(box), size) for box in _find_boxes(task.reference) if state.images}
+            episode = _play(env, silent, task, stage)
+            exact = silent.reward.score_episode(msgspec.structs.replace(episode, answer=_get_exact(env, task)))
             played.append(_Played(episode, exact, state.view.size if state.view else (1, 1)))
         except Exception as error:  # an author's code may raise anything, and one task says nothing of the others
-            problems[kind] += 1
             why = str(error) if isinstance(error, ViewboxError) else describe_error(error, 200)
-            examples.setdefault(kind, f"{task.id}: {why}")
+            problems.setdefault(stage[-1], []).append(f"{task.id}: {why}")
+    found = {stage: f"{len(some)} of {len(drawn)} tasks {stage}, such as {some[0]}" for stage, some in problems.items()}
     remarks = [f"{name} is left out: {why}" for name, why in left_out.items()]
-    found = {
-        f"{number} of {min(count, len(tasks))} tasks {kind}, such as {examples[kind]}": kind
-        for kind, number in problems.items()
-    }
-    remarks += [line for line, kind in found.items() if "no right answer" in kind]
-    warnings = [line for line, kind in found.items() if "no right answer" not in kind]
-    means = _compute_means(one.scores for one in played)
-    if played:
+    remarks += [found.pop(NO_ANSWER)] if NO_ANSWER in found else []
+    warnings, means = list(found.values()), _compute_means(one.scores for one in played)
+    if reward is None:
+        means = {}
+    elif played:
         warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))
-    if not env.reward.components.keys() - left_out.keys():
-        means, warnings = {}, [line for line in warnings if "applies to none" not in line]
     if isinstance(env, DataEnv) and (doubt := describe_doubtful_unit(env.data.boxes.unit, boxes)):
         warnings.insert(0, f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
     total = means.pop("", None)
     lines = tuple(make_line(f"{env.name}: {line}", 600) for line in warnings)
     return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines)
+
+
+def _play(env: BaseMultiTurnEnv, silent: BaseMultiTurnEnv, task: Task, stage: list[str]) -> Episode:
+    """Play the right answer of a task by the reward of `silent`. The last of `stage` says what fails, if it does."""
+    stage.append(NO_ANSWER)
+    text = _write_answer(env, task)
+    stage.append("have a right answer that the environment refuses")
+    _, problem = check_answer(env, get_final_value(env, text) or {}, task)
+    if problem is not None:
+        raise ToolError(problem)
+    stage.append("have a right answer that cannot be played")
+    replies = [*env.oracle(task), text]
+    return silent.play(task, _follow(replies[-1:] if len(replies) > env.max_turns else replies))
 
 
 def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "") -> CombinedReward | None:
@@ -153,15 +152,10 @@ def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "
         if inner is not None:
             kept[name] = replace(part, reward=inner)
     total = sum(part.weight for part in kept.values())
-    components = {
-        name: replace(
-            part,
-            weight=part.weight / total if total else 1 / len(kept),
-            needs={need: least for need, least in part.needs.items() if need in kept},
-        )
-        for name, part in kept.items()
-    }
-    return CombinedReward(components, name=reward.name) if kept else None
+    for name, part in kept.items():
+        needs = {need: least for need, least in part.needs.items() if need in kept}
+        kept[name] = replace(part, weight=part.weight / total if total else 1 / len(kept), needs=needs)
+    return CombinedReward(kept, name=reward.name) if kept else None
 
 
 def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
@@ -300,16 +294,11 @@ def describe_doubtful_unit(unit: str, boxes: Iterable[tuple[Sequence[float], tup
     'all boxes (1) lie in the top left 0.05 x 0.04 of their images, and would also fit as pixel; is it the right unit?'
     """
     flat = [(box, size) for box, size in boxes if len(box) == 4]
+    ends = np.array([box[2:] for box, _ in flat])
     for other in ("unit", "pixel", "per_mille"):
-        chance = 1.0
-        for (_, _, right, bottom), size in flat:
-            shares = [new / old for new, old in zip(_get_scale(other, size), _get_scale(unit, size), strict=True)]
-            if right > shares[0] or bottom > shares[1]:
-                chance = 1.0
-                break
-            chance *= min(1.0, shares[0]) * min(1.0, shares[1])
-        if chance < CHANCE:
-            corner = f"{max(box[2] for box, _ in flat):.2g} x {max(box[3] for box, _ in flat):.2g}"
+        shares = np.array([np.divide(_get_scale(other, size), _get_scale(unit, size)) for _, size in flat])
+        if flat and (ends <= shares).all() and shares.clip(max=1).prod() < CHANCE:
+            corner = " x ".join(f"{side:.2g}" for side in ends.max(axis=0))
             where = f"all boxes ({len(flat)}) lie in the top left {corner} of their images"
             return f"{where}, and would also fit as {other}; is it the right unit?"
     return None

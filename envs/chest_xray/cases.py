@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .radiographs import LABELS, SIDES, Film, Finding, Label, Shown, Side, draw_film
+from .anatomy import SIDES, Side
+from .radiographs import LABELS, Film, Finding, Label, Shown, draw_film
 
 Question = Literal["presence", "which", "findings", "side", "place", "size", "describe", "compare", "complaint"]
 QUESTIONS: tuple[Question, ...] = get_args(Question)

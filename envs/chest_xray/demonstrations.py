@@ -1,5 +1,15 @@
-"""The looks after which a drawn case can be answered: what its demonstrations do before they answer."""
+"""The looks after which a drawn case can be answered: what its demonstrations do before they answer.
 
+`guess_findings` is a specialist for runs that measure whether a policy learns which of its tools to trust:
+
+    specialists:
+      classify_b: {kind: function, function: "viewbox.envs.chest_xray.demonstrations:guess_findings"}
+
+Its results have the form of the classifier's with `top_k: 1`. They depend on the pixels, so that asking twice brings
+nothing new, and on nothing that the film shows.
+"""
+
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,8 +18,9 @@ import numpy as np
 
 from ...core.base import BaseMultiTurnEnv, get_offered_tools
 from ...records import Task
-from ...tools import Tool
+from ...tools import Picture, Tool, ToolOutput
 from . import cases
+from .radiographs import LABELS
 
 ASKED = "On which side is the pain?"
 PHRASE = "nodule"  # what a tool is asked for if the film shows nothing
@@ -81,3 +92,17 @@ def _fill_arguments(tool: Tool, image: str, phrase: str) -> dict[str, Any] | Non
 
 def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+# ---------------------------------------------------------------------- a specialist that guesses
+def guess_findings(image: Picture) -> ToolOutput:
+    """The most probable finding on a picture, from a classifier."""
+    digest = hashlib.blake2b(np.ascontiguousarray(image.to_gray()).tobytes(), digest_size=8).digest()
+    rng = np.random.default_rng(int.from_bytes(digest))
+    number = int(rng.integers(len(LABELS) + 1))
+    shown = number < len(LABELS)
+    label = LABELS[number] if shown else LABELS[int(rng.integers(len(LABELS)))]
+    share = rng.uniform(0.9, 1.0) if shown else rng.uniform(0.0, 0.3)
+    return ToolOutput(
+        f"probabilities (the highest; {len(LABELS) - 1} labels left out)", {label: round(float(share), 4)}
+    )

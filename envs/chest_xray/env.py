@@ -23,16 +23,15 @@ from ...rewards.combined import IfGold
 from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from ...rewards.short_answer import ShortAnswerReward
 from ...utils.frozen import FrozenDict
-from ..consultation.hidden_facts import find_facts
+from ..consultation import find_facts
 from ..data import MappedRow, TaskField
 from ..data.fields import BOX
-from ..vqa import questions
-from ..vqa.env import VQA
-from ..vqa.questions import write_choices
+from ..vqa import VQA, list_spellings, write_choices
 from . import cases
+from .anatomy import SPACING
 from .cases import QUESTIONS, Question
 from .demonstrations import write_looks, write_stray_look
-from .radiographs import DISPLAY, SPACING
+from .radiographs import DISPLAY
 from .rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 
 FORMS = {  # of answers in words, by kind
@@ -170,7 +169,7 @@ class ChestXray(VQA):
             reference["answer"] = case.answer
         prompt: dict[str, Any] = {"question": case.question}
         if reference.get("kind") == "choice":
-            reference["answer"] = questions.list_spellings([case.choices.index(str(case.answer))], case.choices)
+            reference["answer"] = list_spellings([case.choices.index(str(case.answer))], case.choices)
             prompt["choices"] = case.choices
         metadata = {"seed": seed, "split": self.split, "question": kind}
         return Task(f"chest_xray-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)

@@ -8,19 +8,46 @@ left lung is on the right of the picture, and so is the letter L.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 import cv2
 import numpy as np
 
-from .anatomy import AERATION, SIDES, SIZE, SPACING, Chest, Side, draw_chest
-from .findings import DEVICES, LABELS, Device, Finding, Label, Layers, draw_device, draw_finding
+from .anatomy import AERATION, SIDES, SIGNS, SIZE, SPACING, Chest, Side, draw_chest, draw_curve, get_grid
 
+Label = Literal["effusion", "pneumothorax", "consolidation", "nodule", "cardiomegaly"]
+LABELS: tuple[Label, ...] = get_args(Label)
+Device = Literal["central line", "pacemaker", "electrodes"]
+DEVICES: tuple[Device, ...] = get_args(Device)
 MU, MU_BONE, MU_METAL = 0.0185, 0.07, 1.1  # of a mm
 LEVELS = 2**14 - 1
 DISPLAY = (600.0, 15400.0)
 CACHED = 64  # films
 
-__all__ = ["DISPLAY", "LABELS", "SIDES", "SIZE", "SPACING", "Film", "Finding", "Label", "Shown", "Side", "draw_film"]
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding as it is planned; `size` is from 0 (small) to 1 (large), `seed` decides its place and texture."""
+
+    label: Label
+    side: Side | None  # None: cardiomegaly
+    size: float
+    seed: int
+
+
+@dataclass
+class Layers:
+    """What a film shows beside the chest itself: soft tissue and metal that is added, air that replaces lung, in mm."""
+
+    tissue: np.ndarray
+    air: np.ndarray
+    metal: np.ndarray
+    bare: np.ndarray  # where no vessels are
+
+    @classmethod
+    def empty(cls) -> "Layers":
+        tissue, air, metal = (np.zeros((SIZE, SIZE), np.float32) for _ in range(3))
+        return cls(tissue, air, metal, np.zeros((SIZE, SIZE), bool))
 
 
 @dataclass(frozen=True)
@@ -138,3 +165,146 @@ def _show(finding: Finding, mask: np.ndarray, warp: np.ndarray) -> Shown:
     sides: Sequence[float] = (x / SIZE, y / SIZE, (x + width) / SIZE, (y + height) / SIZE)
     left, top, right, bottom = (round(float(side), 4) for side in sides)
     return Shown(finding.label, finding.side, moved, (left, top, right, bottom), max(width, height) * SPACING)
+
+
+# ---------------------------------------------------------------------- findings
+def draw_finding(chest: Chest, finding: Finding, difficulty: float, layers: Layers) -> np.ndarray:
+    """Draw a finding into the layers. Returns its mask (SIZE, SIZE); a heart is enlarged when the chest is drawn."""
+    rng = np.random.default_rng([finding.seed, LABELS.index(finding.label), 5])
+    faint = 1 - 0.45 * difficulty
+    if finding.side is None:
+        return chest.heart_mask
+    draw = {
+        "effusion": _draw_effusion,
+        "pneumothorax": _draw_pneumothorax,
+        "consolidation": _draw_consolidation,
+        "nodule": _draw_nodule,
+    }[finding.label]
+    return draw(chest, finding.side, finding.size, faint, rng, layers)
+
+
+def _draw_effusion(
+    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
+) -> np.ndarray:
+    """Fluid at the base with a surface that rises to the chest wall."""
+    x, y = get_grid()
+    x = x * SIGNS[side]
+    floor = chest.domes[side] + 40
+    level = floor - (34 + 95 * size) + 8 * rng.random()
+    out = np.clip(x / chest.width, 0, 1)
+    surface = level + (24 + 14 * size) * (1 - out**2.2)
+    mask: np.ndarray = chest.lungs[side] & ~chest.heart_mask & (y > surface)
+    depth = np.clip((y - surface) / (16 + 10 * size), 0, 1) ** 0.7
+    layers.tissue += np.where(mask, (0.35 + 0.65 * depth) * faint**0.5 * AERATION * chest.depth, 0)
+    return mask
+
+
+def _draw_pneumothorax(
+    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
+) -> np.ndarray:
+    """Air between the chest wall and a lung that has drawn back: no vessels, and a thin line along the lung."""
+    x, y = get_grid()
+    reach = chest.domes[side] - 70 + 75 * size
+    down = np.clip((y - chest.apex) / (reach - chest.apex), 0, 1)
+    gap = (11 + 27 * size) * (1 - down**2.2) * (1 + 0.12 * np.sin(y / rng.uniform(16, 26) + rng.uniform(0, 6)))
+    gap = gap * np.clip((x * SIGNS[side] - 24) / 24, 0, 1)
+    outer = x * SIGNS[side] > 26
+    mask = _keep_largest(chest.lungs[side] & (chest.wall < gap) & outer & (y < reach))
+    line = np.exp(-(((chest.wall - gap - 1.2) / 1.0) ** 2)) * (chest.lungs[side] & outer & (gap > 3))
+    layers.air += np.where(mask, (0.6 + 0.4 * faint) * (1 - AERATION) * chest.depth, 0)
+    layers.tissue += 15 * faint * line + np.where(chest.lungs[side] & ~mask, 9 * size * faint, 0)
+    layers.bare |= mask
+    return mask
+
+
+def _draw_consolidation(
+    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
+) -> np.ndarray:
+    """A cloud with soft edges and dark bronchi in it."""
+    x, y = get_grid()
+    half = (19 + 17 * size, 16 + 15 * size)
+    cx, cy = _place_inside(chest, side, 27, rng)
+    warp = _draw_clouds(rng, 24) * 0.9
+    radius = np.sqrt(((x - cx) / half[0]) ** 2 + ((y - cy) / half[1]) ** 2) + warp
+    density = 1 / (1 + np.exp(np.clip((radius - 0.92) / 0.2, -30, 30)))
+    texture = 1 + 0.22 * _draw_clouds(rng, 9)
+    bronchi = np.zeros((SIZE, SIZE), np.float32)
+    for _ in range(3):
+        angle = rng.uniform(-0.9, 0.9)
+        step = np.array([SIGNS[side] * np.cos(angle), np.sin(angle)]) * half[0] * 0.6
+        start = np.array([cx, cy]) - step + rng.uniform(-6, 6, 2)
+        draw_curve(bronchi, [start, start + step, start + 1.8 * step], 2.4, 7.0)
+    mask = chest.lungs[side] & ~chest.heart_mask & (density > 0.4)
+    amount = (38 + 22 * size) * faint * density * np.clip(texture, 0.3, 2)
+    amount = amount - cv2.GaussianBlur(bronchi, (0, 0), 1.0) * density
+    layers.tissue += np.where(chest.lungs[side], np.clip(amount, 0, AERATION * chest.depth), 0)
+    return _keep_largest(mask)
+
+
+def _draw_nodule(
+    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
+) -> np.ndarray:
+    """A ball of soft tissue."""
+    x, y = get_grid()
+    radius = 5.5 + 9.5 * size
+    cx, cy = _place_inside(chest, side, 20, rng)
+    bumps = 1 + 0.1 * _draw_clouds(rng, 7)
+    inside = np.clip(1 - ((x - cx) ** 2 + (y - cy) ** 2) / (radius * bumps) ** 2, 0, 1)
+    layers.tissue += 1.9 * radius * faint * np.sqrt(inside) + np.where(inside > 0, 3.5 * faint, 0)
+    return inside > 0
+
+
+def draw_device(chest: Chest, device: Device, side: Side, rng: np.random.Generator, layers: Layers) -> None:
+    """Draw a device, which is no finding."""
+    sign = SIGNS[side]
+    if device == "electrodes":
+        x, y = get_grid()
+        for left, top in ((-70, 95), (75, 95), (88, 230)):
+            cx, cy = left + rng.uniform(-8, 8), top + rng.uniform(-8, 8)
+            layers.metal += 1.2 * (np.hypot(x - cx, y - cy) < 4.5)
+            draw_curve(layers.metal, [(cx, cy), (cx * 0.8, cy + 40), (cx * 1.2, cy + 90), (cx * 0.6, 360)], 1.2, 0.7)
+        return
+    tip = (-18 + rng.uniform(-3, 3), 150 + rng.uniform(-8, 14))
+    if device == "central line":
+        start = (sign * 40, 0) if rng.random() < 0.5 else (sign * 120, chest.apex + 28)
+        middle = (sign * 26, chest.apex + 38)
+        draw_curve(layers.metal, [start, middle, (-16, 105), tip], 2.4, 0.75)
+        return
+    cx, cy = sign * rng.uniform(84, 96), chest.apex + rng.uniform(54, 66)
+    x, y = get_grid()
+    case = np.clip(1 - np.abs((x - cx) / 23) ** 4 - np.abs((y - cy) / 19) ** 4, 0, 1)
+    layers.metal += 2.6 * (case > 0) + 1.6 * (case > 0.35)
+    lead = [(cx - sign * 18, cy - 12), (sign * 40, chest.apex + 34), (-14, 110), (-22, 180), (0, 226), (34, 236)]
+    draw_curve(layers.metal, lead, 2.2, 1.5)
+    layers.metal += 2.0 * (np.hypot(x - 34, y - 236) < 2.5)
+
+
+# ---------------------------------------------------------------------- shapes
+def _place_inside(chest: Chest, side: Side, margin: float, rng: np.random.Generator) -> tuple[float, float]:
+    """A point of a lung field, at least `margin` mm from its edge and the heart, off the base and from pacemakers.
+
+    It does not depend on the size of the finding, which may grow between two studies.
+    """
+    x, y = get_grid()
+    pacemaker = np.hypot(x - 90 * SIGNS[side], y - chest.apex - 60) < 36
+    base = y > chest.domes[side] - 52  # a small effusion lies there
+    free = (chest.lungs[side] & (chest.heart < 5) & ~pacemaker & ~base).astype(np.uint8)
+    depth = cv2.distanceTransform(free, cv2.DIST_L2, 5) * SPACING
+    rows, columns = np.nonzero(depth >= min(margin, float(depth.max())))
+    pick = int(rng.integers(len(rows)))
+    return float(x[rows[pick], columns[pick]]), float(y[rows[pick], columns[pick]])
+
+
+def _draw_clouds(rng: np.random.Generator, grain: float) -> np.ndarray:
+    """Smooth noise (SIZE, SIZE) with a standard deviation of about 0.35; `grain` is the size of its spots in mm."""
+    cells = max(3, round(SIZE * SPACING / grain))
+    coarse = rng.standard_normal((cells, cells)).astype(np.float32)
+    return 0.45 * cv2.resize(coarse, (SIZE, SIZE), interpolation=cv2.INTER_CUBIC)
+
+
+def _keep_largest(mask: np.ndarray) -> np.ndarray:
+    """The largest connected part of a mask."""
+    count, parts, figures, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
+    if count <= 1:
+        return mask
+    return np.asarray(parts == 1 + int(np.argmax(figures[1:, cv2.CC_STAT_AREA])))

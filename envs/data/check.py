@@ -1,19 +1,30 @@
-"""Compares a dataset with what its data block expects (`features`): missing and extra columns, types, and labels."""
+"""Checks a dataset: its columns and labels against what the data block expects, its splits, and every image."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from ...errors import BadRow, ConfigError
+from ...core.base import BaseMultiTurnEnv
+from ...errors import BadRow, ConfigError, describe_value
+from ...utils.files import replace_atomically
+from ...utils.terminal import make_line
 from .columns import check_column, compile_path
-from .rows import Rows
-from .settings import DataSettings
+from .env import DataEnv
+from .splits import describe_split
 
-MAX_ROWS = 2000  # rows that are compared, the first ones
+MAX_ROWS = 2000  # rows whose columns are compared, the first ones
 MAX_SHOWN = 5  # values that a finding names
+MAX_ROWS_NAMED = 3  # of the rows that one problem spoils
+UNOPENED = "an image that can be opened ("  # how `RowImages` begins what was expected
+MAX_REASON = 200  # characters of a problem
+KINDS = ("missing", "other type", "unexpected label", "extra", "does not occur")  # of findings; the last two do no harm
 
 
+# ---------------------------------------------------------------------- columns
 @dataclass(frozen=True)
 class DataReport:
     """How a dataset differs from what is expected.
@@ -22,109 +33,205 @@ class DataReport:
         rows: how many there are.
         compared: how many of them were read.
         columns: the columns there are.
-        missing: expected columns that are not there, or that hold nothing in any row.
-        extra: columns that are not expected; they do no harm.
-        types: sentences about columns that hold values of other types.
-        labels: sentences about labels that are not expected.
-        absent: sentences about expected labels that do not occur; a part of a dataset may lack some.
+        findings: (kind, sentence), in the order of `KINDS`. A column is missing, too, if it is empty in every row.
     """
 
     rows: int
     compared: int
     columns: tuple[str, ...]
-    missing: tuple[str, ...]
-    extra: tuple[str, ...]
-    types: tuple[str, ...]
-    labels: tuple[str, ...]
-    absent: tuple[str, ...]
+    findings: tuple[tuple[str, str], ...]
 
     @property
     def fits(self) -> bool:
         """Whether every expected column is there with values as expected."""
-        return not (self.missing or self.types or self.labels)
+        return not any(kind in KINDS[:3] for kind, _ in self.findings)
+
+    def describe(self) -> str:
+        """Return the report, a line for each finding."""
+        if not self.compared:
+            return f"{self.rows} rows; no column is compared, because data.features names none"
+        fits = f"it fits: the columns of data.features, in {self.compared} rows"
+        return "\n".join(
+            [
+                f"{self.rows} rows; the first {self.compared} are compared",
+                *(f"{kind}: {sentence}" for kind, sentence in self.findings),
+                fits if self.fits else f"it does not fit; its columns: {', '.join(self.columns)}",
+            ]
+        )
 
 
-def compare_rows(rows: Rows, data: DataSettings) -> DataReport:
-    """Compares the first rows of a dataset with the `features` of its data block; without them it reads none."""
-    if not data.features:
-        return DataReport(len(rows), 0, rows.columns, (), (), (), (), ())
-    there = {path: column for path in data.features if (column := _find_column(path, rows)) is not None}
-    values: dict[str, list[Any]] = {path: [] for path in there}
-    readers = {path: compile_path(path) for path in there}
-    compared = 0
-    for row in islice(rows.scan(sorted(set(there.values()))), MAX_ROWS):
-        compared += 1
-        if isinstance(row, BadRow):
+def compare_columns(env: DataEnv) -> DataReport:
+    """Compare the first rows with the `features` of the data block; without them none is read.
+
+    Raises `ConfigError` if there is no such dataset.
+    """
+    rows, features = env.rows, env.data.features
+    columns: dict[str, str] = {}
+    for path in features:
+        try:
+            columns[path] = check_column(path, rows.columns, rows.name, "data.features")
+        except ConfigError:
             continue
-        for path, read in readers.items():
-            values[path].extend(_list_values(read(row), flat="*" in path))
-    missing = [path for path in data.features if not values.get(path) and compared]
-    types: list[str] = []
-    labels: list[str] = []
-    absent: list[str] = []
-    for path, found in values.items():
-        expected = data.features[path]
-        if isinstance(expected, str):
-            types.extend(_compare_types(path, expected, found))
-            continue
-        occurring = {str(value) for value in found}
-        if strange := sorted(occurring - set(expected)):
-            labels.append(f"{path}: holds {_shorten(strange)}; expected: {', '.join(expected)}")
-        if found and (lacking := [label for label in expected if label not in occurring]):
-            absent.append(f"{path}: {_shorten(lacking)}")
-    extra = [column for column in rows.columns if column not in set(there.values())]
-    return DataReport(
-        len(rows),
-        compared,
-        rows.columns,
-        *map(tuple, (missing, extra, types, labels, absent)),
-    )
-
-
-def _find_column(path: str, rows: Rows) -> str | None:
-    """The column that a dotted path begins with; None if there is none."""
-    try:
-        return check_column(path, rows.columns, rows.name, "data.features")
-    except ConfigError:
-        return None
+    first = list(islice(rows.scan(sorted(set(columns.values()))), MAX_ROWS)) if features else []
+    values: dict[str, list[Any]] = {path: [] for path in features}
+    for path in columns:
+        read = compile_path(path)
+        for row in first:
+            if not isinstance(row, BadRow):
+                values[path].extend(_list_values(read(row), flat="*" in path))
+    findings = [("missing", path) for path in features if not values[path] and first]
+    findings += [finding for path, expected in features.items() for finding in _compare(path, expected, values[path])]
+    findings += [("extra", column) for column in rows.columns if first and column not in columns.values()]
+    findings.sort(key=lambda finding: KINDS.index(finding[0]))
+    return DataReport(len(rows), len(first), rows.columns, tuple(findings))
 
 
 def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:
-    """A value, or the values of a list that a path with `*` leads to; nothing for null."""
-    if value is None:
-        return
+    """Yield a value, or the values of a list that a path with `*` leads to; nothing for null."""
     if flat and isinstance(value, list | tuple):
         for item in value:
             yield from _list_values(item, flat=True)
+    elif value is not None:
+        yield value
+
+
+def _compare(path: str, expected: str | tuple[str, ...], values: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the values of a column, of which a type is expected, or labels."""
+    if isinstance(expected, str):
+        allowed = (expected, "text") if expected == "image" else (expected,)  # a path is an image, too
+        if strange := [value for value in values if _name_type(value) not in allowed]:
+            kinds = ", ".join(sorted({_name_type(value) for value in strange}))
+            count = f"{len(strange)} of {len(values)} values"
+            yield (
+                "other type",
+                f"{path}: holds {kinds} ({count}, such as {_shorten(strange[:1])}); expected: {expected}",
+            )
         return
-    yield value
+    occurring = {str(value) for value in values}
+    if labels := sorted(occurring - set(expected)):
+        yield "unexpected label", f"{path}: holds {_shorten(labels)}; expected: {', '.join(expected)}"
+    if values and (lacking := [label for label in expected if label not in occurring]):
+        yield "does not occur", f"{path}: {_shorten(lacking)}"
 
 
-def _compare_types(path: str, expected: str, values: list[Any]) -> Iterator[str]:
-    strange = [value for value in values if _name_type(value) != expected]
-    if expected == "image":  # a path is one too
-        strange = [value for value in strange if not isinstance(value, str)]
-    if strange:
-        kinds = ", ".join(sorted({_name_type(value) for value in strange}))
-        count = f"{len(strange)} of {len(values)} values"
-        yield f"{path}: holds {kinds} ({count}, such as {_shorten([strange[0]])}); expected: {expected}"
+_TYPES = {bool: "bool", int: "number", float: "number", str: "text", bytes: "image", list: "list", tuple: "list"}
 
 
 def _name_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, bytes):
-        return "image"
     if isinstance(value, Mapping):
         return "image" if value.keys() == {"bytes", "path"} else "mapping"
-    return "list" if isinstance(value, list | tuple) else type(value).__name__
+    return _TYPES.get(type(value), type(value).__name__)
 
 
 def _shorten(values: list[Any]) -> str:
     shown = ", ".join(f"{value!r:.60}" for value in values[:MAX_SHOWN])
     more = f" and {len(values) - MAX_SHOWN} more" if len(values) > MAX_SHOWN else ""
     return f"{shown}{more}"
+
+
+# ---------------------------------------------------------------------- splits
+def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels: bool = False) -> list[str]:
+    """Describe each split by its tasks and groups, with `labels` also by its labels.
+
+    These are the two sides of a cut, or the splits that a run trains on and holds out. Of a mixture, those of each
+    part; none for environments that read no data.
+    """
+    parts, others = getattr(env, "parts", None), getattr(held_out, "parts", {})
+    if parts is not None:
+        lines = {key: describe_splits(part, others.get(key, part), labels=labels) for key, part in parts.items()}
+        return [f"{key}: {line}" for key, some in lines.items() for line in some]
+    if not isinstance(env, DataEnv) or not isinstance(held_out, DataEnv):
+        return []
+    splits = [env] if held_out.data == env.data else [env, held_out]
+    if env.data.cut is not None:
+        chosen = {one.data.split for one in splits}
+        splits += [env.change_data(split=split) for split in ("train", "test") if split not in chosen]
+    return [_describe(one, labels=labels) for one in splits]
+
+
+def _describe(env: DataEnv, *, labels: bool) -> str:
+    fields = {
+        name: field.place == "reference"
+        for name, field in env.fields.items()
+        if labels and name in env.data.columns and field.kind in ("text", "list", "answers", "any")
+    }
+    try:
+        return describe_split(env.rows, env.data, env.columns, env.tasks.numbers, fields)
+    except ConfigError as error:
+        return f"{env.data.split}: {error}"
+
+
+# ---------------------------------------------------------------------- images
+@dataclass(frozen=True)
+class CheckedRows:
+    """The rows of a source: how many there are, and the bad ones by number."""
+
+    total: int
+    bad: dict[int, BadRow]
+
+    def list_problems(self) -> list[str]:
+        """Return each problem once, with the rows it spoils."""
+        places: dict[str, list[str]] = {}
+        for error in self.bad.values():
+            why = f"expected {error.expected}"
+            if error.expected.startswith(UNOPENED):  # "… (image 'a.png': why)": the name is said already
+                why = error.expected.removeprefix(UNOPENED).rpartition("': ")[2].removesuffix(")")
+            line = make_line(f"{error.column} {describe_value(error.given)}: {why}", MAX_REASON)
+            places.setdefault(line, []).append(f"row {error.row}" if isinstance(error.row, int) else error.row)
+        return [f"{line} ({_join(rows)})" for line, rows in places.items()]
+
+
+def _join(rows: list[str]) -> str:
+    more = len(rows) - MAX_ROWS_NAMED
+    return ", ".join(rows[:MAX_ROWS_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
+    """Open every image of every row of the source, whatever `hold_out`, `where`, `sample` and `limit` choose.
+
+    `on_row(1)` is called after each row.
+    """
+    whole = env.change_data(hold_out=None, where=(), difficulty=None, sample=None, limit=None, bad_rows="skip")
+    bad = dict(whole.tasks.skipped)
+    opened: dict[str, str] = {}
+
+    def check(number: int) -> BadRow | None:
+        try:
+            whole.open_row(number, opened)
+        except BadRow as error:
+            return error
+        return None
+
+    numbers = whole.tasks.numbers
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for number, error in zip(numbers, pool.map(check, numbers), strict=True):
+            on_row(1)
+            if error is not None:
+                bad[number] = error
+    return CheckedRows(len(numbers) + len(whole.tasks.skipped), dict(sorted(bad.items())))
+
+
+def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> None:
+    """Write the rows that are not bad: a JSONL file's lines as they are, those of another file as JSON.
+
+    Raises:
+        ConfigError: the source has no lines, or is the file to write.
+    """
+    read_line = check_clean_path(env, path)
+    with replace_atomically(path) as file:
+        for number in range(len(env.rows)):
+            if number not in bad:
+                file.write(read_line(number))
+
+
+def check_clean_path(env: DataEnv, path: Path) -> Callable[[int], bytes]:
+    """Return what reads the lines to write. Raises `ConfigError` as `write_clean_rows` does."""
+    if path.exists():
+        raise ConfigError(f"--write = {str(path)!r}: is there already; allowed: a new file", key="write", given=path)
+    if not path.parent.is_dir():
+        raise ConfigError(f"--write = {str(path)!r}: there is no folder {str(path.parent)!r}", key="write", given=path)
+    read_line: Callable[[int], bytes] | None = getattr(env.rows, "read_line", None)
+    if read_line is None:
+        problem = f"the rows of {env.rows.name} are no lines of text"
+        raise ConfigError(f"{problem}; allowed: a .jsonl, .json, .csv or .tsv file", key="data.source")
+    return read_line

@@ -1,6 +1,7 @@
 """The mapping of columns to the fields of a task: dotted paths, constants, templates, and lists of these."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError, meta
@@ -81,8 +82,6 @@ class ColumnMap:
             template = JINJA.from_string(source)
         except TemplateSyntaxError as error:
             raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
-        except Exception as error:  # such as a recursion of brackets
-            raise ConfigError(f"{key}.template: {error!s:.200}", key=key) from error
         for name in sorted(names):
             self._used[field].add(check_column(name, self._known, self._dataset, key))
         return lambda row: _render(template, {name: row.get(name) for name in names})
@@ -105,12 +104,9 @@ def check_column(path: str, known: Sequence[str], dataset: str, key: str) -> str
     viewbox.errors.ConfigError: data.columns.image: train.jsonl: unknown column 'imge'; allowed: image, meta (did you \
 mean 'image'?)
     """
-    if path in known:
-        return path
-    parts = path.split(".")
-    for length in range(len(parts) - 1, 0, -1):  # a column's own name may hold dots
-        if ".".join(parts[:length]) in known:
-            return ".".join(parts[:length])
+    heads = [path, *reversed([*accumulate(path.split("."), "{}.{}".format)])]  # a column's own name may hold dots
+    if found := next((head for head in heads if head in known), None):
+        return found
     problem = describe_unknown("column", path[:100], [name[:100] for name in known])
     raise ConfigError(f"{key}: {dataset}: {problem}", key=key, given=path, allowed=known)
 
@@ -128,37 +124,22 @@ def compile_path(path: str) -> Read:
 
 
 def _follow(value: Any, path: str) -> Any:
-    while path:
-        if isinstance(value, Mapping) and path in value:
-            return value[path]
-        part, _, path = path.partition(".")
-        if part == "*" and isinstance(value, list | tuple):
-            return [_follow(item, path) for item in value] if path else list(value)
-        if isinstance(value, Mapping):
-            longest = next((key for key in _list_prefixes(part, path) if key in value), None)
-            if longest is None:
-                return None
-            path = path[len(longest) - len(part) :].removeprefix(".")
-            value = value[longest]
-        elif isinstance(value, list | tuple) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return None
-    return value
-
-
-def _list_prefixes(part: str, rest: str) -> list[str]:
-    """`part` alone, and then with more and more of the parts after it: a key may hold dots."""
-    names = [part]
-    for more in rest.split(".") if rest else ():
-        names.append(f"{names[-1]}.{more}")
-    return names
+    if not path:
+        return value
+    if isinstance(value, Mapping):  # a key may hold dots
+        heads = [path, *accumulate(path.split("."), "{}.{}".format)]
+        head = next((head for head in heads if head in value), None)
+        return None if head is None else _follow(value[head], path[len(head) + 1 :])
+    head, _, rest = path.partition(".")
+    if not isinstance(value, list | tuple):
+        return None
+    if head == "*":
+        return [_follow(item, rest) for item in value]
+    return _follow(value[int(head)], rest) if head.isdecimal() and int(head) < len(value) else None
 
 
 def _describe(spec: Any, field: str) -> str:
-    """The name of a field's column in messages."""
-    if isinstance(spec, str):
-        return spec
-    if isinstance(spec, list | tuple) and all(isinstance(item, str) for item in spec):
-        return ", ".join(spec)
-    return field
+    """Return the name of a field's column in messages."""
+    columns = [spec] if isinstance(spec, str) else spec
+    is_named = isinstance(columns, list | tuple) and all(isinstance(item, str) for item in columns)
+    return ", ".join(columns) if is_named else field

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ...core.parsing.strict_json import MAX_DEPTH
 from ...errors import BadRow
+from ...rewards.fields import to_text
 from ...utils.frozen import FrozenDict
 from .columns import ColumnMap, ExpressionError
 from .settings import BoxForm
@@ -16,7 +17,7 @@ MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge
 
 _NESTED = (list, tuple, dict)
-Kind = Literal["text", "number", "index", "list", "box", "boxes", "any"]
+Kind = Literal["text", "number", "index", "list", "box", "boxes", "answers", "any"]
 Box = tuple[float, ...]
 Measure = Callable[["MappedRow", str], tuple[int, ...] | None]
 
@@ -28,7 +29,7 @@ class TaskField:
     Args:
         place: the part of the task that holds it.
         kind: text (also a number, as text), number, index (a whole number from 0, or the first and last of several),
-            list, box, boxes (a list of boxes), or any value.
+            list, box, boxes (a list of boxes), answers (a list of accepted ones), or any value.
         required: a mapping must give it, and every row must have it.
         allowed: the texts that it may be; empty: any.
         description: for the documentation.
@@ -64,7 +65,7 @@ class MappedRow:
     measure_image: Measure
 
     def get(self, field: str) -> Any:
-        """The value of a field as it is stored; None if the mapping or the row has none."""
+        """Return the value of a field as it is stored; None if the mapping or the row has none."""
         try:
             value = self.columns.read(field, self.row)
         except ExpressionError as error:
@@ -86,37 +87,25 @@ class MappedRow:
         return BadRow(self.dataset, self.place, self.columns.described.get(field, field), given, expected)
 
     def read(self, name: str, field: TaskField) -> Any:
-        """The value of a field, checked; None if it has none and needs none."""
+        """Return the value of a field, checked; None if it has none and needs none."""
         value = self.get(name)
         if value is None or value == "":
             if field.required:
-                raise self.refuse(name, value, _KINDS[field.kind])
+                raise self.refuse(name, value, _KINDS[field.kind][0])
             return None
-        if field.kind == "text":
-            value = self._read_text(name, value)
-        elif field.kind == "number":
-            value = self._read_number(name, value)
-        elif field.kind == "index":
-            value = self.read_index(name, value)
-        elif field.kind == "list":
-            value = self._read_list(name, value)
-        elif field.kind == "box":
-            value = self.read_box(name, self._read_list(name, value))
-        elif field.kind == "boxes":
-            value = [self.read_box(name, box) for box in self._read_boxes(name, value)]
-        elif isinstance(value, str):
-            value = self._read_text(name, value)
+        value = _KINDS[field.kind][1](self, name, value)
         if field.allowed:
             for item in value if isinstance(value, list) else [value]:
                 if item not in field.allowed:
                     raise self.refuse(name, item, f"one of: {', '.join(field.allowed)}")
         return value
 
-    def read_box(self, name: str, box: Any) -> Box:
-        """A box of the dataset as fractions of its image or slice, or of its volume."""
+    def _read_box(self, name: str, box: Any) -> Box:
+        """Return a box of the dataset as fractions of its image or slice, or of its volume."""
+        box = self._read_list(name, box)
         form, unit = self.boxes.format, self.boxes.unit
         half = 3 if form == "xyzxyz" else 2
-        numbers = [_to_float(value) for value in box] if isinstance(box, list | tuple) else []
+        numbers = [_to_float(value) for value in box]
         if len(numbers) != 2 * half or None in numbers:
             raise self.refuse(name, box, f"a box of {'six' if half == 3 else 'four'} numbers, as {form}")
         values = [float(number or 0) for number in numbers]
@@ -169,9 +158,26 @@ class MappedRow:
             raise self.refuse(name, value, "a list")
         return list(value)
 
-    def _read_boxes(self, name: str, value: Any) -> Sequence[Any]:
+    def _read_boxes(self, name: str, value: Any) -> list[Box]:
+        """Return the boxes of a list, or of one box."""
         boxes = self._read_list(name, value)
-        return [boxes] if boxes and not isinstance(boxes[0], list | tuple) else boxes
+        boxes = [boxes] if boxes and not isinstance(boxes[0], list | tuple) else boxes
+        if len(boxes) > MAX_BOXES:
+            raise self.refuse(name, f"{len(boxes)} boxes", f"at most {MAX_BOXES} boxes")
+        return [self._read_box(name, box) for box in boxes]
+
+    def _read_answers(self, name: str, value: Any) -> list[str | int | float]:
+        """Return the accepted answers: of a text, a number, true or false, a list of them, or of {text, correct}."""
+        items = list(value) if isinstance(value, list | tuple) else [value]
+        if all(isinstance(item, Mapping) for item in items):
+            items = [item.get("text") for item in items if item.get("correct") in (True, "true", "True", 1)]
+        answers = [("no", "yes")[item] if isinstance(item, bool) else item for item in items]
+        if not answers or not all(to_text(item).strip() and len(to_text(item)) <= MAX_TEXT for item in answers):
+            raise self.refuse(name, value, "a text, a number, or a list of them")
+        return answers
+
+    def _read_any(self, name: str, value: Any) -> Any:
+        return self._read_text(name, value) if isinstance(value, str) else value
 
     def _parse_json(self, name: str, text: str) -> Any:
         if len(text) <= MAX_TEXT:
@@ -183,14 +189,15 @@ class MappedRow:
         raise self.refuse(name, text, "a list, or JSON text of one")
 
 
-_KINDS: Mapping[Kind, str] = {
-    "text": "text",
-    "number": "a number",
-    "index": "a whole number from 0",
-    "list": "a list",
-    "box": "a box of four numbers",
-    "boxes": "a list of boxes",
-    "any": "a value",
+_KINDS: Mapping[Kind, tuple[str, Callable[[MappedRow, str, Any], Any]]] = {  # what is expected, and what reads it
+    "text": ("text", MappedRow._read_text),
+    "number": ("a number", MappedRow._read_number),
+    "index": ("a whole number from 0", MappedRow.read_index),
+    "list": ("a list", MappedRow._read_list),
+    "box": ("a box of four numbers", MappedRow._read_box),
+    "boxes": ("a list of boxes", MappedRow._read_boxes),
+    "answers": ("a value", MappedRow._read_answers),
+    "any": ("a value", MappedRow._read_any),
 }
 
 
@@ -203,16 +210,6 @@ def _to_float(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if isfinite(number) else None
-
-
-def fail_to_measure(row: MappedRow, name: str) -> None:
-    """The `measure_image` of a row whose images must not be opened yet."""
-    if row.boxes.unit == "pixel":
-        raise ImageNeeded
-
-
-class ImageNeeded(Exception):
-    """A value can only be checked once the image is open."""
 
 
 MAX_BOXES = 300  # of an answer, and of a row

@@ -8,12 +8,11 @@ from typing import Any
 from .settings import DataSettings
 from .sources import list_files
 
-WHOLE = 2**28  # bytes of a source up to which all of it is read
-PARTS, PART = 64, 2**20  # of a file in a larger source: how many places are read, and the bytes at each
+PARTS, PART = 256, 2**20  # of a larger file: how many places are read, evenly spread, and the bytes at each
 
 
 def fingerprint_data(env: object) -> dict[str, str]:
-    """What the files of an environment's rows hold, by the path that its settings name: size and a short hash.
+    """Return what the files of an environment's rows hold, by the path that its settings name: size and a short hash.
 
     It is the same on every machine. Images, and datasets of the hub, are not looked at. An environment whose tasks are
     no rows has none; a mixture has those of all its environments.
@@ -22,18 +21,12 @@ def fingerprint_data(env: object) -> dict[str, str]:
     if isinstance(parts, Mapping):
         return {path: found for part in parts.values() for path, found in fingerprint_data(part).items()}
     data = getattr(env, "data", None)
-    return _fingerprint(data) if isinstance(data, DataSettings) else {}
-
-
-def _fingerprint(data: DataSettings) -> dict[str, str]:
+    if not isinstance(data, DataSettings):
+        return {}
     sources = data.source.values() if isinstance(data.source, Mapping) else [data.source]
     rewards = data.difficulty.rewards if data.difficulty is not None else None
-    found = {}
-    for path in (*sources, rewards):
-        files = [] if path is None else _list_files(Path(path).expanduser())
-        if path is not None and files:
-            found[path] = _describe(files)
-    return found
+    given = [source for source in (*sources, rewards) if source is not None]
+    return {source: _describe(files) for source in given if (files := _list_files(Path(source).expanduser()))}
 
 
 def _list_files(path: Path) -> list[Path]:
@@ -41,7 +34,7 @@ def _list_files(path: Path) -> list[Path]:
 
 
 def list_changed(before: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
-    """The data of both that differ, as `path: before → now`.
+    """Return the data of both that differ, as `path: before → now`.
 
     >>> list_changed({"a.csv": "9 bytes, 1f", "b.csv": "5 bytes, 2e"}, {"a.csv": "8 bytes, 3d"})
     ['a.csv: 9 bytes, 1f → 8 bytes, 3d']
@@ -50,20 +43,13 @@ def list_changed(before: Mapping[str, Any], now: Mapping[str, str]) -> list[str]
 
 
 def _describe(files: Iterable[Path]) -> str:
-    sizes = {file: file.stat().st_size for file in files}
-    total = sum(sizes.values())
-    digest = hashlib.sha256()
-    for file, size in sizes.items():
-        digest.update(f"{file.name} {size} ".encode(errors="surrogateescape"))
-        with file.open("rb") as opened:
-            for place in _list_places(size, whole=total <= WHOLE):
-                opened.seek(place)
-                digest.update(opened.read(PART))
+    total, digest = 0, hashlib.sha256()
+    for path in files:
+        size = path.stat().st_size
+        total += size
+        digest.update(f"{path.name} {size} ".encode(errors="surrogateescape"))
+        with path.open("rb") as file:
+            for place in (*range(0, size, max(PART, size // PARTS)), max(0, size - PART)):
+                file.seek(place)
+                digest.update(file.read(PART))
     return f"{total:,} bytes, {digest.hexdigest()[:12]}"
-
-
-def _list_places(size: int, *, whole: bool) -> Iterable[int]:
-    """Where the parts of a file begin that are read: all of them, or some, evenly spread, the last one included."""
-    if whole:
-        return range(0, size, PART)
-    return sorted({max(0, size - PART) * number // (PARTS - 1) for number in range(PARTS)})

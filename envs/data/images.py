@@ -1,16 +1,20 @@
 """The images of a row, opened when they are shown."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 from weakref import WeakValueDictionary
 
-from ...errors import BadRow, ImageError
+from ...core.answers import find_slice
+from ...core.contract import PARTS, Part
+from ...errors import BadRow, ImageError, ToolError
 from ...images.files import open_image
 from ...images.files.paths import split_series
 from ...images.source import Source
+from ...images.task_images import TaskImages
 from ...utils.terminal import describe_error
+from .fields import MappedRow
 
 FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a stack of slices
 FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
@@ -37,26 +41,23 @@ class RowImages(Sequence[Source]):
         refuse: Refuse,
         unit: Literal["HU"] | None = None,
     ) -> None:
-        self._values, self._folder, self._opened, self._refuse = values, folder, opened, refuse
+        self.values, self._folder, self._opened, self._refuse = values, folder, opened, refuse
         self._unit = unit
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.values)
+
+    def list_locations(self) -> list[str | bytes | None]:
+        """Return where `open_image` finds each image; None for a value that is no image."""
+        return [get_location(value) for value in self.values]
 
     def may_hold_volumes(self) -> bool:
         """Whether any image may be a stack of slices, by its name or its first bytes; nothing is opened."""
-        for where in map(get_location, self._values):
-            if isinstance(where, bytes):
-                is_flat = where.startswith(FLAT_CONTENT)
-            else:
-                is_flat = where is None or where.lower().endswith(FLAT) or where.startswith("data:image/")
-            if not is_flat:
-                return True
-        return False
+        return not all(map(_is_flat, self.list_locations()))
 
     def is_volume(self, index: int) -> bool:
         """Whether the name of an image says that it is a volume: a NIfTI file, or a folder."""
-        where = get_location(self._values[index]) if index < len(self) else None
+        where = get_location(self.values[index]) if index < len(self) else None
         if not isinstance(where, str) or self._folder is None or _is_data_url(where):
             return False
         path = self._folder / str(split_series(where)[0])
@@ -69,9 +70,9 @@ class RowImages(Sequence[Source]):
     def __getitem__(self, index: int | slice) -> Source | list[Source]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        where = get_location(self._values[index])
+        where = get_location(self.values[index])
         if where is None:
-            raise self._refuse(self._values[index], "a path, or the bytes of an image")
+            raise self._refuse(self.values[index], "a path, or the bytes of an image")
         key = (str(self._folder), where) if isinstance(where, str) else ("", hashlib.sha256(where).hexdigest())
         source = self._opened.get(key)
         if source is None:
@@ -89,6 +90,12 @@ class RowImages(Sequence[Source]):
             except (OSError, ValueError) as error:  # a name that no file can have
                 problem = f"an image that can be opened ({describe_error(error, 200)})"
         raise self._refuse(where, problem)
+
+
+def _is_flat(where: str | bytes | None) -> bool:
+    if isinstance(where, bytes):
+        return where.startswith(FLAT_CONTENT)
+    return where is None or where.lower().endswith(FLAT) or where.startswith("data:image/")
 
 
 def list_images(value: Any) -> list[Any]:
@@ -129,3 +136,73 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
 
 def _is_data_url(where: str) -> bool:
     return where[:5].lower() == "data:"
+
+
+# ---------------------------------------------------------------------- pictures with boxes
+class ImageNeeded(Exception):
+    """A value can only be checked once the image is open."""
+
+
+def measure_picture(
+    row: MappedRow,
+    field: str,
+    images: RowImages | None,
+    place: Mapping[Part, str],
+    known: Container[str],
+    *,
+    may_open: bool,
+) -> tuple[int, ...] | None:
+    """Return the sides in pixels of the picture on which a box of the row lies: see `MappedRow.measure_image`.
+
+    A box on a slice of a volume needs its slice, and its plane unless it is that of the first picture. None if boxes
+    are no pixels and no image can be a volume: then nothing is opened.
+
+    Args:
+        row: the row.
+        field: of the box.
+        images: of the row; None: they are not known yet.
+        place: fields that name the picture, by part.
+        known: the fields that a mapping may give.
+        may_open: whether images may be opened. If not, what their names say is checked.
+
+    Raises:
+        ImageNeeded: an image must be opened, and may not be.
+    """
+    named, in_volume, in_pixels = _read_place(row, place), row.boxes.format == "xyzxyz", row.boxes.unit == "pixel"
+    needs_slice = not in_volume and place.get("slice") not in named
+    if images and needs_slice and images.is_volume(named.get(place.get("image", ""), 0)):
+        raise row.refuse(field, row.get(field), _ask_for_place(field, place, known))
+    if not may_open and in_pixels:
+        raise ImageNeeded
+    if not may_open or not images or not (in_pixels or in_volume or images.may_hold_volumes()):
+        return None
+    try:
+        source = find_slice(named, place, TaskImages(images[:1], len(images), lambda: images))
+    except ToolError as error:
+        raise row.refuse(field, named, f"a picture of the task ({error})") from error
+    if in_volume:
+        if source.volume is None or not source.volume.planes:
+            raise row.refuse(field, row.get(field), "a volume, for a box as xyzxyz")
+        return source.volume.voxels.shape[2::-1]
+    if source.volume is not None and needs_slice:
+        raise row.refuse(field, row.get(field), _ask_for_place(field, place, known))
+    return source.size
+
+
+def _read_place(row: MappedRow, place: Mapping[Part, str]) -> dict[str, Any]:
+    """Return the place of a row's boxes, by the fields of the answer; of several slices the last."""
+    named = {}
+    for part, name in place.items():
+        value = row.get(name)
+        if value is not None and value != "":
+            number = value if part == "plane" else row.read_index(name, value)
+            named[name] = number[-1] if isinstance(number, list) else number
+    return named
+
+
+def _ask_for_place(field: str, place: Mapping[Part, str], known: Container[str]) -> str:
+    plane, index = (place.get(part, part) for part in PARTS[1:])
+    if index in known:
+        return f"a box whose slice of the volume is named: map data.columns.{plane} and data.columns.{index}"
+    ways = f"leave out data.columns.{field}, or use `grounding`, which maps plane and slice"
+    return f"no box on a volume, because its slice cannot be named here: {ways} (your own class: `place`)"

@@ -1,11 +1,12 @@
-"""Rows of a file, read by number: JSONL, JSON, CSV. Opening one builds an index; a row is parsed when it is read."""
+"""Rows of a file, read by number: JSONL, JSON, CSV. Of JSONL only the places of its lines are in memory."""
 
 import csv
 import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from ...errors import BadRow, ConfigError
 Row = Mapping[str, Any]
 FIRST = 1000  # rows whose keys are the columns of a file that has no header
 MAX_LINE = 2**26  # bytes of a line
-PART = 2**24  # bytes read at a time
 
 
 class Rows(ABC):
@@ -25,21 +25,24 @@ class Rows(ABC):
     name: in messages.
     columns: the names of its columns.
     folder: where image paths start; None: there is none.
+    starts: the first row of each group of rows that is read at once, and the number of all rows; empty: any row is
+        found at once.
     """
 
     name: str
     columns: tuple[str, ...]
     folder: Path | None
+    starts: Sequence[int] = ()
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def read(self, number: int, columns: Collection[str]) -> Row:
-        """These columns of a row, images undecoded. Raises `BadRow` if the row cannot be read."""
+        """Return these columns of a row, images undecoded. Raises `BadRow` if the row cannot be read."""
 
     def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
-        """These columns of every row in order; an error stands for a row that cannot be read."""
+        """Yield these columns of every row in order; an error stands for a row that cannot be read."""
         for number in range(len(self)):
             try:
                 yield self.read(number, columns)
@@ -47,7 +50,7 @@ class Rows(ABC):
                 yield error
 
     def locate(self, number: int) -> int | str:
-        """The place of a row in messages: its number, or text such as "line 7"."""
+        """Return the place of a row in messages: its number, or text such as "line 7"."""
         return number
 
     def is_unique(self, column: str) -> bool:
@@ -60,39 +63,23 @@ class Rows(ABC):
 
 
 class JsonLines(Rows):
-    """A JSONL file. Only the places of its lines are in memory: 8 bytes a row."""
+    """A JSONL file. Only the places of its lines are in memory: 16 bytes a row."""
 
     def __init__(self, path: Path) -> None:
-        self.name, self.folder, self._path = path.name, path.parent, path
-        self._file = path.open("rb")
+        self.name, self.folder, self._file = path.name, path.parent, path.open("rb")
         self._starts, self._lines = _index_lines(path)
-        self.columns = tuple(dict.fromkeys(name for row in self._read_first() for name in row))
-
-    def _read_first(self) -> Iterator[Row]:
-        for number in range(min(FIRST, len(self))):
-            try:
-                yield self.read(number, ())
-            except BadRow:
-                continue
+        self.columns = _list_columns(self.scan(()))
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self._lines)
 
     def locate(self, number: int) -> str:
         return f"line {int(self._lines[number])}"
 
     def read(self, number: int, columns: Collection[str]) -> Row:
-        start, stop = int(self._starts[number]), int(self._starts[number + 1])
-        if stop - start > MAX_LINE:
+        line = self.read_line(number)
+        if len(line) > MAX_LINE:
             raise BadRow(self.name, self.locate(number), "(the line)", None, f"at most {MAX_LINE:,} bytes")
-        return self._parse(number, os.pread(self._file.fileno(), stop - start, start))
-
-    def read_line(self, number: int) -> bytes:
-        """The line of a row as it is in the file."""
-        start, stop = int(self._starts[number]), int(self._starts[number + 1])
-        return os.pread(self._file.fileno(), stop - start, start).partition(b"\n")[0] + b"\n"
-
-    def _parse(self, number: int, line: bytes) -> Row:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
@@ -102,36 +89,38 @@ class JsonLines(Rows):
             raise BadRow(self.name, self.locate(number), "(the line)", given, "one JSON object")
         return row
 
+    def read_line(self, number: int) -> bytes:
+        """Return the line of a row as it is in the file."""
+        start, stop = int(self._starts[number]), int(self._starts[number + 1])
+        return os.pread(self._file.fileno(), min(stop - start, 2 * MAX_LINE), start).partition(b"\n")[0] + b"\n"
+
+
+def _list_columns(rows: Iterable[Row | BadRow]) -> tuple[str, ...]:
+    """Return the keys of the first rows."""
+    return tuple(dict.fromkeys(name for row in islice(rows, FIRST) if isinstance(row, Mapping) for name in row))
+
 
 def _index_lines(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The byte at which each line that is not blank begins, with the end of the file; and the lines' numbers from 1."""
-    ends, place = [], 0
+    """Return where each line that is not blank begins, with the end of the file; and the lines' numbers from 1."""
+    starts, numbers, place = [], [], 0
     with path.open("rb") as file:
-        while part := file.read(PART):
-            ends.append(np.flatnonzero(np.frombuffer(part, np.uint8) == 10) + place + 1)
-            place += len(part)
-    starts = np.concatenate([[0], *ends, [place]]).astype(np.int64)
-    lengths = np.diff(starts)
-    filled = lengths > 0
-    for number in np.flatnonzero(filled & (lengths < 16)):  # a short line may be blank
-        with path.open("rb") as file:
-            file.seek(int(starts[number]))
-            filled[number] = bool(file.read(int(lengths[number])).strip())
-    numbers = np.flatnonzero(filled)
-    # the row of a line ends where the next row begins: blank lines between them do no harm
-    return np.concatenate([starts[numbers], [place]]), (numbers + 1).astype(np.int64)
+        for number, line in enumerate(file, 1):
+            if not line.isspace():
+                starts.append(place)
+                numbers.append(number)
+            place += len(line)
+    return np.array([*starts, place], np.int64), np.array(numbers, np.int64)
 
 
 class ListedRows(Rows):
     """Rows in memory: a JSON file with a list of objects, or a table of text."""
 
-    def __init__(self, name: str, folder: Path | None, rows: list[Any], columns: Iterable[str] | None = None) -> None:
-        self.name, self.folder, self._rows = name, folder, rows
-        own = (key for row in rows[:FIRST] if isinstance(row, dict) for key in row)
-        self.columns = tuple(dict.fromkeys(own if columns is None else columns))
+    def __init__(self, path: Path, rows: list[Any], columns: Iterable[str] = ()) -> None:
+        self.name, self.folder, self._rows = path.name, path.parent, rows
+        self.columns = tuple(columns) or _list_columns(rows)
 
     def read_line(self, number: int) -> bytes:
-        """A row as a line of JSON."""
+        """Return a row as a line of JSON."""
         return json.dumps(self._rows[number], ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
 
     def __len__(self) -> int:
@@ -147,7 +136,7 @@ class ListedRows(Rows):
 
 
 def read_json(path: Path) -> ListedRows:
-    """A JSON file that holds a list of objects."""
+    """Read a JSON file that holds a list of objects."""
     try:
         rows = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -156,14 +145,14 @@ def read_json(path: Path) -> ListedRows:
         given = type(rows).__name__
         allowed = "a list of objects, or one object a line in a .jsonl file"
         raise ConfigError(f"data.source: {path.name}: holds a {given}; allowed: {allowed}", key="data.source")
-    return ListedRows(path.name, path.parent, rows)
+    return ListedRows(path, rows)
 
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?([eE][-+]?\d{1,3})?")
 
 
 def read_csv(path: Path) -> ListedRows:
-    """A CSV or TSV file with a header. A column of numbers holds numbers; "007" is text; an empty cell is null.
+    """Read a CSV or TSV file with a header. A column of numbers holds numbers; "007" is text; an empty cell is null.
 
     Where the header holds more semicolons than commas, as many spreadsheets write it, they separate the cells.
     """
@@ -175,29 +164,30 @@ def read_csv(path: Path) -> ListedRows:
             file.seek(0)
             reader = csv.reader(file, delimiter=delimiter)
             header = next(reader, [])
-            _check_header(path, header)
-            for cells in reader:
-                if not cells:
-                    continue
-                if len(cells) != len(header):
+            for cells in filter(None, reader):
+                if len(cells) == len(header):
+                    rows.append(dict(zip(header, (cell or None for cell in cells), strict=True)))
+                else:
                     expected = f"{len(header)} cells, as the header has"
                     rows.append(BadRow(path.name, f"line {reader.line_num}", "(the line)", cells, expected))
-                else:
-                    rows.append(dict(zip(header, (cell or None for cell in cells), strict=True)))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(
-            f"data.source: {path.name}: cannot be read as CSV in UTF-8: {error!s:.200}", key="data.source"
-        ) from error
+        problem = f"data.source: {path.name}: cannot be read as CSV in UTF-8: {error!s:.200}"
+        raise ConfigError(problem, key="data.source") from error
+    if not header or len(set(header)) < len(header):
+        problem = f"data.source: {path.name}: its header is empty or has two columns of one name"
+        raise ConfigError(f"{problem}; allowed: a first line that names every column once", key="data.source")
     good = [row for row in rows if isinstance(row, dict)]
     for name in header:
         if all(row[name] is None or _NUMBER.fullmatch(row[name]) for row in good):
             for row in good:
                 row[name] = None if row[name] is None else json.loads(row[name])
-    return ListedRows(path.name, path.parent, rows, header)
+    return ListedRows(path, rows, header)
 
 
-def _check_header(path: Path, header: list[str]) -> None:
-    problem = "is empty" if not header else "has two columns of one name" if len(set(header)) < len(header) else ""
-    if problem:
-        allowed = "a first line that names every column once"
-        raise ConfigError(f"data.source: {path.name}: its header {problem}; allowed: {allowed}", key="data.source")
+READERS: Mapping[str, Callable[[Path], Rows]] = {
+    ".jsonl": JsonLines,
+    ".ndjson": JsonLines,
+    ".json": read_json,
+    ".csv": read_csv,
+    ".tsv": read_csv,
+}

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -45,8 +46,8 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
         raise ConfigError(f"{problem}{f' where {conditions}' if conditions else ''}", key="data")
     draw = data.draw
     if draw is not None:
-        generator, starts = np.random.default_rng(draw.seed), getattr(rows, "starts", None)
-        drawn = generator.permutation(kept) if starts is None else shuffle_nearby(kept, starts, generator)
+        generator, starts = np.random.default_rng(draw.seed), rows.starts
+        drawn = shuffle_nearby(kept, starts, generator) if len(starts) else generator.permutation(kept)
         kept = drawn[: draw.count]
     return kept, bad
 
@@ -99,7 +100,7 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
     for text in data.conditions:
         path, passes = parse_condition(text, "data.where", "modality=CT")
         column = check_column(path, rows.columns, rows.name, "data.where")
-        tests.append(({column}, _build_filter(compile_path(path), passes)))
+        tests.append(({column}, partial(_passes, compile_path(path), passes)))
     if cut is not None:
         tests.append((cut.used, cut))
     if data.difficulty is not None:
@@ -107,33 +108,30 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
     return tests
 
 
-def _build_filter(read: Callable[[Row], Any], passes: Callable[[Any], bool]) -> Keep:
-    return lambda row: passes(_to_items(read(row)))
-
-
-def _to_items(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], row: Row) -> bool:
+    value = read(row)
+    return test(tuple(value) if isinstance(value, list) else value)
 
 
 def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Keep]:
     low, high = band.range
-    if band.rewards is None:
-        assert band.column is not None
-        used, read = (
-            {check_column(band.column, rows.columns, rows.name, "data.difficulty.column")},
-            compile_path(band.column),
-        )
-    else:
-        if "id" not in columns:
-            raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
-        rewards = read_rewards(Path(band.rewards))
-        used, read = columns.get_used(["id"]), lambda row: rewards.get(str(columns.read("id", row)))
+    used, read = _find_figure(rows, band, columns)
 
     def is_inside(row: Row) -> bool:
         value = read(row)
         return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
     return used, is_inside
+
+
+def _find_figure(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Callable[[Row], Any]]:
+    if band.rewards is None:
+        column = str(band.column)
+        return {check_column(column, rows.columns, rows.name, "data.difficulty.column")}, compile_path(column)
+    if "id" not in columns:
+        raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
+    rewards = read_rewards(Path(band.rewards))
+    return columns.get_used(["id"]), lambda row: rewards.get(str(columns.read("id", row)))
 
 
 def read_rewards(path: Path) -> Mapping[str, float]:

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -145,78 +144,48 @@ def hash_value(value: Any) -> int:
 
 
 # ---------------------------------------------------------------------- what is in a split
-@dataclass(frozen=True)
-class SplitCounts:
-    """What the tasks of a split hold.
-
-    Args:
-        name: of the split.
-        tasks: how many there are.
-        by: the column of `hold_out.by`; None: there is none.
-        groups: its different values.
-        without_group: rows that have no value there.
-        labels: how often each value of a field comes; of a prompt only values that repeat.
-        many: fields of the reference with more values than that.
-    """
-
-    name: str
-    tasks: int
-    by: str | None
-    groups: int
-    without_group: int
-    labels: Mapping[str, Mapping[str, int]]
-    many: tuple[str, ...]
-
-    def describe(self, *, labels: bool = False) -> str:
-        """The counts in one line.
-
-        >>> SplitCounts("test", 8, "patient", 2, 0, {"answer": {"yes": 5, "no": 3}}, ()).describe(labels=True)
-        'test: 8 tasks, 2 groups of patient; answer: yes 5, no 3'
-        """
-        groups = "" if self.by is None else f", {self.groups} group{'s' * (self.groups != 1)} of {self.by}"
-        if self.without_group:
-            groups += f" (one is the {self.without_group} rows that have none)"
-        counts = [
-            f"{field}: {', '.join(f'{value} {count}' for value, count in values.items())}"
-            for field, values in self.labels.items()
-        ]
-        counts += [f"{field}: more than {MAX_LABELS} values" for field in self.many]
-        return "; ".join([f"{self.name}: {self.tasks} task{'s' * (self.tasks != 1)}{groups}", *(counts * labels)])
-
-
-def count_split(
+def describe_split(
     rows: Rows, data: DataSettings, columns: ColumnMap, numbers: Collection[int], fields: Mapping[str, bool]
-) -> SplitCounts:
-    """Count the groups and labels of the rows of a split.
+) -> str:
+    """Describe a split by its tasks and groups, and by how often each label comes, in one line.
 
     Args:
+        rows: all of them.
+        data: the block, whose split is described.
+        columns: its mapping.
         numbers: the rows that are tasks.
-        fields: the fields whose values may be labels; true for those of the reference.
+        fields: the fields whose values may be labels; true for those of the reference. Of a prompt only values that
+            repeat are counted.
     """
     by = data.cut.by if data.cut is not None else None
-    read_group = None if by is None else compile_path(by)
-    columns_used = columns.get_used(fields) | (
-        set() if by is None else {check_column(by, rows.columns, rows.name, "data.hold_out.by")}
-    )
-    chosen, groups, missing = set(numbers), set(), 0
+    used = columns.get_used(fields)
+    if by is not None:
+        used.add(check_column(by, rows.columns, rows.name, "data.hold_out.by"))
+    chosen, groups, without = set(numbers), set(), 0
     values: dict[str, Counter[str]] = {name: Counter() for name in fields}
-    for number, row in enumerate(rows.scan(sorted(columns_used)) if columns_used else ()):
+    for number, row in enumerate(rows.scan(sorted(used)) if used else ()):
         if number not in chosen or isinstance(row, BadRow):
             continue
-        if read_group is not None:
-            groups.add(hash_group(group := read_group(row)))
-            missing += group is None
+        if by is not None:
+            group = compile_path(by)(row)
+            groups.add(hash_group(group))
+            without += group is None
         for name, found in values.items():
             if len(found) <= MAX_LABELS:
                 with suppress(ExpressionError):
                     found.update(_list_labels(columns.read(name, row)))
-    labels = {
-        name: dict(found.most_common())
-        for name, found in values.items()
-        if 0 < len(found) <= MAX_LABELS and (fields[name] or 1 < len(found) <= found.total() / 2)
-    }
-    many = tuple(name for name, found in values.items() if len(found) > MAX_LABELS and fields[name])
-    return SplitCounts(data.split, len(chosen), by, len(groups), missing, labels, many)
+    parts = [f"{data.split}: {len(chosen)} task{'s' * (len(chosen) != 1)}"]
+    if by is not None:
+        parts[0] += f", {len(groups)} group{'s' * (len(groups) != 1)} of {by}"
+        if without:
+            parts[0] += f" (one is the {without} rows that have none)"
+    for name, found in values.items():
+        repeats = 1 < len(found) <= found.total() / 2
+        if 0 < len(found) <= MAX_LABELS and (fields[name] or repeats):
+            parts.append(f"{name}: {', '.join(f'{value} {count}' for value, count in found.most_common())}")
+        elif len(found) > MAX_LABELS and fields[name]:
+            parts.append(f"{name}: more than {MAX_LABELS} values")
+    return "; ".join(parts)
 
 
 def _list_labels(value: Any) -> list[str]:

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..chest_xray.anatomy import SIDES, Side
-from ..chest_xray.findings import Finding, Label
-from ..chest_xray.radiographs import Film, draw_film
+from ..chest_xray.radiographs import Film, Finding, Label, draw_film
 from ..phantom.anatomy import Slice, draw_slice
 from .articles import get_support
 from .sentences import ask

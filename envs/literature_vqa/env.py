@@ -25,10 +25,11 @@ from ...rewards.fields import get_accepted_values, get_field, normalize_label, t
 from ...rewards.metrics import AccuracyBy, Metric
 from ...utils.frozen import FrozenDict
 from ..chest_xray import radiographs
+from ..chest_xray.anatomy import SPACING as FILM_SPACING
 from ..phantom import anatomy
 from ..phantom.anatomy import ORGAN_VALUES
 from ..phantom.env import DISPLAY, WINDOW_WIDTH
-from ..vqa.questions import list_spellings, write_choices
+from ..vqa import list_spellings, write_choices
 from . import cases
 from .sentences import write_query
 from .world import QUESTIONS, Question, Split
@@ -263,7 +264,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
             drawn = cases.draw_case_slice(seed, self.difficulty)
             return [Source.of(drawn.pixels, unit="HU", spacing=(anatomy.SPACING,) * 2, display=DISPLAY)]
         film = cases.draw_case_film(self.plan(task), seed, self.difficulty)
-        return [Source.of(film.pixels, spacing=(radiographs.SPACING,) * 2, display=radiographs.DISPLAY)]
+        return [Source.of(film.pixels, spacing=(FILM_SPACING,) * 2, display=radiographs.DISPLAY)]
 
     # ------------------------------------------------------------------ what the model reads
     def system_prompt(self, task: Task) -> str:

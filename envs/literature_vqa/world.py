@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args
 
 from ..chest_xray.anatomy import SIDES
-from ..chest_xray.findings import Label
+from ..chest_xray.radiographs import Label
 from ..phantom.anatomy import ORGANS
 
 T = TypeVar("T")

@@ -37,119 +37,78 @@ def test_the_reply_without_a_call_is_the_answer():
 
 
 def test_the_specialists_may_be_asked_again_and_again_until_then():
-    looks = [
-        call("classify_dense", image="image_1"),
-        call("segment", image="image_1"),
-        call("ask_image", image="view_2", question="Is it dense?"),
-    ]
-    episode = played(*looks, "opacity on the right")
+    looks = [call(name, image="image_1") for name in ("classify_dense", "segment")]
+    episode = played(*looks, call("ask_image", image="view_2", question="Is it dense?"), "opacity on the right")
     assert episode.num_turns == 4
     assert episode.tools_used() == {"classify_dense", "segment", "ask_image"}
 
 
-def test_what_the_specialists_say_is_a_function_of_the_pixels():
-    (dense,) = results(call("classify_dense", image="image_1"))
+# ---- specialists beside each other
+
+
+def test_one_class_under_two_names_gives_two_answers_in_one_reply_which_depend_on_the_pixels():
+    dense, faint = results(call("classify_dense", image="image_1"), call("classify_faint", image="image_1"))
     assert dense.facts == {"opacity": 0.312, "no_finding": 0.688}  # a box of 1/8 x 1/4 of the picture, times 10
+    assert (faint.tool_name, faint.facts["opacity"]) == ("classify_faint", 1.0)
     (dense,) = results(call("classify_dense", image="image_1"), task=NONE)
     assert dense.facts == {"opacity": 0.0, "no_finding": 1.0}
 
 
-# ---- several calls of one reply
-
-
-def test_one_class_under_two_names_gives_two_answers_in_one_reply():
-    dense, faint = results(call("classify_dense", image="image_1"), call("classify_faint", image="image_1"))
-    assert (dense.tool_name, dense.facts["opacity"]) == ("classify_dense", 0.312)
-    assert (faint.tool_name, faint.facts["opacity"]) == ("classify_faint", 1.0)
-
-
-def test_a_specialist_never_changes_the_view():
-    zoomed, seen = played(
-        call("zoom", factor=2, center=[0.25, 0.75]), call("segment", image="view_2"), call("zoom", factor=2), "done"
-    ).turns[2:7:4]
-    assert zoomed.tool_results[0].facts["shows"] == (0.0, 0.5, 0.5, 1.0)
-    assert seen.tool_results[0].facts["shows"] == (0.125, 0.625, 0.375, 0.875)
-
-
-# ---- pictures by name
-
-
-def test_a_picture_that_a_specialist_drew_has_a_number_by_which_the_next_is_asked():
-    episode = played(call("segment", image="image_1"), call("segment", image="view_2", at_least=76), "done")
-    first, second = (turn.tool_results[0] for turn in episode.turns if turn.tool_results)
-    assert first.facts["view"] == 2
+def test_a_specialist_never_changes_the_view_and_its_picture_has_a_number_by_which_the_next_is_asked():
+    zoom = call("zoom", factor=2, center=[0.25, 0.75])
+    drawn = call("segment", image="view_2"), call("segment", image="view_3", at_least=76)
+    episode = played(zoom, *drawn, call("zoom", factor=2), "done")
+    zoomed, first, second, again = (turn.tool_results[0] for turn in episode.turns if turn.tool_results)
+    assert zoomed.facts["shows"] == (0.0, 0.5, 0.5, 1.0)
+    assert again.facts["shows"] == (0.125, 0.625, 0.375, 0.875)
+    assert [result.facts["view"] for result in (zoomed, first, second)] == [2, 3, 4]
     assert first.image.mode == "RGB"
-    assert second.success
-    assert second.facts["view"] == 3
 
 
-def test_a_view_of_the_viewer_is_named_like_any_other_picture():
-    episode = played(
-        call("zoom", factor=2, center=[0.1875, 0.625]), call("ground", image="view_2", phrase="opacity"), "done"
-    )
-    zoomed, grounded = (turn.tool_results[0] for turn in episode.turns if turn.tool_results)
-    assert zoomed.facts["view"] == 2
+# ---- boxes
+
+
+def test_a_box_is_of_the_picture_beside_it_in_the_environments_coordinates():
+    for coordinates, box in {
+        "unit": (0.125, 0.5, 0.25, 0.75),
+        "per_mille": (125, 500, 250, 750),
+        "pixel": (16, 48, 32, 72),
+    }.items():
+        (result,) = results(
+            call("ground", image="image_1", phrase="opacity"), env=STUB.ChestXrayStub(coordinates=coordinates)
+        )
+        assert result.facts["box"] == box
+    zoom = call("zoom", factor=2, center=[0.1875, 0.625])
+    grounded = played(zoom, call("ground", image="view_2", phrase="opacity"), "done").turns[4].tool_results[0]
     assert grounded.facts["box"] == pytest.approx((0.25, 0.25, 0.5, 0.75))
-
-
-@pytest.mark.parametrize(
-    ("coordinates", "box"),
-    [("unit", (0.125, 0.5, 0.25, 0.75)), ("per_mille", (125, 500, 250, 750)), ("pixel", (16, 48, 32, 72))],
-)
-def test_a_grounded_box_is_told_in_the_environments_coordinates(coordinates, box):
-    env = STUB.ChestXrayStub(coordinates=coordinates)
-    (result,) = results(call("ground", image="image_1", phrase="opacity"), env=env)
-    assert result.facts["box"] == box
-
-
-def test_a_box_that_is_given_is_of_the_picture_beside_it():
-    env = STUB.ChestXrayStub(coordinates="pixel")
+    halves = ([0, 0, 64, 96], [64, 0, 128, 96])
     inside, outside = results(
-        call("ground", image="image_1", phrase="opacity", within=[0, 0, 64, 96]),
-        call("ground", image="image_1", phrase="opacity", within=[64, 0, 128, 96]),
-        env=env,
+        *(call("ground", image="image_1", phrase="opacity", within=within) for within in halves),
+        env=STUB.ChestXrayStub(coordinates="pixel"),
     )
     assert inside.facts["box"] == (16, 48, 32, 72)
     assert outside.text == "no opacity found"
 
 
-# ---- failures
+# ---- failures, the user
 
 
-def fail(*calls, env=ENV):
-    """The results of one reply with a call that fails, and what ends the episode."""
-    state = env.reset(RIGHT, seed=0)
+def test_a_failure_ends_the_episode_after_the_other_calls_have_run_and_names_no_files():
+    state = ENV.reset(RIGHT, seed=0)
     with pytest.raises(ToolFault) as caught:
-        asyncio.run(env.step(state, "\n".join(calls)))
-    return state.turns[-1].tool_results, str(caught.value)
-
-
-def test_a_failure_ends_the_episode_after_the_other_calls_have_run():
-    (broken, fine), said = fail(call("generate", image="image_1"), call("report", image="image_1"))
-    assert broken.error == said == "generate failed (RuntimeError)"
+        asyncio.run(ENV.step(state, call("generate", image="image_1") + "\n" + call("report", image="image_1")))
+    broken, fine = state.turns[-1].tool_results
+    assert broken.error == str(caught.value) == "generate failed (RuntimeError)"
     assert fine.text == "Dense opacity."
-
-
-def test_a_failure_does_not_record_what_the_specialist_said_of_its_files():
-    (broken,), said = fail(call("generate", image="image_1"))
-    assert "patients" not in f"{broken.to_json()}{said}"
-
-
-# ---- the user
+    assert "patients" not in broken.to_json()
 
 
 def test_a_question_back_is_answered_by_the_user_and_the_episode_goes_on():
     episode = played("How old is the patient?", call("report", image="image_1"), "opacity on the right")
     assert episode.turns[2].content == "Patient: age 61, complaint cough for three weeks"
     assert episode.answer == {"text": "opacity on the right"}
-
-
-def test_the_patient_file_is_not_in_the_prompt():
     said = "".join(message.text for message in ENV.reset(RIGHT, seed=0).messages)
     assert "cough" not in said
-
-
-# ---- what tools say is data
 
 
 def test_the_same_replies_and_seed_give_the_same_words_and_pictures():

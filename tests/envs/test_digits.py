@@ -27,14 +27,13 @@ def pixel_box(env, task):
 # ---- tasks
 
 
-def test_a_seed_is_always_the_same_picture():
+def test_a_seed_is_always_the_same_picture_and_another_seed_or_split_another():
     tasks = Digits().tasks
     for number in SOME:
         assert tasks[number] == ENV.tasks[number]
         assert (native(Digits(), tasks[number]) == native(ENV, ENV.tasks[number])).all()
-
-
-def test_other_seeds_and_the_other_split_are_other_pictures():
+    task = Task.from_json(ENV.tasks[3].to_json())
+    assert (native(ENV, task) == native(ENV, ENV.tasks[3])).all()
     pictures = [draw_canvas(seed, split, ENV.difficulty).tobytes() for seed in range(20) for split in ("train", "test")]
     assert len(set(pictures)) == len(pictures)
 
@@ -60,11 +59,8 @@ def test_a_split_draws_all_labels_about_equally():
     assert max(map(labels.count, LABELS)) < 2 * min(map(labels.count, LABELS))
 
 
-def test_first_seed_says_where_the_tasks_begin():
+def test_tasks_are_a_sequence_that_begins_at_the_first_seed():
     assert Digits(first_seed=5).tasks[0] == ENV.tasks[5] == ENV.tasks[2:][3]
-
-
-def test_tasks_are_a_sequence():
     tasks = Digits(num_tasks=3).tasks
     assert [task.metadata["seed"] for task in tasks] == [0, 1, 2]
     assert (tasks[-1], len(tasks[1:9]), tasks.index(tasks[1]), tasks.count(tasks[1])) == (tasks[2], 2, 1, 1)
@@ -72,15 +68,10 @@ def test_tasks_are_a_sequence():
         tasks[3]
 
 
-def test_a_task_comes_back_from_json_with_its_picture():
-    task = Task.from_json(ENV.tasks[3].to_json())
-    assert (native(ENV, task) == native(ENV, ENV.tasks[3])).all()
-
-
-@pytest.mark.parametrize("given", [{"canvas": 32, "digit": 40}, {"canvas": 33, "digit": 8, "margin": 0.499}])
-def test_a_digit_that_has_no_place_is_an_error_in_words(given):
-    with pytest.raises(ConfigError, match="does not fit on a canvas"):
-        Digits(**given).tasks[0]
+def test_a_digit_that_has_no_place_is_an_error_in_words():
+    for given in ({"canvas": 32, "digit": 40}, {"canvas": 33, "digit": 8, "margin": 0.499}):
+        with pytest.raises(ConfigError, match="does not fit on a canvas"):
+            Digits(**given).tasks[0]
 
 
 # ---- pictures
@@ -107,10 +98,13 @@ def test_distractors_keep_clear_of_the_digit():
         assert (first != second).any()
 
 
-def test_the_digit_keeps_its_margin():
-    for task in ENV.tasks[:100]:
-        x1, y1, x2, y2 = task.reference["bbox"]
-        assert all(ENV.margin <= center <= 1 - ENV.margin for center in ((x1 + x2) / 2, (y1 + y2) / 2))
+def test_the_digit_keeps_its_margin_and_may_lie_on_a_lattice():
+    def list_centers(env, count):
+        boxes = [task.reference["bbox"] for task in env.tasks[:count]]
+        return {round((box[axis] + box[axis + 2]) / 2, 3) for box in boxes for axis in (0, 1)}
+
+    assert all(ENV.margin <= center <= 1 - ENV.margin for center in list_centers(ENV, 100))
+    assert list_centers(Digits(places=4, margin=0.25), 200) == {0.25, 0.417, 0.583, 0.75}
 
 
 def test_the_digit_is_smaller_in_the_overview_than_the_image_it_was_drawn_from():
@@ -162,18 +156,24 @@ def test_the_overview_does_not_hold_what_the_look_shows():
 # ---- answers
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "least"), [("unit", 0.95), ("per_mille", 0.95), ("pixel", 0.4)]
-)  # a digit is 2 pixels wide there
-@pytest.mark.parametrize("max_pixels", [48 * 48, 100 * 100])
-def test_the_gold_answer_scores_what_its_rounding_allows(coordinates, least, max_pixels):
-    env = Digits(coordinates=coordinates, max_pixels=max_pixels)
-    for number in SOME:
-        task = env.tasks[number]
-        episode = env.play(task, lambda messages, task=task: json.dumps(env.gold_answer(task)))
-        assert episode.end_reason == "answered"
-        assert episode.scores.components["label"] == 1.0
-        assert episode.scores.components["box"] >= least
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+def test_the_gold_answer_scores_what_its_rounding_allows_and_every_demonstration_is_played(coordinates):
+    least = 0.4 if coordinates == "pixel" else 0.95  # a digit is 2 pixels wide there
+    for env in (Digits(coordinates=coordinates, max_pixels=side * side) for side in (48, 100)):
+        for number in SOME:
+            task = env.tasks[number]
+            episode = env.play(task, lambda messages, env=env, task=task: json.dumps(env.gold_answer(task)))
+            assert episode.end_reason == "answered"
+            assert episode.scores.components["label"] == 1.0
+            assert episode.scores.components["box"] >= least
+    env, kinds = Digits(coordinates=coordinates), set()
+    for number in range(40):
+        said = iter(env.demonstration(env.tasks[number], number, guess=0.25, too_far=0.25, astray=0.25))
+        episode = env.play(env.tasks[number], lambda messages, said=said: next(said))
+        assert (episode.end_reason, episode.info["malformed"], list(said)) == ("answered", 0, [])
+        assert all(result.success for turn in episode.turns for result in turn.tool_results)
+        kinds.add(episode.num_turns)
+    assert kinds == {1, 2, 3}
 
 
 def test_another_label_loses_only_the_label():
@@ -188,26 +188,3 @@ def test_a_label_that_is_no_digit_is_a_nudge():
     value, problem = check_answer(ENV, {"label": "7", "bbox": [0, 0, 10, 10]}, ENV.tasks[0])
     assert value == {}
     assert problem.startswith("label: ")
-
-
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-def test_every_demonstration_is_played_to_its_answer(coordinates):
-    env = Digits(coordinates=coordinates)
-    kinds = set()
-    for number in range(40):
-        said = iter(env.demonstration(env.tasks[number], number, guess=0.25, too_far=0.25, astray=0.25))
-        episode = env.play(env.tasks[number], lambda messages, said=said: next(said))
-        assert (episode.end_reason, episode.info["malformed"], list(said)) == ("answered", 0, [])
-        assert all(result.success for turn in episode.turns for result in turn.tool_results)
-        kinds.add(episode.num_turns)
-    assert kinds == {1, 2, 3}
-
-
-def test_places_put_the_digit_on_a_lattice_between_the_margins():
-    env = Digits(places=4, margin=0.25)
-    centers = {
-        round((box[axis] + box[axis + 2]) / 2, 3)
-        for box in (env.tasks[i].reference["bbox"] for i in range(200))
-        for axis in (0, 1)
-    }
-    assert centers == {0.25, 0.417, 0.583, 0.75}

@@ -19,40 +19,40 @@ def play_gold(env, task):
     return env.play(task, lambda messages: next(replies))
 
 
-@pytest.mark.parametrize("question", ["presence", "place", "size", "all", "kind", "mixed"])
-def test_the_gold_policy_scores_one(question):
-    env = make("phantom", question=question)
-    for task in env.tasks[:9]:
-        episode = play_gold(env, task)
-        assert episode.end_reason == "answered"
-        assert episode.scores.total == pytest.approx(1.0)
-        assert len(episode.tools_used()) == 2
+def test_the_gold_policy_scores_one():
+    for question in ("presence", "place", "size", "all", "kind", "mixed"):
+        env = make("phantom", question=question)
+        for task in env.tasks[:4]:
+            episode = play_gold(env, task)
+            assert episode.end_reason == "answered"
+            assert episode.scores.total == pytest.approx(1.0)
+            assert len(episode.tools_used()) == 2
 
 
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-def test_the_question_of_what_kind_points_at_the_spot_in_the_coordinates_of_the_model(coordinates):
-    env = make("phantom", question="kind", coordinates=coordinates)
-    kinds = set()
-    for seed, task in enumerate(env.tasks[:10]):
-        drawn = draw_slice(seed, env.difficulty, has_lesion=task.metadata["has_lesion"])
-        said = re.search(r"spot in the (.+) at \[(.+), (.+)\]\. Is", env.user_message(task))
-        scale = {"unit": 1, "per_mille": 1000, "pixel": 112}[coordinates]
-        x, y = (float(value) / scale * FIELD for value in said.groups()[1:])
-        spots = [drawn.lesion] if drawn.lesion else drawn.decoys
-        spot = min(spots, key=lambda spot: np.hypot(x - spot.x, y - spot.y))
-        assert np.hypot(x - spot.x, y - spot.y) < FIELD / scale + 1
-        assert said[1] == spot.organ
-        kinds.add(task.reference["lesion"])
-    assert kinds == {"yes", "no"}
-
-
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-def test_gold_answers_are_right_in_all_coordinates(coordinates):
+def test_boxes_and_the_spot_that_is_asked_about_are_in_the_coordinates_of_the_model(coordinates):
     env = make("phantom", question="all", coordinates=coordinates, max_pixels=320 * 320)
     for task in env.tasks[:4]:
         answer = env.read_answer(env.write_answer(task), task)
         if "bbox" in task.reference:
             assert np.abs(np.subtract(answer["bbox"], task.reference["bbox"])).max() < 0.003
+    env = make("phantom", question="kind", coordinates=coordinates)
+    kinds = set()
+    for seed, task in enumerate(env.tasks[:10]):
+        said = re.search(r"spot in the (.+) at \[(.+), (.+)\]\. Is", env.user_message(task))
+        scale = {"unit": 1, "per_mille": 1000, "pixel": 112}[coordinates]
+        x, y = (float(value) / scale * FIELD for value in said.groups()[1:])
+        distance, spot = find_nearest(draw_slice(seed, 0.5, has_lesion=task.metadata["has_lesion"]), x, y)
+        assert distance < FIELD / scale + 1
+        assert said[1] == spot.organ
+        kinds.add(task.reference["lesion"])
+    assert kinds == {"yes", "no"}
+
+
+def find_nearest(drawn, x, y):
+    """The solid lesion, or the nearest ring, with its distance from a point."""
+    spots = [drawn.lesion] if drawn.lesion else drawn.decoys
+    return min(((np.hypot(x - spot.x, y - spot.y), spot) for spot in spots), key=lambda pair: pair[0])
 
 
 def test_a_seed_gives_one_slice_and_another_seed_or_split_another():
@@ -61,40 +61,32 @@ def test_a_seed_gives_one_slice_and_another_seed_or_split_another():
     assert (pictures[0] == pictures[1]).all()
     assert (pictures[0] != pictures[2]).any()
     assert (pictures[0] != pictures[3]).any()
-    assert {task.id for task in make("phantom").tasks[:50]}.isdisjoint(
-        task.id for task in make("phantom", split="test").tasks[:50]
+    assert {task.id for task in make("phantom").tasks[:6]}.isdisjoint(
+        task.id for task in make("phantom", split="test").tasks[:6]
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_reference_is_where_the_voxels_are_darker(seed):
-    with_lesion = draw_slice(seed, 0.3, has_lesion=True)
-    lesion = with_lesion.lesion
-    assert lesion is not None
-    x1, y1, x2, y2 = (side * FIELD for side in lesion.box)
-    smooth = ndimage.uniform_filter(with_lesion.pixels.astype(float), 3)
-    inside = smooth[int(lesion.y / SPACING), int(lesion.x / SPACING)]
-    organ = ORGAN_VALUES[lesion.organ]
-    assert inside == pytest.approx(organ - lesion.contrast, abs=2.5)
-    assert x2 - x1 == pytest.approx(lesion.diameter, abs=0.5)
-    assert y2 - y1 == pytest.approx(lesion.diameter, abs=0.5)
+def test_the_reference_is_where_the_voxels_are_darker_and_without_a_lesion_there_are_only_rings():
+    for seed in range(3):
+        drawn = draw_slice(seed, 0.3, has_lesion=True)
+        lesion = drawn.lesion
+        x1, y1, x2, y2 = (side * FIELD for side in lesion.box)
+        smooth = ndimage.uniform_filter(drawn.pixels.astype(float), 3)
+        inside = smooth[int(lesion.y / SPACING), int(lesion.x / SPACING)]
+        assert inside == pytest.approx(ORGAN_VALUES[lesion.organ] - lesion.contrast, abs=2.5)
+        assert (x2 - x1, y2 - y1) == pytest.approx((lesion.diameter, lesion.diameter), abs=0.5)
+        drawn = draw_slice(seed, 0.5, has_lesion=False)
+        assert drawn.lesion is None
+        assert drawn.decoys
+        for ring in drawn.decoys:
+            core = drawn.pixels[int(ring.y / SPACING) - 1 :, int(ring.x / SPACING) - 1 :][:3, :3].mean()
+            assert core == pytest.approx(ORGAN_VALUES[ring.organ], abs=4)  # as bright as the organ
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_without_a_lesion_there_are_only_rings(seed):
-    drawn = draw_slice(seed, 0.5, has_lesion=False)
-    assert drawn.lesion is None
-    assert drawn.decoys
-    for ring in drawn.decoys:
-        core = drawn.pixels[int(ring.y / SPACING) - 1 :, int(ring.x / SPACING) - 1 :][:3, :3].mean()
-        assert core == pytest.approx(ORGAN_VALUES[ring.organ], abs=4)  # as bright as the organ
-
-
-@pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
-def test_neither_the_number_nor_the_places_of_spots_tell_whether_one_is_solid(difficulty):
+def test_neither_the_number_nor_the_places_of_spots_tell_whether_one_is_solid():
     solid = set()
-    for seed in range(20):
-        with_lesion, without = (draw_slice(seed, difficulty, has_lesion=has) for has in (True, False))
+    for seed in range(12):
+        with_lesion, without = (draw_slice(seed, (seed % 3) / 2, has_lesion=has) for has in (True, False))
         spots = [(*drawn.decoys, *([drawn.lesion] if drawn.lesion else [])) for drawn in (with_lesion, without)]
         places = [sorted((spot.x, spot.y, spot.diameter, spot.contrast) for spot in some) for some in spots]
         assert places[0] == places[1]
@@ -103,20 +95,18 @@ def test_neither_the_number_nor_the_places_of_spots_tell_whether_one_is_solid(di
     assert len(solid) > 1
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_oracle_looks_at_a_spot_whether_it_is_solid_or_not(seed):
-    env = make("phantom", question="presence", first_seed=seed)
-    task = env.tasks[0]
-    drawn = draw_slice(seed, env.difficulty, has_lesion=task.metadata["has_lesion"])
-    zoom = json.loads(env.oracle(task)[0].split("\n")[-2])["arguments"]
-    x, y = (value / 1000 * FIELD for value in zoom["center"])
-    spots = [drawn.lesion] if drawn.lesion else drawn.decoys
-    assert min(np.hypot(x - spot.x, y - spot.y) for spot in spots) < 1
+def test_the_oracle_looks_at_a_spot_whether_it_is_solid_or_not():
+    env = make("phantom", question="presence")
+    for seed, task in enumerate(env.tasks[:4]):
+        zoom = json.loads(env.oracle(task)[0].split("\n")[-2])["arguments"]
+        x, y = (value / 1000 * FIELD for value in zoom["center"])
+        distance, _ = find_nearest(draw_slice(seed, env.difficulty, has_lesion=task.metadata["has_lesion"]), x, y)
+        assert distance < 1
 
 
 def test_demonstrations_look_and_answer_right_or_guess_without_a_look():
     env = make("phantom")
-    tasks = env.tasks[:30]
+    tasks = env.tasks[:12]
     looks = [env.demonstration(task, seed) for seed, task in enumerate(tasks)]
     assert looks == [[*env.oracle(task), env.write_answer(task)] for task in tasks]
     guesses = [env.demonstration(task, seed, guess=1.0) for seed, task in enumerate(tasks)]
@@ -143,7 +133,7 @@ def test_values_are_those_of_ct():
 
 def test_difficulty_makes_lesions_smaller_and_fainter_and_rings_more():
     def measure(difficulty):
-        drawn = [draw_slice(seed, difficulty, has_lesion=True) for seed in range(40)]
+        drawn = [draw_slice(seed, difficulty, has_lesion=True) for seed in range(12)]
         lesions = [one.lesion for one in drawn if one.lesion]
         means = [np.mean([getattr(lesion, name) for lesion in lesions]) for name in ("diameter", "contrast")]
         return [*means, -np.mean([len(one.decoys) for one in drawn])]
@@ -152,13 +142,11 @@ def test_difficulty_makes_lesions_smaller_and_fainter_and_rings_more():
     assert (np.diff(figures, axis=0) < 0).all()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_lesion_is_fainter_than_a_gray_level_of_the_overview_and_dark_in_the_window(seed):
-    env = make("phantom", question="place", first_seed=seed)
-    task = env.tasks[0]
-    source = env.images(task)[0]
+def test_a_lesion_is_fainter_than_a_gray_level_of_the_overview_and_dark_in_the_window():
+    env = make("phantom", question="place")
+    source = env.images(env.tasks[0])[0]
     low, high = source.display
-    lesion = draw_slice(seed, 0.5, has_lesion=True).lesion
+    lesion = draw_slice(0, 0.5, has_lesion=True).lesion
     assert lesion.contrast * 255 / (high - low) < 0.5
     assert lesion.contrast * 255 / WINDOW_WIDTH > 20
     assert source.size == (640, 640)
@@ -171,8 +159,3 @@ def test_the_size_reward_falls_with_the_error_and_reads_no_nonsense():
     assert reward({"diameter_mm": 12.5}, right) == pytest.approx(0.5)
     for wrong in (None, {}, {"diameter_mm": None}, {"diameter_mm": "10"}, {"diameter_mm": True}, {"diameter_mm": 1e9}):
         assert reward(wrong, right) == 0.0
-
-
-def test_a_wrong_setting_is_named():
-    with pytest.raises(ConfigError, match="difficulty = 2"):
-        make("phantom", difficulty=2)

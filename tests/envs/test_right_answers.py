@@ -64,39 +64,34 @@ def test_a_right_config_is_not_warned_of(folder):
         assert found.tasks == 30
 
 
-LABELED = {"labels": ["label"]}
+class Whole:
+    """A reward of the whole episode."""
+
+    name = "whole"
+
+    def of_episode(self, episode):
+        return float(episode.num_turns > 5)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"reward": {"type": "exact_match", "field": "boxes"}}, "exact_match compares texts, and 'boxes' holds boxes"),
-        ({"reward": {"type": "token_f1", "field": "boxes"}}, "token_f1 compares texts, and 'boxes' holds boxes"),
-        ({"reward": {"type": "label_set_f1", "field": "boxes"}}, "compares texts, and 'boxes' holds boxes"),
-        (
-            {"reward": {"type": "iou", "field": "boxes", "reference_field": "gold"}},
-            "no task has reference_field = 'gold'; the references have boxes",
-        ),
-        (
-            {"reward": {"type": "iou", "field": "boxes", "reference_field": "boxs"}},
-            "(did you mean 'boxes'?)",
-        ),
-        ({"reward": {"type": "iou", "field": "boxes"}, "columns": LABELED}, "iou finds no box in 'boxes'"),
-        ({"data": {"boxes": {"unit": "per_mille"}}}, "data.boxes.unit = per_mille: all boxes (20) lie in the top left"),
-        (
-            {"coordinates": "pixel", "max_pixels": 64 * 26},
-            "env.coordinates = pixel rounds boxes to whole pixels of a view of 64 x 25",
-        ),
-        (
-            {"reward": lambda answer, reference: reference["bbox"][0]},
-            "fails for 20 of 20 right answers: raised KeyError",
-        ),
-        ({"reward": lambda answer, reference: 0.5}, "gives the right answers 0.500: task"),
-    ],
-)
-def test_a_mistake_is_named_with_its_component_and_its_cause(folder, settings, said):
-    [found] = score_right_answers(make(folder, **settings))
-    assert said in "".join(found.warnings)
+IOU, SMALL = {"type": "iou", "field": "boxes"}, {"coordinates": "pixel", "max_pixels": 64 * 26}
+MISTAKES = {  # what is said of a config
+    "exact_match compares texts, and 'boxes' holds boxes": {"reward": {"type": "exact_match", "field": "boxes"}},
+    "token_f1 compares texts, and 'boxes' holds boxes": {"reward": {"type": "token_f1", "field": "boxes"}},
+    "no task has reference_field = 'gold'; the references have boxes": {"reward": IOU | {"reference_field": "gold"}},
+    "(did you mean 'boxes'?)": {"reward": IOU | {"reference_field": "boxs"}},
+    "iou finds no box in 'boxes'": {"reward": IOU, "columns": {"labels": ["label"]}},
+    "data.boxes.unit = per_mille: all boxes (20) lie in the top left": {"data": {"boxes": {"unit": "per_mille"}}},
+    "env.coordinates = pixel rounds boxes to whole pixels of a view of 64 x 25": SMALL,
+    "fails for 20 of 20 right answers: raised KeyError": {"reward": lambda answer, reference: reference["bbox"][0]},
+    "gives the right answers 0.500: task": {"reward": lambda answer, reference: 0.5},
+    "it reads the episode, which is the answer after env.oracle(task)": {"reward": Whole()},
+}
+
+
+def test_a_mistake_is_named_with_its_component_and_its_cause(folder):
+    for said, settings in MISTAKES.items():
+        [found] = score_right_answers(make(folder, **settings))
+        assert said in "".join(found.warnings)
 
 
 def test_boxes_from_0_to_1_that_are_declared_as_pixels_are_doubted(folder):
@@ -125,7 +120,7 @@ def test_a_right_answer_that_the_environment_refuses_is_warned_of():
 
 def test_a_judge_is_not_asked_and_looks_are_not_paid_and_it_is_said(folder):
     judge = {"type": "judge", "field": "boxes", "endpoint": "http://127.0.0.1:9/v1", "model": "m"}
-    iou = {"type": "iou", "field": "boxes", "weight": 0.3, "needs": {"judge": 0.5}}
+    iou = {**IOU, "weight": 0.3, "needs": {"judge": 0.5}}
     tools = {"type": "tool_use", "at_least": 1, "weight": 0.2}
     reward = {"type": "combined", "components": {"judge": {**judge, "weight": 0.5}, "iou": iou, "tools": tools}}
     [found] = score_right_answers(make(folder, reward))
@@ -137,20 +132,6 @@ def test_a_judge_is_not_asked_and_looks_are_not_paid_and_it_is_said(folder):
     assert found.total is None
     assert found.warnings == ()
     assert "no right answer is scored; judge is left out" in found.describe()
-
-
-class Whole:
-    """A reward of the whole episode."""
-
-    name = "whole"
-
-    def of_episode(self, episode):
-        return float(episode.num_turns > 5)
-
-
-def test_a_reward_of_the_episode_is_played_with_the_answer(folder):
-    [found] = score_right_answers(make(folder, Whole()))
-    assert "it reads the episode, which is the answer after env.oracle(task)" in found.warnings[0]
 
 
 def test_an_answer_in_plain_text_is_the_text_of_the_reference(tmp_path):

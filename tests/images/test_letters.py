@@ -4,7 +4,6 @@ import io
 
 import nibabel as nib
 import numpy as np
-import pytest
 
 from viewbox.images.files import open_image
 from viewbox.images.view import GLYPHS, View
@@ -46,58 +45,55 @@ def read_letters(view):
     return "".join(str(read_letter(picture, edge)) for edge in ("left", "top"))
 
 
-@pytest.mark.parametrize("affine", [(-1, -1, 1), (1, 1, 1), (1, -1, -1)])
-@pytest.mark.parametrize(("plane", "letters"), [("axial", "RA"), ("coronal", "RH"), ("sagittal", "AH")])
-def test_a_slice_names_the_sides_at_its_left_and_its_top(plane, letters, affine):
-    view = View.of(open_volume(affine).get_middle_slice(plane))
-    assert read_letters(view) == letters
-    assert read_letters(view.zoom(2)) == letters
+def test_a_slice_names_the_sides_at_its_left_and_its_top():
+    for affine in [(-1, -1, 1), (1, 1, 1), (1, -1, -1)]:
+        for plane, letters in [("axial", "RA"), ("coronal", "RH"), ("sagittal", "AH")]:
+            view = View.of(open_volume(affine).get_middle_slice(plane))
+            assert read_letters(view) == letters
+            assert read_letters(view.zoom(2)) == letters
 
 
-@pytest.mark.parametrize(
-    ("steps", "letters"),
-    [
+def test_the_letters_follow_the_view():
+    for steps, letters in [
         (["flip_horizontal"], "LA"),
         (["flip_vertical"], "RP"),
         (["rotate"], "PR"),
         (["rotate", "rotate"], "LP"),
         (["rotate", "flip_horizontal"], "AR"),
         (["flip_horizontal", "flip_horizontal"], "RA"),
-    ],
-)
-def test_the_letters_follow_the_view(steps, letters):
-    view = View.of(open_volume().get_middle_slice())
-    for step in steps:
-        view = getattr(view, step)()
-    assert read_letters(view) == letters
+    ]:
+        view = View.of(open_volume().get_middle_slice())
+        for step in steps:
+            view = getattr(view, step)()
+        assert read_letters(view) == letters
 
 
-@pytest.mark.parametrize("code", ["sform", "qform"])
-def test_one_affine_suffices_and_without_any_there_are_no_letters(code):
-    other = {"sform": "qform", "qform": "sform"}[code]
-    assert open_volume(**{code: 1, other: 0}).sides == "RLAP"
-    unknown = open_volume(sform=0, qform=0)
-    assert unknown.sides is None
-    assert (np.asarray(View.of(unknown.get_middle_slice()).render()) == 128).all()
+def test_one_affine_suffices_and_without_any_there_are_no_letters():
+    for code in ["sform", "qform"]:
+        other = {"sform": "qform", "qform": "sform"}[code]
+        assert open_volume(**{code: 1, other: 0}).sides == "RLAP"
+        unknown = open_volume(sform=0, qform=0)
+        assert unknown.sides is None
+        assert (np.asarray(View.of(unknown.get_middle_slice()).render()) == 128).all()
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
-def test_no_letter_enters_a_value(dtype):
-    view = View.of(open_volume(dtype=dtype).get_middle_slice())
-    assert (np.asarray(view.to_ref().open()) == 255).any()
-    assert (view.get_values() == VALUE).all()
-    assert (view.to_uint8() == view.to_uint8()[0, 0]).all()
-    assert (view.zoom(2, (0.0, 0.5)).get_values() == VALUE).all()
-    facts = call_stateful("get_intensity_stats", view, {})[1].facts
-    assert facts["min"] == facts["max"] == facts["mean"]
-    steps = apply_tools(view, [("zoom", {"factor": 2}), ("equalize_histogram", {}), ("undo", {}), ("undo", {})])
-    assert (steps[-1][0].get_values() == VALUE).all()
+def test_no_letter_enters_a_value():
+    for dtype in [np.uint8, np.int16, np.float32]:
+        view = View.of(open_volume(dtype=dtype).get_middle_slice())
+        assert (np.asarray(view.to_ref().open()) == 255).any()
+        assert (view.get_values() == VALUE).all()
+        assert (view.to_uint8() == view.to_uint8()[0, 0]).all()
+        assert (view.zoom(2, (0.0, 0.5)).get_values() == VALUE).all()
+        facts = call_stateful("get_intensity_stats", view, {})[1].facts
+        assert facts["min"] == facts["max"] == facts["mean"]
+        steps = apply_tools(view, [("zoom", {"factor": 2}), ("equalize_histogram", {}), ("undo", {}), ("undo", {})])
+        assert (steps[-1][0].get_values() == VALUE).all()
 
 
-@pytest.mark.parametrize("call", [("annotate_region", {"box": [0.4, 0.4, 0.6, 0.6]}), ("zoom", {"factor": 2})])
-def test_tools_that_draw_keep_the_letters(call):
-    picture = np.asarray(call_stateful(call[0], View.of(open_volume().get_middle_slice()), call[1])[1].image.open())
-    assert read_letter(picture if picture.ndim == 2 else picture[..., 1], "left") == "R"
+def test_tools_that_draw_keep_the_letters():
+    for call in [("annotate_region", {"box": [0.4, 0.4, 0.6, 0.6]}), ("zoom", {"factor": 2})]:
+        picture = np.asarray(call_stateful(call[0], View.of(open_volume().get_middle_slice()), call[1])[1].image.open())
+        assert read_letter(picture if picture.ndim == 2 else picture[..., 1], "left") == "R"
 
 
 def test_a_single_picture_has_no_letters():

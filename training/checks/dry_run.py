@@ -11,7 +11,7 @@ import yaml
 from ...configs.schema import Config, locate_errors
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
-from ...envs.data.env import describe_splits
+from ...envs.data.check import describe_splits
 from ...envs.from_config import build_envs
 from ...envs.right_answers import score_right_answers
 from ...errors import BadRow, ModelError, ViewboxError

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 from ....utils.frozen import FrozenDict
-from ...consultation.hidden_facts import find_facts
+from ...consultation import find_facts
 from .words import Constraint, HiddenKind, Level, Split
 
 Status = Literal["answerable", "ambiguous", "unanswerable"]

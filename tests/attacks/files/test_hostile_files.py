@@ -40,10 +40,10 @@ def test_a_data_url_and_bytes_open_like_the_file():
     assert same(open_image(content), DEEP)
 
 
-@pytest.mark.parametrize("url", ["data:image/png;base64", "data:image/png,abc", "data:;base64,@@@", "data:;base64,"])
-def test_a_data_url_that_holds_no_image_is_refused(url):
-    with pytest.raises(ImageError, match=r"image \(data URL\)"):
-        open_image(url)
+def test_a_data_url_that_holds_no_image_is_refused():
+    for url in ["data:image/png;base64", "data:image/png,abc", "data:;base64,@@@", "data:;base64,"]:
+        with pytest.raises(ImageError, match=r"image \(data URL\)"):
+            open_image(url)
 
 
 def test_a_data_url_is_limited_in_length(monkeypatch):
@@ -119,13 +119,13 @@ def test_an_error_names_the_file_and_not_its_folder(folder):
 # ---- hostile files
 
 
-@pytest.mark.parametrize("content", [png(100_000, 100_000), png(20_000, 20_000, color=2), png(2**31 - 1, 2**31 - 1)])
-def test_a_decompression_bomb_is_refused_from_its_header(content, monkeypatch):
-    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
-    with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
-        formats.read_source(io.BytesIO(content), lambda size: pytest.fail("decoded"))
-    with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
-        open_image(content)
+def test_a_decompression_bomb_is_refused_from_its_header(monkeypatch):
+    for content in [png(100_000, 100_000), png(20_000, 20_000, color=2), png(2**31 - 1, 2**31 - 1)]:
+        monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+        with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
+            formats.read_source(io.BytesIO(content), lambda size: pytest.fail("decoded"))
+        with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
+            open_image(content)
 
 
 def test_a_large_image_within_the_limit_opens_whatever_pillow_thinks(monkeypatch):
@@ -167,11 +167,11 @@ def test_a_gzip_file_without_a_volume_is_refused():
         open_image(gzip.compress(bytes(10**6)))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF"])
-def test_a_file_that_is_cut_short_is_an_image_error(kind):
-    content = saved(COLOR, kind)
-    with pytest.raises(ImageError, match="damaged or cut short"):
-        open_image(content[: len(content) // 2])
+def test_a_file_that_is_cut_short_is_an_image_error():
+    for kind in ["PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF"]:
+        content = saved(COLOR, kind)
+        with pytest.raises(ImageError, match="damaged or cut short"):
+            open_image(content[: len(content) // 2])
 
 
 def test_an_error_carries_nothing_of_the_decoder_along():
@@ -193,7 +193,7 @@ SEEDS = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", SEEDS)
-@settings(max_examples=60, deadline=5000)
+@settings(max_examples=15, deadline=5000)
 @given(seed=st.integers(0, 2**32))
 def test_a_damaged_file_is_a_right_source_or_an_image_error(kind, seed):
     try:

@@ -31,10 +31,10 @@ def series(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/dev/tty", "/dev/full", "/proc/self/mem"])
-def test_a_device_is_refused(path):
-    with pytest.raises(ImageError):
-        open_image(path)
+def test_a_device_is_refused():
+    for path in ["/dev/zero", "/dev/null", "/dev/tty", "/dev/full", "/proc/self/mem"]:
+        with pytest.raises(ImageError):
+            open_image(path)
 
 
 def test_a_socket_is_refused(tmp_path):
@@ -157,8 +157,8 @@ def test_a_dicom_file_that_begins_like_a_tiff_is_dicom_both_ways():
     assert open_picture(content).size == (8, 8)
 
 
-@pytest.mark.parametrize(("side", "lossless"), [(1, True), (1, False), (1024, True), (1024, False), (5000, True)])
-def test_a_webp_of_any_size_opens(side, lossless):
-    file = io.BytesIO()
-    Image.new("RGB", (side, side), (9, 9, 9)).save(file, "WEBP", lossless=lossless)
-    assert open_image(file.getvalue()).size == (side, side)
+def test_a_webp_of_any_size_opens():
+    for side, lossless in [(1, True), (1, False), (1024, True), (1024, False), (5000, True)]:
+        file = io.BytesIO()
+        Image.new("RGB", (side, side), (9, 9, 9)).save(file, "WEBP", lossless=lossless)
+        assert open_image(file.getvalue()).size == (side, side)

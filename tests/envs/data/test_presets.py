@@ -15,6 +15,7 @@ from tests.support.coco import coco
 from viewbox.cli.app import app
 from viewbox.cli.data import open_data_env
 from viewbox.configs import schema
+from viewbox.envs.data.check import compare_columns
 from viewbox.errors import ConfigError
 from viewbox.training.checks import preflight
 
@@ -80,31 +81,22 @@ def test_every_preset_has_a_config_a_copy_and_a_page():
         assert schema.find(name).read_bytes() == schema.find(f"configs/datasets/{name}.yaml").read_bytes()
 
 
+def test_every_expected_column_is_on_the_page():
+    for name in datasets.NAMES:
+        for path in schema.load(name).env.settings["data"]["features"]:
+            assert re.search(rf"\b{re.escape(path.split('.*')[0])}\b", read_page(name)), (name, path)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_the_features_of_the_hub_are_those_that_the_config_expects(open_preset, name):
-    report = open_preset(name).compare()
+def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page_says(open_preset, name):
+    report = compare_columns(open_preset(name))
     assert report.fits
-    assert report.extra == ()
-
-
-@pytest.mark.parametrize("name", datasets.NAMES)
-def test_every_expected_column_is_on_the_page(name):
-    page = read_page(name)
-    for path in schema.load(name).env.settings["data"]["features"]:
-        assert re.search(rf"\b{re.escape(path.split('.*')[0])}\b", page), path
-
-
-@pytest.mark.parametrize("held_out", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_right_answers_score_1(open_preset, name, held_out):
-    env = open_preset(name, held_out=held_out)
-    assert len(env.tasks) > 0
-    assert env.tasks.skipped == {}
-    assert play_all(env) == pytest.approx(1.0, abs=ROUNDED.get(name, 1e-9))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_constant_answer_scores_what_the_page_says(open_preset, name):
+    assert "extra" not in dict(report.findings)
+    for held_out in (False, True):
+        env = open_preset(name, held_out=held_out)
+        assert len(env.tasks) > 0
+        assert env.tasks.skipped == {}
+        assert play_all(env) == pytest.approx(1.0, abs=ROUNDED.get(name, 1e-9))
     (said,) = re.findall(r"scores (\d\.\d\d) on the small copy", read_page(name))
     whole = ("env.data.hold_out=null",) if open_preset(name).data.hold_out else ()
     assert play_all(open_preset(name, *whole), CONSTANT[name]) == pytest.approx(float(said), abs=0.005)

@@ -2,10 +2,15 @@
 
 import itertools
 import random
+import re
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
+from viewbox.envs.data.check import describe_splits
+from viewbox.envs.data.tables import ArrowRows
 from viewbox.errors import ConfigError
 
 
@@ -15,28 +20,16 @@ def rows(tmp_path):
     return [{**row, "image": "0.png", "patient": f"p{i // 4}"} for i, row in enumerate(make_rows(200))]
 
 
-def test_a_cut_by_hash_parts_the_rows_and_does_not_depend_on_their_order(tmp_path, rows):
+def test_a_cut_by_hash_parts_the_rows_and_is_the_same_everywhere_and_in_any_order(tmp_path, rows):
     path = write_jsonl(tmp_path / "t.jsonl", rows)
     train, test = (list_ids(make_env(path, hold_out=0.25, split=split)) for split in ("train", "test"))
     assert not set(train) & set(test)
     assert len(train) + len(test) == 200
     assert 30 <= len(test) <= 70
+    assert test[:2] == ["t2", "t4"]
     random.Random(0).shuffle(rows)
     again = list_ids(make_env(write_jsonl(tmp_path / "u.jsonl", rows[:150]), hold_out=0.25, split="test"))
     assert set(again) == set(test) & {row["id"] for row in rows[:150]}
-
-
-def test_the_cut_is_the_same_on_every_machine(tmp_path, rows):
-    path = write_jsonl(tmp_path / "t.jsonl", rows[:20])
-    assert list_ids(make_env(path, hold_out=0.2, split="test")) == ["t2", "t11"]
-
-
-def test_a_cut_by_a_column_keeps_its_values_together(tmp_path, rows):
-    path = write_jsonl(tmp_path / "t.jsonl", rows)
-    cut = {"share": 0.25, "by": "patient"}
-    columns = {**COLUMNS, "metadata": {"patient": "patient"}}
-    train, test = (make_env(path, columns, hold_out=cut, split=split).tasks for split in ("train", "test"))
-    assert not {t.metadata["patient"] for t in train} & {t.metadata["patient"] for t in test}
 
 
 def make_groups(tmp_path, sizes):
@@ -59,14 +52,15 @@ def cut(path, share, **data):
 UNEVEN = {"p1": 120, "p2": 90, "p3": 30, "p4": 8, "p5": 8, "p6": 6, "p7": 4}  # 266 rows
 
 
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.75])
-def test_groups_of_uneven_size_are_packed_to_the_share_and_none_is_parted(tmp_path, share, caplog):
-    train, test = cut(make_groups(tmp_path, UNEVEN), share)
-    assert len(train) + len(test) == 266
-    assert not set(train) & set(test)
+def test_groups_of_uneven_size_are_packed_to_the_share_and_none_is_parted(tmp_path, caplog):
+    path = make_groups(tmp_path, UNEVEN)
     sizes = list(UNEVEN.values())
     sums = {sum(some) for count in range(1, 7) for some in itertools.combinations(sizes, count)}
-    assert abs(len(test) - 266 * share) == min(abs(one - 266 * share) for one in sums)
+    for share in (0.1, 0.25, 0.5, 0.75):
+        train, test = cut(path, share)
+        assert len(train) + len(test) == 266
+        assert not set(train) & set(test)
+        assert abs(len(test) - 266 * share) == min(abs(one - 266 * share) for one in sums)
     assert caplog.text == ""
 
 
@@ -82,21 +76,21 @@ def test_packed_groups_do_not_depend_on_the_order_of_rows_or_on_the_filters(tmp_
     assert not set(filtered[0]) & set(test)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {7: 5, 8: 5, 9: 5, 10: 5},
-        {None: 5, "null": 5, "a": 5, "b": 5},
-        {1: 4, "1": 4, 2.0: 2, "2": 2, "x": 4, "y": 4},
-        {"only": 19, "rare": 1},
-        {"a": 10, "b": 10},
-    ],
+GROUPS = (
+    {7: 5, 8: 5, 9: 5, 10: 5},
+    {None: 5, "null": 5, "a": 5, "b": 5},
+    {1: 4, "1": 4, 2.0: 2, "2": 2, "x": 4, "y": 4},
+    {"only": 19, "rare": 1},
+    {"a": 10, "b": 10},
 )
-def test_numbers_texts_and_nulls_are_groups(tmp_path, sizes):
-    train, test = cut(make_groups(tmp_path, sizes), 0.25)
-    assert train
-    assert test
-    assert not {str(value) for value in train} & {str(value) for value in test}
+
+
+def test_numbers_texts_and_nulls_are_groups(tmp_path):
+    for sizes in GROUPS:
+        train, test = cut(make_groups(tmp_path, sizes), 0.25)
+        assert train
+        assert test
+        assert not {str(value) for value in train} & {str(value) for value in test}
 
 
 def test_a_share_that_is_missed_is_warned_of_with_what_was_asked_got_and_why(tmp_path, caplog):
@@ -115,16 +109,15 @@ def test_rows_that_are_all_one_group_are_refused(tmp_path):
         cut(make_groups(tmp_path, {"a": 6}), 0.25)
 
 
-def test_the_groups_and_labels_of_both_sides_are_counted(tmp_path):
-    path = make_groups(tmp_path, {"a": 6, "b": 2, None: 2})
-    env = make_env(path, hold_out={"share": 0.2, "by": "patient"})
-    train, test = (env.change_data(split=split).count_split() for split in ("train", "test"))
-    assert (train.tasks, train.groups, test.tasks, test.groups) == (8, 2, 2, 1)
-    assert train.without_group + test.without_group == 2
+def test_the_groups_and_labels_of_both_sides_are_described(tmp_path):
+    env = make_env(make_groups(tmp_path, {"a": 6, "b": 2, None: 2}), hold_out={"share": 0.2, "by": "patient"})
+    train, test = describe_splits(env, env, labels=True)
+    assert re.match(r"train: 8 tasks, 2 groups of patient.*; answer: (yes|no) \d, (yes|no) \d$", train)
+    assert re.match(r"test: 2 tasks, 1 group of patient", test)
+    assert (train + test).count(" (one is the 2 rows that have none)") == 1
     answers = [row["answer"] for row in make_rows(10)]
     for answer in ("yes", "no"):
-        counted = train.labels["answer"].get(answer, 0) + test.labels["answer"].get(answer, 0)
-        assert counted == answers.count(answer)
+        assert sum(map(int, re.findall(rf"{answer} (\d)", train + test))) == answers.count(answer)
 
 
 def test_filters_all_hold(tmp_path, rows):
@@ -150,53 +143,39 @@ def test_a_band_of_difficulty_is_a_column_or_a_file_of_rewards(tmp_path, rows):
     assert list_ids(make_env(path, difficulty=band)) == ["t5"]
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({"where": "levl>1"}, "data.where: t.jsonl: unknown column 'levl'"),
-        ({"where": "level>9999"}, "none of its 200 rows is left of split 'train' where level>9999"),
-        ({"where": "level"}, "allowed: field op value"),
-        ({"difficulty": {"column": "levl", "range": [0, 1]}}, "unknown column 'levl'"),
-        ({"difficulty": {"rewards": "none.jsonl", "range": [0, 1]}}, "No such file"),
-        ({"hold_out": {"share": 0.1, "by": "patiend"}}, "did you mean 'patient'?"),
-    ],
+WRONG = {  # what is said when the tasks are opened
+    "data.where: t.jsonl: unknown column 'levl'": {"where": "levl>1"},
+    "none of its 200 rows is left of split 'train' where level>9999": {"where": "level>9999"},
+    "allowed: field op value": {"where": "level"},
+    "unknown column 'levl'": {"difficulty": {"column": "levl", "range": [0, 1]}},
+    "No such file": {"difficulty": {"rewards": "none.jsonl", "range": [0, 1]}},
+    "did you mean 'patient'?": {"hold_out": {"share": 0.1, "by": "patiend"}},
+    "needs something that stays with a row": {"hold_out": 0.5, "columns": COLUMNS | {"id": None}},
+}
+REFUSED = (  # when the environment is made
+    {"sample": 0},
+    {"hold_out": 1.0},
+    {"hold_out": {"share": 0.0, "by": "x"}},
+    {"difficulty": {"range": [0, 1]}},
+    {"bad_rows": "drop"},
+    {"limits": 3},
 )
-def test_a_selection_that_cannot_be_made_says_why(tmp_path, rows, data, said):
-    with pytest.raises(ConfigError) as caught:
-        len(make_env(write_jsonl(tmp_path / "t.jsonl", rows), **data).tasks)
-    assert said in str(caught.value)
 
 
-def test_a_cut_without_an_id_is_refused(tmp_path, rows):
-    columns = {name: column for name, column in COLUMNS.items() if name != "id"}
-    with pytest.raises(ConfigError, match="needs something that stays with a row"):
-        len(make_env(write_jsonl(tmp_path / "t.jsonl", rows), columns, hold_out=0.5).tasks)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"sample": 0},
-        {"hold_out": 1.5},
-        {"hold_out": 1.0},
-        {"hold_out": {"share": 0.0, "by": "x"}},
-        {"difficulty": {"range": [0, 1]}},
-        {"bad_rows": "drop"},
-        {"limits": 3},
-    ],
-)
-def test_a_block_with_a_wrong_value_is_refused_when_the_environment_is_made(tmp_path, data):
-    with pytest.raises(ConfigError) as caught:
-        make_env(tmp_path / "t.jsonl", **data)
-    assert str(caught.value.key).startswith("data.")
+def test_a_selection_that_cannot_be_made_says_why(tmp_path, rows):
+    path = write_jsonl(tmp_path / "t.jsonl", rows)
+    for said, data in WRONG.items():
+        columns = {name: column for name, column in data.get("columns", COLUMNS).items() if column}
+        with pytest.raises(ConfigError) as caught:
+            len(make_env(path, **{**data, "columns": columns}).tasks)
+        assert said in str(caught.value)
+    for data in REFUSED:
+        with pytest.raises(ConfigError) as caught:
+            make_env(path, **data)
+        assert str(caught.value.key).startswith("data.")
 
 
 def test_a_column_of_ids_that_is_known_to_be_unique_is_not_read_row_by_row(tmp_path, rows, monkeypatch):
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    from viewbox.envs.data.arrow import ArrowRows
-
     path, scanned = tmp_path / "t.parquet", []
     scan = ArrowRows.scan
     monkeypatch.setattr(ArrowRows, "scan", lambda self, columns: scanned.append(columns) or scan(self, columns))

@@ -1,6 +1,7 @@
 """Where rows come from: files, folders, saved datasets; and what is said if there is none."""
 
 import json
+import os
 
 import pyarrow as pa
 import pytest
@@ -8,7 +9,9 @@ from pyarrow import ipc, parquet
 
 from tests.support import ct_folder
 from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, write_images, write_jsonl
-from viewbox.envs.data import arrow, selection
+from viewbox import make
+from viewbox.envs.data import fingerprint, selection, tables
+from viewbox.envs.data.fingerprint import fingerprint_data, list_changed
 from viewbox.envs.data.images import check_path
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
@@ -67,23 +70,17 @@ def test_every_kind_of_file_gives_the_same_tasks_and_images(folder, kind):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_large_parquet_file_gives_any_row_from_the_cache_or_where_it_is(folder, streaming, monkeypatch):
+def test_a_large_parquet_file_gives_any_row_from_a_fresh_copy_or_where_it_is(folder, streaming, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(arrow, "IN_MEMORY", 0)
-    env = make_env(write(folder, "parquet"), streaming=streaming)
+    monkeypatch.setattr(tables, "IN_MEMORY", 0)
+    path = write(folder, "parquet")
+    env = make_env(path, streaming=streaming)
     assert [env.tasks[i].id for i in (5, 0, 3)] == ["t5", "t0", "t3"]
     assert env.images(env.tasks[5])[0].pixels[0, 0] == 50
     copies = list((folder / "cache").rglob("*.arrow")) if (folder / "cache").exists() else []
     assert len(copies) == (not streaming)
-
-
-def test_a_cached_copy_is_not_used_for_a_file_that_has_changed(folder, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(arrow, "IN_MEMORY", 0)
-    path = write(folder, "parquet")
-    assert len(make_env(path).tasks) == 6
     parquet.write_table(pa.Table.from_pylist(with_bytes(folder, make_rows(4))), path)
-    assert len(make_env(path).tasks) == 4
+    assert len(make_env(path, streaming=streaming).tasks) == 4
 
 
 def test_a_saved_dataset_opens_with_its_splits_and_names_its_classes(folder):
@@ -117,32 +114,12 @@ def test_a_folder_as_the_hub_has_it_opens_with_its_splits(folder):
     assert list_ids(make_env(folder, streaming=True)) == ["t0", "t1", "t2", "t3"]
 
 
-def test_a_folder_with_one_table_of_rows_beside_images_is_a_source(folder):
+def test_a_folder_with_one_table_of_rows_beside_images_and_a_file_by_split_are_sources(folder):
     (folder / "tasks").mkdir()
     write_jsonl(folder / "tasks" / "metadata.jsonl", make_rows())
     assert len(make_env(folder / "tasks", images=str(folder)).tasks) == 6
-
-
-def test_a_file_by_split_is_a_source(folder):
     sources = {name: str(write_jsonl(folder / f"{name}.jsonl", make_rows(n))) for name, n in (("train", 4), ("dev", 2))}
-    env = Questions(data={"source": sources, "split": "dev", "columns": COLUMNS})
-    assert list_ids(env) == ["t0", "t1"]
-
-
-def test_several_images_a_task_open_each_by_itself(folder):
-    rows = [{**row, "image": [row["image"], "5.png"]} for row in make_rows(3)]
-    env = make_env(write_jsonl(folder / "t.jsonl", rows), {**COLUMNS, "images": "image"} | {"image": "image"})
-    assert [image.pixels[0, 0] for image in make_env(folder / "t.jsonl").images(env.tasks[1])] == [10, 50]
-
-
-def test_a_folder_of_dicom_slices_and_a_volume_are_images(folder):
-    import nibabel
-    import numpy as np
-
-    volume = np.arange(4 * 5 * 6, dtype=np.int16).reshape(4, 5, 6)
-    nibabel.save(nibabel.Nifti1Image(volume, np.diag([1.0, 1.0, 2.0, 1.0])), folder / "v.nii.gz")
-    env = make_env(write_jsonl(folder / "t.jsonl", [{**make_rows(1)[0], "image": "v.nii.gz"}]))
-    assert env.images(env.tasks[0])[0].volume.voxels.shape == (6, 5, 4)
+    assert list_ids(Questions(data={"source": sources, "split": "dev", "columns": COLUMNS})) == ["t0", "t1"]
 
 
 def test_an_id_with_leading_zeros_in_a_spreadsheet_stays_text_and_numbers_are_numbers(folder):
@@ -151,20 +128,32 @@ def test_an_id_with_leading_zeros_in_a_spreadsheet_stays_text_and_numbers_are_nu
     assert list_ids(env) == ["004", "005"]
 
 
-@pytest.mark.parametrize(
-    ("source", "data", "said"),
-    [
-        ("tasks.jsnl", {}, "did you mean 'tasks.jsonl'?"),
-        ("tasks.jsonl", {"split": "test"}, "data.hold_out cuts a split `test` off"),
-        ("tasks.jsonl", {"split": "val", "hold_out": 0.5}, "allowed: train, test, because hold_out"),
-        ("0.png", {}, "a file of kind '.png'; allowed: a file (.parquet"),
-    ],
-)
-def test_a_source_that_is_not_there_is_named_with_what_is(folder, source, data, said):
+WRONG = {
+    "did you mean 'tasks.jsonl'?": ("tasks.jsnl", {}),
+    "data.hold_out cuts a split `test` off": ("tasks.jsonl", {"split": "test"}),
+    "allowed: train, test, because hold_out": ("tasks.jsonl", {"split": "val", "hold_out": 0.5}),
+    "a file of kind '.png'; allowed: a file (.parquet": ("0.png", {}),
+    "broken.json: not JSON": ("broken.json", {}),
+    "holds a dict; allowed: a list of objects": ("object.json", {}),
+    "its header is empty or has two columns of one name": ("twice.csv", {}),
+    "broken.parquet: not a Parquet file": ("broken.parquet", {}),
+    "broken.arrow: not an Arrow file": ("broken.arrow", {}),
+    "holds nothing; allowed in it": ("empty", {}),
+    "allowed: one of these as the source, or a file by split": ("", {}),
+}
+
+
+def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
     write(folder, "jsonl")
-    with pytest.raises(ConfigError) as caught:
-        len(make_env(folder / source, **data).tasks)
-    assert said in str(caught.value)
+    (folder / "empty").mkdir()
+    for name, text in (("object.json", "{}"), ("twice.csv", "a,a\n1,2\n")):
+        (folder / name).write_text(text)
+    for kind in ("json", "parquet", "arrow"):
+        (folder / f"broken.{kind}").write_text("[")
+    for said, (source, data) in WRONG.items():
+        with pytest.raises(ConfigError) as caught:
+            len(make_env(folder / source, **data).tasks)
+        assert said in str(caught.value)
 
 
 def test_a_hub_dataset_without_a_network_says_what_to_do(monkeypatch):
@@ -189,7 +178,7 @@ def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatc
         read.append(number)
         return original(self, number, *args, **kwargs)
 
-    monkeypatch.setattr(arrow, "KEPT_GROUPS", 6 * parquet.ParquetFile(folder / "t.parquet").read_row_group(0).nbytes)
+    monkeypatch.setattr(tables, "KEPT_GROUPS", 6 * parquet.ParquetFile(folder / "t.parquet").read_row_group(0).nbytes)
     monkeypatch.setattr(selection, "MAX_CHECKED", 1)
     env = make_env(folder / "t.parquet", streaming=True, sample=400)
     assert len(env.tasks) == 400
@@ -226,3 +215,50 @@ def test_a_ct_in_nifti_has_hounsfield_units_if_the_data_block_says_so(tmp_path):
     view = View.of(env.images(nifti)[0])
     assert call_stateful("window_level", view, {"preset": "ct_liver"})[1].error is None
     assert call_stateful("window_level", View.of(plain.images(nifti)[0]), {"preset": "ct_liver"})[1].error is not None
+
+
+# ---------------------------------------------------------------------- whether they are still the same
+def fingerprint_of(source, **data):
+    return fingerprint_data(make_env(source, **data))
+
+
+def test_a_file_that_was_copied_or_touched_is_the_same_and_a_changed_one_is_not(folder):
+    source = write(folder, "jsonl")
+    before = fingerprint_of(source)
+    os.utime(source, (1, 1))
+    assert fingerprint_of(source) == before
+    (folder / "other").mkdir()
+    copy = folder / "other" / source.name
+    copy.write_bytes(source.read_bytes())
+    assert list(fingerprint_of(copy).values()) == list(before.values())
+    source.write_text(source.read_text().replace("yes", "no "))
+    [change] = list_changed(before, fingerprint_of(source))
+    assert change.startswith(f"{source}: {source.stat().st_size:,} bytes, ")
+
+
+def test_of_a_large_file_parts_are_read_and_its_end_is_one(folder, monkeypatch):
+    monkeypatch.setattr(fingerprint, "PARTS", 4)
+    monkeypatch.setattr(fingerprint, "PART", 10)
+    path = write_jsonl(folder / "a.jsonl", make_rows(200))
+    content = path.read_bytes()
+    found = {*fingerprint_of(path).values()}
+    for place in (0, len(content) - 2):
+        path.write_bytes(content[:place] + b" " + content[place + 1 :])
+        found |= set(fingerprint_of(path).values())
+    assert len(found) == 3
+
+
+def test_every_file_of_a_split_a_folder_rewards_and_a_mixture_counts_and_nothing_else(folder):
+    source, other = write(folder, "jsonl"), write_jsonl(folder / "test.jsonl", make_rows(2))
+    rewards = write_jsonl(folder / "rewards.txt", [{"task": "t1", "reward": 0.5}])
+    band = {"rewards": str(rewards), "range": [0, 1]}
+    assert fingerprint_of(source, difficulty=band).keys() == {str(source), str(rewards)}
+    both = make_env(source).data.model_copy(update={"source": {"train": str(source), "test": str(other)}})
+    assert fingerprint_data(make("vqa", data=both)).keys() == {str(source), str(other)}
+    before = fingerprint_of(folder)
+    other.write_text("{}\n")
+    assert fingerprint_of(folder) != before
+    data = {"source": str(source), "columns": {"question": "question", "answer": "answer"}}
+    mixed = make("mixture", environments={"digits": {}, "vqa": {"data": data}})
+    assert fingerprint_data(mixed).keys() == {str(source)}
+    assert fingerprint_data(make("digits")) == fingerprint_of("owner/name") == {}

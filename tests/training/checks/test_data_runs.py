@@ -116,7 +116,7 @@ def test_a_limit_on_the_data_can_be_added_and_never_lifted(tmp_path, data):
         schema.load(path, ["env.data={source: t.jsonl}"])
     _, held_out = build_envs(schema.load(path, ["env.eval.data.evaluation_only=null"]), {})
     assert held_out.restricted
-    assert held_out.evaluation_only == "its licence"
+    assert held_out.data.evaluation_only == "its licence"
     load(tmp_path, data)
     assert schema.load(path, ["env.data.restricted=true"]).env.settings["data"]["restricted"] is True
 

@@ -1,15 +1,22 @@
-"""A patient and examinations that answer from a text: no model is needed, and the same question has the same answer.
+"""`consultation`: ask a patient, order examinations, and answer.
 
-A question is answered by the sentences of the text that share words with it.
+The patient and the examinations answer from a text: no model is needed, and the same question has the same answer. A
+question is answered by the sentences of the text that share words with it.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from ...rewards.fields import fold_text, to_text
-from ...tools import Hidden
+from ..records import Task
+from ..rewards import CombinedReward, ExactMatchReward, TokenF1Reward
+from ..rewards.fields import fold_text, to_text
+from ..rewards.metrics import Accuracy, MeanScore, Metric
+from ..tools import Hidden
+from .data import DataEnv, MappedRow, TaskField
+from .data.fields import MAX_TEXT, TEXT, build_object
 
+FACTS = {"ask_patient": "patient_info", "order_exam": "physical_exams"}
 MAX_SENTENCES = 3  # of one answer
 MAX_CHARS = 2000  # of a question that are read
 STEM = 7  # letters of a word that are compared
@@ -35,6 +42,62 @@ def order_exam(name: Annotated[str, 'name of the examination, such as "chest CT"
     return find_facts(facts, name) or "There is no result of this examination."
 
 
+class Consultation(DataEnv):
+    """A diagnosis, after questions to a patient and examinations that answer from facts the model does not see."""
+
+    name: ClassVar[str] = "consultation"
+    answer: ClassVar[Any] = build_object({"answer": TEXT})
+    fields: ClassVar[Mapping[str, TaskField]] = {
+        "question": TaskField("prompt", "text", description="what is to be found out"),
+        "patient_info": TaskField("reference", description="what the patient knows: text, a list or a mapping"),
+        "physical_exams": TaskField("reference", required=False, description="results: text, a list or a mapping"),
+        "answers": TaskField(
+            "reference", "answers", description="a text, a list of accepted ones, or of {text, correct}"
+        ),
+    }
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "accuracy": Accuracy("answer"),
+        "words": MeanScore(TokenF1Reward("answer"), "token_f1"),
+    }
+
+    needs_images: ClassVar[bool] = False
+    max_turns = 12
+    tools = (ask_patient, order_exam, "zoom", "crop")  # type: ignore[assignment]
+
+    def read_row(self, row: MappedRow) -> Task:
+        task = super().read_row(row)
+        facts = {name: write_facts(task.reference[name]) for name in FACTS.values() if name in task.reference}
+        for name, text in facts.items():
+            if not text.strip() or len(text) > MAX_TEXT:
+                raise row.refuse(name, task.reference[name], f"facts as text of at most {MAX_TEXT:,} characters")
+        reference = {"answer": task.reference["answers"], **facts}
+        return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
+
+    def tools_of(self, task: Task) -> tuple[str, ...]:
+        """The tools; those that answer from facts only if the task has them."""
+        return tuple(name for name in super().tools_of(task) if FACTS.get(name, "answer") in task.reference)
+
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
+        return {"facts": task.reference.get(FACTS.get(tool, ""), "")}
+
+    def system_prompt(self, task: Task) -> str:
+        return (
+            "You are a physician. Ask the patient and order examinations, one thing at a time, until you know enough. "
+            "Then answer in as few words as possible."
+        )
+
+    def user_message(self, task: Task) -> str:
+        return str(task.prompt["question"])
+
+    def default_reward(self) -> CombinedReward:
+        return CombinedReward({"exact": (ExactMatchReward("answer"), 0.8), "words": (TokenF1Reward("answer"), 0.2)})
+
+    def perfect_answer(self, task: Task) -> dict[str, Any]:
+        """The right answer; the first if several are accepted."""
+        return {"answer": str(task.reference["answer"][0])}
+
+
+# ---------------------------------------------------------------------- facts
 def find_facts(facts: str, question: str) -> str:
     """The sentences that share most words with a question; for a general question the first ones, else nothing.
 

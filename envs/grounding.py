@@ -6,17 +6,17 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ...core.contract import Part
-from ...errors import ConfigError
-from ...images.source import AXES
-from ...records import Task
-from ...rewards import CombinedReward, IoUReward
-from ...rewards.fields import normalize_label
-from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
-from ...rewards.short_answer import ShortAnswerReward
-from ..data import DataEnv, MappedRow, TaskField
-from ..data.fields import BOX, BOX_3D, INDEX, MAX_BOXES, TEXT, build_boxes, build_object
-from ..vqa.questions import read_answers, read_kind
+from ..core.contract import Part
+from ..errors import ConfigError
+from ..images.source import AXES
+from ..records import Task
+from ..rewards import CombinedReward, IoUReward
+from ..rewards.fields import normalize_label
+from ..rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
+from ..rewards.short_answer import ShortAnswerReward
+from .data import DataEnv, MappedRow, TaskField
+from .data.fields import BOX, BOX_3D, INDEX, TEXT, build_boxes, build_object
+from .vqa import get_first, read_kind
 
 TEXTS = ("answer", "location")
 PLACE: Mapping[Part, str] = {"image": "image_number", "plane": "plane", "slice": "slice"}  # fields by part
@@ -64,7 +64,9 @@ class Grounding(DataEnv):
                 description="number of the slice with the boxes, from 0, or the first and last that count",
             ),
             "labels": TaskField("reference", "list", required=False, description="one label for each box"),
-            "answer": TaskField("reference", required=False, description="an answer in words, or a list of accepted"),
+            "answer": TaskField(
+                "reference", "answers", required=False, description="an answer in words, or a list of accepted"
+            ),
             "location": TaskField("reference", "text", required=False, description="where it is, in words"),
             "kind": TaskField("reference", "text", required=False, description="closed, open or choice: of `answer`"),
         }
@@ -116,14 +118,12 @@ class Grounding(DataEnv):
     def read_row(self, row: MappedRow) -> Task:
         task = super().read_row(row)
         reference = dict(task.reference)
-        if len(reference["boxes"]) > MAX_BOXES:
-            raise row.refuse("boxes", f"{len(reference['boxes'])} boxes", f"at most {MAX_BOXES} boxes")
         if self.is_labeled:
             labels = self._read_labels(row, reference.pop("labels", []), len(reference["boxes"]))
             pairs = zip(labels, reference["boxes"], strict=True)
             reference["boxes"] = [{"label": label, "box": box} for label, box in pairs]
         if "answer" in reference:
-            answers = read_answers(row, "answer", reference["answer"])
+            answers = reference["answer"]
             reference["kind"] = read_kind(row, "kind", reference.get("kind"), answers, ())
             reference["answer"] = answers if len(answers) > 1 else answers[0]
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
@@ -178,7 +178,6 @@ class Grounding(DataEnv):
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
         """The right answer, boxes as fractions; a text that the row lacks is empty."""
-        texts = {name: task.reference.get(name, "") for name in TEXTS if name in self.data.columns}
-        first = {name: gold[0] if isinstance(gold, list | tuple) else gold for name, gold in texts.items()}
-        where = {name: task.reference.get(name) for name in self.place.values()}
-        return {**{name: str(gold) for name, gold in first.items()}, **where, "boxes": list(task.reference["boxes"])}
+        gold = task.reference
+        texts = {name: str(get_first(gold.get(name, ""))) for name in TEXTS if name in self.data.columns}
+        return {**texts, **{name: gold.get(name) for name in self.place.values()}, "boxes": list(gold["boxes"])}

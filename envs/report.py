@@ -7,16 +7,15 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ...errors import ConfigError
-from ...records import Task
-from ...rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
-from ...rewards.combined import IfGold
-from ...rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text
-from ...rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
-from ...utils.frozen import FrozenDict
-from ..data import DataEnv, MappedRow, TaskField
-from ..data.fields import MAX_BOXES, TEXT, build_boxes, build_object
-from ..vqa.questions import read_answers
+from ..errors import ConfigError
+from ..records import Task
+from ..rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
+from ..rewards.combined import IfGold
+from ..rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text
+from ..rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
+from ..utils.frozen import FrozenDict
+from .data import DataEnv, MappedRow, TaskField
+from .data.fields import TEXT, build_boxes, build_object
 
 FIELD = "diagnosis"
 MAX_DIAGNOSES = 5  # of an answer, the most likely first
@@ -82,7 +81,9 @@ class Report(DataEnv):
         return {
             "question": TaskField("prompt", "text", required=False, description="a request; default: for a report"),
             **texts,
-            FIELD: TaskField("reference", required=False, description="a text, or a list of the right diagnoses"),
+            FIELD: TaskField(
+                "reference", "answers", required=False, description="a text, or a list of the right diagnoses"
+            ),
             "boxes": TaskField("reference", "boxes", required=False, description="one box or a list; may be empty"),
         }
 
@@ -112,9 +113,7 @@ class Report(DataEnv):
         if not any(name in reference for name in self.texts):
             raise row.refuse(self.texts[0], None, f"text in one of the sections {', '.join(self.texts)}")
         if FIELD in reference:
-            reference[FIELD] = [to_text(name) for name in read_answers(row, FIELD, reference[FIELD])]
-        if len(reference.get("boxes", ())) > MAX_BOXES:
-            raise row.refuse("boxes", f"{len(reference['boxes'])} boxes", f"at most {MAX_BOXES} boxes")
+            reference[FIELD] = [to_text(name) for name in reference[FIELD]]
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
 
     def system_prompt(self, task: Task) -> str:

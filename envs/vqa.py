@@ -1,0 +1,179 @@
+"""`vqa`: questions with short answers, about images or about text alone."""
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from ..records import Task
+from ..rewards import CombinedReward
+from ..rewards.fields import normalize_label, to_text
+from ..rewards.metrics import AccuracyBy, Among, MacroF1, MeanScore, Metric
+from ..rewards.short_answer import ShortAnswerReward
+from ..utils.frozen import FrozenDict
+from .data import DataEnv, MappedRow, TaskField
+
+KINDS = ("closed", "open", "choice")
+CLOSED = ("yes", "no", "maybe")  # an answer that makes its question a closed one
+MAX_CHOICES = 26
+_SPELLINGS = {"close": "closed", "yes/no": "closed", "yesno": "closed", "freeform": "open", "mcq": "choice"}
+
+
+class VQA(DataEnv):
+    """Questions with short answers: closed ones, open ones, and choices."""
+
+    name: ClassVar[str] = "vqa"
+    answer: ClassVar[Any] = FrozenDict(
+        type="object", properties={"answer": {"type": ["string", "number"]}}, required=["answer"]
+    )
+    fields: ClassVar[Mapping[str, TaskField]] = {
+        "question": TaskField("prompt", "text", description="the question"),
+        "answer": TaskField(
+            "reference", "answers", description="a text, a number, true or false, or a list of accepted ones"
+        ),
+        "choices": TaskField("prompt", "list", required=False, description="texts to choose from"),
+        "kind": TaskField(
+            "reference", "text", required=False, description="closed, open or choice; default: by the answer"
+        ),
+        "category": TaskField(
+            "reference", "text", required=False, description="a name, such as the organ, to report accuracy by"
+        ),
+    }
+
+    needs_images: ClassVar[bool] = False
+    max_turns = 6
+    tolerance: Annotated[
+        float, Field(ge=0, lt=1, description="a number is right if it differs by this share; ChartQA: 0.05")
+    ] = 0.0
+
+    def read_row(self, row: MappedRow) -> Task:
+        task = super().read_row(row)
+        prompt, reference = dict(task.prompt), dict(task.reference)
+        answers = reference["answer"]
+        choices = read_choices(row, "choices", prompt["choices"]) if prompt.get("choices") else []
+        reference["kind"] = read_kind(row, "kind", reference.get("kind"), answers, choices)
+        if choices:
+            answers = accept_choices(row, "answer", answers, choices)
+            prompt["choices"] = choices
+        reference["answer"] = answers if len(answers) > 1 else answers[0]
+        return Task("", prompt=prompt, reference=reference, metadata=task.metadata)
+
+    def default_reward(self) -> CombinedReward:
+        return CombinedReward({"answer": (ShortAnswerReward(tolerance=self.tolerance), 1.0)})
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
+        """Accuracy of all, by kind and by category; macro-F1 of the closed questions; token F1 of the open ones."""
+        exact = ShortAnswerReward(tolerance=self.tolerance, exact=True)
+        words = MeanScore(ShortAnswerReward(tolerance=self.tolerance), "token_f1")
+        return {
+            "accuracy": AccuracyBy(exact, "kind"),
+            "category": AccuracyBy(exact, "category", total=False),
+            "closed": Among(MacroF1("answer"), "kind", ("closed",)),
+            "open": Among(words, "kind", ("open",)),
+        }
+
+    def system_prompt(self, task: Task) -> str:
+        if not self.has_images:
+            return "Answer the question."
+        return "Answer the question about the image. Look closely with the tools before you answer."
+
+    def user_message(self, task: Task) -> str:
+        question, choices = str(task.prompt["question"]), task.prompt.get("choices")
+        if choices:
+            return f"{question}\n{write_choices(choices)}\nAnswer with one of these choices."
+        return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."
+
+    def perfect_answer(self, task: Task) -> dict[str, Any]:
+        """The right answer; the first if several are accepted."""
+        return {"answer": get_first(task.reference["answer"])}
+
+
+def get_first(gold: Any) -> Any:
+    """Return an answer, or the first of several that are accepted."""
+    return gold[0] if isinstance(gold, list | tuple) else gold
+
+
+# ---------------------------------------------------------------------- kinds and choices
+def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[Any], choices: Sequence[str]) -> str:
+    """The kind of a question: as the dataset says, else from its choices and answers. Raises `BadRow`.
+
+    `close-ended`, `Single-choice question` and the like are understood.
+    """
+    if value is None:
+        is_closed = all(normalize_label(to_text(answer)) in CLOSED for answer in answers)
+        return "choice" if choices else "closed" if is_closed else "open"
+    words = value.casefold().replace("-", " ").replace("_", " ").split()
+    for word in words:
+        if (kind := _SPELLINGS.get(word, word)) in KINDS:
+            return kind
+    raise row.refuse(name, value, "closed, open or choice")
+
+
+def read_choices(row: MappedRow, name: str, value: Sequence[Any]) -> list[str]:
+    """The choices as texts, each once. Raises `BadRow`."""
+    texts = _strip_letters([to_text(item).strip() for item in value])
+    different = {normalize_label(text) for text in texts}
+    if not 2 <= len(texts) <= MAX_CHOICES or "" in different or len(different) < len(texts):
+        raise row.refuse(name, list(value), f"2 to {MAX_CHOICES} different texts")
+    return texts
+
+
+def _strip_letters(texts: list[str]) -> list[str]:
+    """The choices without the letters that a dataset wrote before each of them.
+
+    >>> _strip_letters(["A. left", "B) right"]), _strip_letters(["A. left", "right"])
+    (['left', 'right'], ['A. left', 'right'])
+    """
+    marked = [re.fullmatch(r"\(?([A-Z])[.):]\s*(\S.*)", text, re.DOTALL) for text in texts]
+    letters = [match[1] for match in marked if match]
+    if letters != list(string.ascii_uppercase[: len(texts)]):
+        return texts
+    return [match[2].strip() for match in marked if match]
+
+
+def get_letters(choices: Sequence[str]) -> Sequence[str]:
+    """The letters before the choices; none if a choice is itself a letter, or a number."""
+    if any(len(text) == 1 or text.isdigit() for text in choices):
+        return ()
+    return string.ascii_uppercase[: len(choices)]
+
+
+def accept_choices(row: MappedRow, name: str, answers: Sequence[Any], choices: Sequence[str]) -> list[str]:
+    """The spellings of the right choices: the text, its letter, and both. Raises `BadRow` if it is not among them."""
+    letters, numbers = get_letters(choices), list[int]()
+    labels = [normalize_label(text) for text in choices]
+    for answer in answers:
+        label = normalize_label(to_text(answer))
+        if label in labels:
+            number = labels.index(label)
+        elif letters and label.upper() in letters and len(label) == 1:
+            number = letters.index(label.upper())
+        else:
+            raise row.refuse(name, answer, f"one of the choices: {'; '.join(choices):.200}")
+        numbers.append(number)
+    return list_spellings(numbers, choices)
+
+
+def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
+    """How the choices of these numbers may be written: the text, its letter, and both.
+
+    >>> list_spellings([1], ["left lung", "right lung"])
+    ['right lung', 'B', 'B. right lung']
+    """
+    letters, spellings = get_letters(choices), list[str]()
+    for number in numbers:
+        spellings.append(choices[number])
+        if letters:
+            spellings += [letters[number], f"{letters[number]}. {choices[number]}"]
+    return spellings
+
+
+def write_choices(choices: Sequence[str]) -> str:
+    """The choices as lines, with their letters."""
+    letters = get_letters(choices)
+    marks = [f"{letter}." for letter in letters] or ["-"] * len(choices)
+    return "\n".join(f"{mark} {text}" for mark, text in zip(marks, choices, strict=True))

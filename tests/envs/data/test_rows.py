@@ -1,0 +1,260 @@
+"""How rows become tasks. A broken one is named by dataset, row, column and what was expected, and costs itself."""
+
+import asyncio
+import io
+import struct
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, write_images, write_jsonl
+from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.envs.data import selection
+from viewbox.envs.data.columns import ColumnMap
+from viewbox.errors import BadRow, ConfigError
+from viewbox.rollouts.play import play_many
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_images(tmp_path)
+    return tmp_path
+
+
+def make(folder, rows, columns=(), **data):
+    return make_env(write_jsonl(folder / "t.jsonl", rows), {**COLUMNS, **dict(columns)}, **data)
+
+
+def break_row(**values):
+    """Six rows, of which the third is another."""
+    rows = make_rows()
+    return [*rows[:2], rows[2] | values, *rows[3:]]
+
+
+def play_all(env):
+    async def play():
+        return [episode async for episode in play_many(env, env.tasks, lambda messages: "yes", concurrency=2)]
+
+    return sorted(asyncio.run(play()), key=lambda episode: episode.info["index"])
+
+
+# ---------------------------------------------------------------------- the mapping
+def test_a_field_is_a_path_a_constant_a_template_or_a_list_of_these():
+    row = {"a": {"b": [{"c": 1}, {"c": 2}]}, "d.e": {"f.g": 3}, "x": 1, "y": "two"}
+    specs = [("a.b.1.c", 2), ("a.b.*.c", [1, 2]), ("a.b.*", [{"c": 1}, {"c": 2}]), ("d.e.f.g", 3), ("a.b.7.c", None)]
+    specs += [("a.x", None), ({"value": 7}, 7), ({"template": "{{ x }} and {{ y }}"}, "1 and two")]
+    specs += [(["x", {"value": 0}, "y"], [1, 0, "two"])]
+    assert [ColumnMap({"x": spec}, "d", list(row)).read("x", row) for spec, _ in specs] == [value for _, value in specs]
+
+
+MAPPINGS = {
+    "data.columns.answer: t.jsonl: unknown column 'anser'; allowed: answer, id, image, level, question "
+    "(did you mean 'answer'?)": {"answer": "anser"},
+    "questions needs image, answer; t.jsonl has the columns id, image": {"image": None, "answer": None},
+    "unknown field of questions 'qestion'": {"qestion": "id"},
+    "unknown column 'quest'": {"question": {"template": "{{ quest }}"}},
+    "data.columns.question.template: line 1": {"question": {"template": "{{ question"}},
+    "allowed: a column, {value: constant}": {"question": {"templat": "x"}},
+    "template fails: ZeroDivisionError": {"question": {"template": "{{ question }}{{ 1 // 0 }}"}},  # costs each row
+}
+
+
+@pytest.mark.parametrize("said", MAPPINGS)
+def test_a_mapping_that_cannot_be_used_says_why(folder, said):
+    columns = {name: column for name, column in (COLUMNS | MAPPINGS[said]).items() if column is not None}
+    with pytest.raises(ConfigError) as caught:
+        len(make_env(write_jsonl(folder / "t.jsonl", make_rows()), columns).tasks)
+    assert said in str(caught.value)
+
+
+def test_metadata_maps_names_to_columns_and_a_class_without_data_has_no_tasks(folder):
+    assert make(folder, make_rows(), {"metadata": {"hard": "level"}}).tasks[2].metadata == {"hard": 0.2, "row": 2}
+    with pytest.raises(ConfigError, match=r"data\.source: is missing"):
+        len(Questions().tasks)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "box"),
+    [
+        ({"format": "xywh", "unit": "pixel"}, [3, 2, 6, 4]),
+        ({"format": "xyxy", "unit": "unit"}, [0.1, 0.1, 0.3, 0.3]),
+        ({"format": "xyxy", "unit": "per_mille"}, "[100, 100, 300, 300]"),
+    ],
+)
+def test_boxes_are_stored_as_fractions_of_the_image(folder, boxes, box):
+    env = make(folder, [{**row, "box": box} for row in make_rows()], {"box": "box"}, boxes=boxes)
+    assert env.tasks[0].reference["box"] == pytest.approx((0.1, 0.1, 0.3, 0.3))
+
+
+# ---------------------------------------------------------------------- rows that are known to be bad
+GOOD, DEEP = {"box": [0, 0, 0.5, 0.5]}, "[" * 500 + "]" * 500
+KNOWN = (
+    ({"image": "gone.png"}, "line 2: column 'image' is 'gone.png'; expected: a file in"),
+    ({"image": "https://x.org/a.png"}, "expected: a path on this machine, because nothing is downloaded"),
+    ({"image": 7}, "expected: a path, or the bytes of an image"),
+    ({"question": None}, "column 'question' is null; expected: text"),
+    ({"question": "w" * 100_000}, "(100,000 characters); expected: text of at most 50,000"),
+    ({"question": " "}, "expected: text that is not blank"),
+    ({"id": "t0"}, "column 'id' is 't0'; expected: another id: line 1 has this one"),
+    ({"answer": "maybe"}, "column 'answer' is 'maybe'; expected: one of: yes, no"),
+    ({"box": [0.5, 0.5, 1.4, 0.9]}, "column 'box' is [0.5, 0.5, 1.4, 0.9]; expected: a box inside"),
+    ({"box": [0.5, 0.5, 0.5, 0.9]}, "expected: a box with positive sides"),
+    ({"box": [0, 0, 1]}, "expected: a box of four numbers"),
+    ({"box": DEEP}, "expected: at most 64 lists and objects inside each other"),
+    ('{"id": "t2", "ima', "column '(the line)' is"),
+)
+
+
+def test_rows_that_are_known_to_be_bad_are_left_out_and_named(folder, caplog):
+    first, *others = make_rows(len(KNOWN) + 2)
+    broken = [bad if isinstance(bad, str) else row | GOOD | {"image": "1.png"} | bad
+              for row, (bad, _) in zip(others, KNOWN, strict=False)]  # fmt: skip
+    rows = [first | GOOD, *broken, "", others[-1] | GOOD | {"image": "3.png"}]
+    env = make(folder, rows, {"box": "box"}, boxes={"unit": "unit"})
+    assert list_ids(env) == ["t0", others[-1]["id"]]
+    assert env.images(env.tasks[1])[0].pixels[0, 0] == 30  # rows after a broken line keep their own images
+    for error, (_, said) in zip(env.tasks.skipped.values(), KNOWN, strict=True):
+        assert said in str(error)
+        assert len(str(error)) < 400
+    [message] = caplog.messages
+    reasons = "; ".join(str(error).removeprefix("t.jsonl: ") for error in list(env.tasks.skipped.values())[:3])
+    assert (
+        message == f"t.jsonl: {len(KNOWN)} of {len(KNOWN) + 2} rows are left out: {reasons}; and {len(KNOWN) - 3} more"
+    )
+    with pytest.raises(BadRow, match="line 2"):
+        len(Questions(data=env.data.model_copy(update={"bad_rows": "stop"}).model_dump()).tasks)
+
+
+def test_a_line_of_a_spreadsheet_with_too_few_cells_is_left_out_and_named(folder):
+    rows = make_rows()
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    lines[3] = "t2,2.png"
+    (folder / "t.csv").write_text("\n".join(lines))
+    env = make_env(folder / "t.csv")
+    assert list_ids(env) == ["t0", "t1", "t3", "t4", "t5"]
+    assert "line 4" in str(env.tasks.skipped[2])
+    assert "expected: 5 cells, as the header has" in str(env.tasks.skipped[2])
+
+
+def test_a_dataset_of_bad_rows_only_is_refused_and_a_limit_counts_good_rows(folder):
+    with pytest.raises(ConfigError, match="6 of 6 rows are left out"):
+        len(make(folder, [{**row, "answer": "maybe"} for row in make_rows()]).tasks)
+    assert list_ids(make(folder, break_row(answer="maybe"), limit=3)) == ["t0", "t1", "t3"]
+
+
+def test_bad_rows_of_a_large_dataset_are_found_when_they_are_played(folder, monkeypatch):
+    monkeypatch.setattr(selection, "MAX_CHECKED", 3)
+    env = make(folder, break_row(answer="maybe"))
+    assert len(env.tasks) == 6
+    episodes = play_all(env)
+    assert [episode.end_reason for episode in episodes].count("error") == 1
+    assert "line 3: column 'answer' is 'maybe'" in episodes[2].info["error"]
+    with pytest.raises(BadRow, match="maybe"):
+        make(folder, break_row(answer="maybe"), bad_rows="stop").tasks[2]
+
+
+def write_nested(folder, depth, *, is_text):
+    """A Parquet file in whose third row a cell holds a list (as JSON text) or an object, nested so deep."""
+    kind, cell, good = pa.string(), "[" * depth + "]" * depth, "[0, 0, 1, 1]"
+    if not is_text:
+        cell, good = "x", None
+        for _ in range(depth):
+            kind, cell = pa.struct([("a", kind)]), {"a": cell}
+    cells = pa.array([cell if number == 2 else good for number in range(6)], kind)
+    table = pa.Table.from_pylist([row | {"image": {"bytes": read_image(folder, row)}} for row in make_rows()])
+    parquet.write_table(table.append_column("cell", cells), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def read_image(folder, row):
+    return (folder / row["image"]).read_bytes()
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_deep_cell_of_a_parquet_file_costs_its_row_and_a_deep_type_the_file(folder, streaming):
+    for depth, is_text in ((500, True), (70, False)):
+        field = {"box": "cell"} if is_text else {"metadata": {"cell": "cell"}}
+        path = write_nested(folder, depth, is_text=is_text)
+        env = make_env(path, {**COLUMNS, **field}, streaming=streaming, boxes={"unit": "unit"})
+        assert list_ids(env) == ["t0", "t1", "t3", "t4", "t5"]
+        assert "row 2: column" in str(env.tasks.skipped[2])
+        assert "expected: at most 64 lists and objects inside each other" in str(env.tasks.skipped[2])
+    path = write_nested(folder, 500, is_text=False)
+    with pytest.raises(ConfigError, match=r"data\.source: t\.parquet: not a Parquet file that can be read: .*deep"):
+        _ = make_env(path, streaming=streaming).tasks
+
+
+# ---------------------------------------------------------------------- what only shows when a row is played
+def write_truncated(path):
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8)).save(buffer, "PNG")
+    path.write_bytes(buffer.getvalue()[:1000])
+
+
+def write_huge(path):
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", 20_000, 15_000, 8, 6, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+
+
+def test_what_cannot_be_shown_ends_its_episode_as_a_fault_that_names_the_row(folder):
+    inside = folder / "inside"
+    write_images(inside)
+    write_truncated(inside / "1.png")
+    write_huge(inside / "2.png")
+    (inside / "3.png").write_text("no")
+    rows = [row | {"box": [0, 0, 15, 10]} for row in make_rows(6)]
+    rows[4]["image"], rows[5]["box"] = "../4.png", [0, 0, 31, 10]
+    problems = ("damaged or cut short", "20000x15000 pixels", "not an image that can be opened")
+    problems += ("leads out of the task's folder", "expected: a box inside the image of 30x20 pixels, as xyxy")
+    columns = {"metadata": {"box": "box"}}
+    plain = play_all(make(folder, rows[:5], columns, images=str(inside)))
+    boxed = play_all(make(folder, [rows[0], rows[5]], {"box": "box"}, images=str(inside)))
+    assert [episode.end_reason for episode in (*plain, *boxed)] == ["answered", *["error"] * 4, "answered", "error"]
+    for number, (episode, said) in enumerate(zip((*plain[1:], boxed[1]), problems, strict=True), 2):
+        assert said in episode.info["error"]
+        assert f"t.jsonl: line {2 if number == 6 else number}: column" in episode.info["error"]
+        assert episode.is_fault
+        assert episode.explain_missing_score() is not None  # training leaves its group out
+    with pytest.raises(BadRow, match="line 2"):
+        play_all(make(folder, rows[:2], images=str(inside), bad_rows="stop"))
+
+
+def test_null_as_the_bytes_of_an_image_ends_its_episode_as_a_fault_that_names_the_row(folder):
+    content = [{"bytes": read_image(folder, row), "path": None} for row in make_rows()]
+    content[2], content[3] = None, {"bytes": None, "path": None}
+    table = pa.Table.from_pylist([{**row, "image": image} for row, image in zip(make_rows(), content, strict=True)])
+    parquet.write_table(table, folder / "t.parquet")
+    episodes = play_all(make_env(folder / "t.parquet"))
+    assert [episode.end_reason for episode in episodes] == ["answered"] * 2 + ["error"] * 2 + ["answered"] * 2
+    assert "t.parquet: row 2: column 'image' is null; expected: an image" in episodes[2].info["error"]
+    assert "t.parquet: row 3: column 'image' is" in episodes[3].info["error"]
+
+
+def test_each_of_several_images_is_one_and_one_that_cannot_be_shown_costs_the_row(folder):
+    write_truncated(folder / "5.png")
+    pairs = [["4.png", "4.png", "1.png"], ["2.png", "5.png"], ["5.png", "3.png"]]
+    env = make(folder, [row | {"image": pair} for row, pair in zip(make_rows(3), pairs, strict=True)])
+    state = env.reset(env.tasks[0], seed=0)
+    shades = [image.open().getpixel((0, 0)) for image in state.messages[1].images]
+    assert [shade if isinstance(shade, int) else shade[0] for shade in shades] == [40, 40, 10]
+    assert "There are 3 images: image_1 to image_3." in state.messages[1].text
+    opened = '<tool_call>{"name": "open_image", "arguments": {"image": "image_2"}}</tool_call>'
+    [result] = env.play(env.tasks[0], ScriptedPolicy([opened, "yes"])).turns[2].tool_results
+    assert (result.facts["image"], result.facts["images"]) == ("image_2", 3)
+    for number, episode in enumerate(play_all(env)[1:], 2):
+        assert (episode.end_reason, episode.scores) == ("error", None)
+        assert f"line {number}: column 'image' is '5.png'; expected: an image that" in episode.info["error"]
+
+
+def test_an_image_of_16_bits_keeps_its_depth(folder):
+    Image.fromarray(np.linspace(0, 40_000, 64, dtype=np.uint16).reshape(8, 8)).save(folder / "2.png")
+    env = make(folder, make_rows())
+    assert env.images(env.tasks[2])[0].pixels.max() == 40_000
+    assert env.play(env.tasks[2], lambda messages: "yes").end_reason == "answered"
