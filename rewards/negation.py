@@ -2,14 +2,13 @@
 
 This follows NegEx (Chapman et al. 2001): three lists of phrases and a scope. "No", "without", "free of" … deny what
 follows. "Absent", "is not seen", "has resolved", "❌" … deny what stands before, and what follows if nothing does. "No
-change in", "cannot be excluded", "not previously seen" … deny nothing. A scope ends with its sentence, at a contrast
-("but"), at a parenthesis, and where a clause begins ("no effusion, and the heart is large"); not at a comma, because
-reports say "no consolidation, effusion or pneumothorax". A sentence of nothing but a denial ("Tumour? Not seen.")
-denies the sentence before it. English only. The time is linear in the length of the text.
+change in", "cannot be excluded" … deny nothing. A scope ends with its sentence, at a contrast ("but"), at a
+parenthesis, and where a clause begins ("no effusion, and the heart is large"); not at a comma, because reports say "no
+consolidation, effusion or pneumothorax". A sentence of nothing but a denial ("Tumour? Not seen.") denies the sentence
+before it. English only. The time is linear in the length of the text.
 """
 
 import re
-import unicodedata
 from bisect import bisect_left
 
 from .fields import fold_text
@@ -47,47 +46,30 @@ NEGATIONS = _to_set(
     free false untrue except
     """
 )  # no stop words, and the words of a label that denies
-_BARE = FILLER | SEEN
-_PLACES = _to_set(
-    """
-    left right both bilateral upper lower middle mid anterior posterior medial lateral superior inferior apical
-    basal base bases apex apices lobe lobes zone zones field fields segment region side lung lungs chest thorax
-    pleura pleural space mediastinum hilum hila heart abdomen pelvis liver spleen pancreas kidney kidneys
-    gallbladder bladder bowel colon aorta brain spine bone bones neck thyroid breast breasts prostate in at of and
-    with show shows contain contains reveal reveals demonstrate demonstrates does do
-    """
-)
 
 # ---------------------------------------------------------------------- the three lists
 _NOT = (
-    r"(?:no|not|nor|none|neither|never|nothing|nobody|nowhere|without|cannot|nil|zero|nope|nah|sans|\w+n't"
-    r"|(?:is|was|are|were|do|does|did|has|have|had|could|would|wo|ca|ai)nt)"
+    r"(?:no|not|nor|none|neither|never|nothing|nobody|nowhere|without|cannot|nil|zero|nope|nah|\w+n't"
+    r"|(?:is|was|are|were|do|does|did|has|have|could|would|wo|ca|ai)nt)"
 )
 _FILL = r"(?: (?:\w+ly|yet|been|be|being|to|ever|any|longer|or|so|far)|,[\w ]{1,20},)"  # "not, in fact, clearly" seen
 _STOP = r"(?= ?(?:[,;!?)|\]]|\.(?!\d)|$))"
 _GONE = (
-    r"(?:absent|negative|neg|lacking(?= ?(?:\.|$))|unlikely|improbable|doubtful|gone(?: away)?|missing|disappear(?:ed)?"
-    r"|vanished|resolved?|cleared|excluded|refuted|dispro[vn]e[dn]?|removed|resected|excised|invisible|imperceptible"
-    r"|inapparent|un(?:seen|detected|detectable|identified|observed|confirmed)|false|untrue|wrong|removal"
-    r"|s/p resection"
-    r"|non[- ]?(?:existent|existant|visuali[sz]ed|visible))"
+    r"(?:absent|negative|neg|lacking|unlikely|improbable|doubtful|gone|missing|disappeared|vanished|resolved?|cleared"
+    r"|excluded|refuted|removed|resected|un(?:seen|detected|identified)|false|untrue|non[- ]?(?:existent|visualized))"
 )
-_PSEUDO = (  # deny nothing
+_DENY_NOTHING = (
     rf"{_NOT}(?: (?:significant|interval|suspicious|evidence|of|a|any|in|the|\w+ly)){{0,4}} (?:change[sd]?|increase"
-    r"|decrease|growth|progression|enlargement|differen(?:ce|t)|improvement|grown|doubt|question|difficulty)"
-    r"(?: in| of)?",
-    rf"(?:{_NOT}|unable|fail(?:s|ed)?|difficult|hard|impossible|insufficient)(?: (?:evidence|way|enough))?"
-    rf"{_FILL}{{0,4}} (?:{_GONE}|missed|ignored|exclude|ruled?(?: \w+)? out|without|den(?:y|ied|ying)|(?:free|clear) of"
-    r"|impossible|\w+-(?:free|less))",
-    rf"{_NOT} (?:only|just|merely|simply|necessarily|further|(?:certain|sure|clear) (?:if|whether)"
-    r"|(?:say|true) (?:that )?there is not?|(?:more|less|longer|larger|smaller|greater|bigger|wider) than)",
-    rf"{_NOT} (?:previously \w+|\w+ (?:before|previously|earlier|on (?:the )?prior))",
-    r"(?:should|must|may|might|would|needs?|partially|partly|nearly|almost|mostly|to be)(?: \w+ly)?(?: be)? "
-    r"(?:excluded|resolved|removed|ruled out)",
-    r"with or without|(?:gram|culture|pet) negative(?! for)|negative (?:margins?|pressure|predictive|contrast)",
-    r"false (?!that)\w+|cleared for|nothing (?:but|other)",
+    r"|decrease|growth|progression|enlargement|differen(?:ce|t)|improvement|doubt|question)(?: in| of)?",
+    rf"(?:{_NOT}|unable|fail(?:s|ed)?|difficult|hard|impossible){_FILL}{{0,4}} (?:{_GONE}|missed|exclude"
+    r"|ruled?(?: \w+)? out|without|den(?:y|ied|ying)|(?:free|clear) of|\w+-(?:free|less))",
+    rf"{_NOT} (?:only|just|merely|simply|necessarily|further|(?:more|less|longer|larger|smaller) than|previously \w+"
+    r"|\w+ (?:before|previously|on (?:the )?prior))",
+    r"(?:should|must|may|might|would|needs?|to be|partially|partly|nearly)(?: \w+ly)?(?: be)? (?:excluded|resolved"
+    r"|removed|ruled out)",
+    r"with or without|(?:gram|culture|pet) negative(?! for)|false (?!that)\w+|nothing (?:but|other)",
 )
-_AFTER = (  # deny what stands before
+_DENY_BEFORE = (
     rf"\b{_NOT}{_FILL}{{0,5}} (?:the case|{'|'.join(sorted(SEEN, reverse=True))})\b"
     r"(?! (?:an?|any(?! ?more)|the|to)\b)",
     rf"\b{_GONE}\b(?! (?:for|of|from|that|to)\b)",
@@ -95,62 +77,39 @@ _AFTER = (  # deny what stands before
     rf"\b(?:no|none|nil|never|nope|nah|n|zero|0){_STOP}|\b(?:not|\w+n't){_STOP}(?! ?,)",
     rf"(?<=\w)-(?:free|less)\b|(?<=\w )free{_STOP}",
 )
-_BEFORE = (  # deny what follows
+_DENY_AFTER = (
     _NOT,
     r"lack(?:s|ing| of)?|absence(?: of)?|den(?:y|ie[sd])|exclud(?:es?|ing)|rul(?:es?|ed|ing)(?: \w+)? out",
-    r"(?:free|clear|devoid|void|bare|spared) (?:of|from)|(?:negative|neg|unremarkable) for|unable to",
-    r"fail(?:s|ed|ure)? to|rather than|instead of|opposed to|hardly any|anything but",
-    r"(?:untrue|false|wrong|unlikely|doubtful) (?:that|to)|(?:argues?|speaks?|evidence) against|(?:i|we) doubt",
-    r"insufficient evidence|(?:inconsistent|incompatible) with|(?:resolution|disappearance|clearance) of",
-    r"(?:post|p|interval|after) (?:removal|resection|excision) of|s/p(?= \w+ resection)",
-    r"non|0(?= [a-z]+s?\b(?<!mm)(?<!cm))",
+    r"(?:free|clear|devoid) (?:of|from)|(?:negative|neg) for|unable to|fail(?:s|ed|ure)? to|rather than|instead of",
+    r"(?:untrue|false|unlikely|doubtful) (?:that|to)|(?:argues?|speaks?|evidence) against|resolution of",
+    r"non|0(?= [a-z]{3})",
 )
 _CUE = re.compile(
-    rf"(?P<pseudo>\b(?:{'|'.join(_PSEUDO)})\b)|(?P<after>{'|'.join(_AFTER)})|(?P<before>\b(?:{'|'.join(_BEFORE)})\b)"
+    rf"(?P<nothing>\b(?:{'|'.join(_DENY_NOTHING)})\b)|(?P<back>{'|'.join(_DENY_BEFORE)})"
+    rf"|(?P<on>\b(?:{'|'.join(_DENY_AFTER)})\b)"
 )
-_HINTS = NEGATIONS | {"n", "0", "sans"}  # one of these words, or one of these beginnings, is in every phrase
-_STEMS = (
-    "noo", "nonv", "nonex", "lack", "abs", "den", "excl", "rul", "free", "clear", "dev", "void", "bare", "spared", "un",
-    "fail", "rather", "instead", "opposed", "hardly", "anything", "false", "wrong", "imp", "inv", "ina", "inc", "ins",
-    "doubt", "miss", "disa", "disp", "van", "res", "ref", "rem", "exc", "argu", "speak", "evidence",
-)  # fmt: skip
-_ENDINGS = ("nt", "n't", "less", "free")
-_PLAIN = re.compile(r"[A-Za-z1-9 .,;?]*")
-_LESION = r"(?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r|opacity|effusion|fracture)s?\b"
-_VERB = r"\b(?:is|are|was|were|has|have|shows?)\b"
 _END = re.compile(  # where a scope ends
-    r"[;!?()\[\]|]|\.(?!\d)|\b(?:but(?<!anything but)(?<!nothing but)|however|although|though|except|whereas|while"
-    r"|nevertheless|because|apart|aside|besides|other than)\b|, yet\b|, (?=(?:this|it|there)\b)"
-    rf"|,? and (?=has\b)|, and (?=\w+ is\b)|(?:,|,? and) (?=there\b|(?:the|an?|its?) [\w ]{{1,40}}?{_VERB})"
-    rf"|\b(?:(?:cavitation|enhancement|features?) of|in|within|around) (?=(?:the|this|its) {_LESION})"
+    r"[;!?()\[\]|]|\.(?!\d)|\b(?:but(?<!nothing but)|however|although|though|except|whereas|while|nevertheless|because"
+    r"|apart|aside|besides|other than)\b|, yet\b|, (?=(?:this|it|there)\b)|, and (?=\w+ is\b)"
+    r"|(?:,|,? and) (?=there\b|(?:the|an?|its?) [\w ]{1,40}?\b(?:is|are|was|were|has|have|shows?)\b)"
+    r"|\b(?:in|within|around) (?=(?:the|this|its) (?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r)\b)"
 )
-_STRUCK = re.compile(r"~~[^~]+~~|~[^~]+~|<(s|del|strike)>[^<]*</\1>", re.IGNORECASE)
 _SIGNS = tuple(
     (re.compile(sign, re.IGNORECASE | re.MULTILINE), words)
     for sign, words in (
+        (r"~~[^~]+~~|<(s|del|strike)>[^<]*</\1>", " "),  # struck out
         (r"\bw/o(?:ut)?\b", " without "),
-        (r"^[ \t]*(?:[(\[]\s?(?:[-–−]|no)\s?[)\]]|\[ \])|[¬≠]|(?<![\w!])!(?=\w)|\bno{2,}\b", " no "),
-        (r"\bneg\.(?=\s+[a-z])", "negative"),
+        (r"^[ \t]*[(\[]\s?(?:[-–−]|no)?\s?[)\]]|[¬≠❌❎✖✕✗✘🚫⛔👎∅]|(?<![\w!])!(?=\w)", " no "),
         (r"№|\bno\.\s?(?=\d)|(?<=\w)\s+no\s+(?=\d)", " number "),
-        (r"[(\[]\s?[-–−0]\s?[)\]]|(?<=[:=])\s?[-–−0]\s?(?=$|[;,\n])|(?<=\w)\s?[x×]\s?0(?![\w.])|[-–−]ve\b|\bn/a\b",
-         " (no) "),
+        (r"[(\[]\s?[-–−0]\s?[)\]]|(?<=[:=])\s?[-–−0]\s?(?=$|[;,\n])|[-–−]ve\b|\bn/a\b", " (no) "),
         (r"[\n\r\u2028\u2029]|\s[-–—]{1,3}\s|—|[✅✔✓☑]", " ; "),
         (r"_", " "),
-        (r"(?<=[^\W\d_]{3})free\b", "-free"),
-        (r"(?<=\bno )\((\w+)\)", r"\1"),
     )
 )  # fmt: skip
-_FOREIGN = re.compile(r"\w*[^\W\x00-\x7f]\w*")
-_LOOK_ALIKE = str.maketrans("асеһіјорѕтухԁԛԝοιανεκρτυ", "acehijopstyxdqwoiavekptu")  # Cyrillic and Greek letters
-_CROSSES = re.compile(  # names of signs for no
-    r"CROSS MARK|CROSS PRODUCT|CROSSING LANES|SQUARED CROSS|SALTIRE|(BALLOT|SCRIPT|CANCELLATION|MULTIPLICATION) X"
-    r"|BALLOT BOX$|EMPTY SET|NO ENTRY|^NO |NO GOOD|PROHIBIT|THUMBS DOWN|DOES NOT|SQUARED NG|OCTAGONAL SIGN|HEAVY MINUS"
-    r"|CIRCLED (TIMES|MINUS|DASH|DIVISION)"
-)
 
 
 def split_words(text: str) -> tuple[list[str], bool]:
-    """The words of `text` in order, with `MARK` before denied words; and whether it may hold a negation.
+    """Return the words of `text` in order, with `MARK` before denied words; and whether it may hold a negation.
 
     A negation that denies something is `MARK` alone.
 
@@ -159,17 +118,15 @@ def split_words(text: str) -> tuple[list[str], bool]:
     >>> split_words("Tumour, left lung")
     (['tumour', 'left', 'lung'], False)
     """
-    if _PLAIN.fullmatch(text):  # most texts
-        words = _TOKEN.findall(text.lower())
-        if not _may_deny(words):
-            return words, False
-    text = fold_text(_spell_out_signs(text))
+    for sign, meaning in _SIGNS:
+        text = sign.sub(meaning, text)
+    text = fold_text(text)
     words, denies = [], False
     start = at = 0  # of the clause before, in `words`; of this clause, in `text`
     for end in (*_END.finditer(text), None):
         clause = text[at : end.start() if end else len(text)]
         found = _TOKEN.findall(clause)
-        cues = list(_CUE.finditer(clause)) if _may_deny(found) else []
+        cues = list(_CUE.finditer(clause)) if found else []
         if cues:
             denies, found = True, _mark_clause(clause, cues)
             if start < len(words) and _is_bare(clause, cues[0]):
@@ -181,84 +138,47 @@ def split_words(text: str) -> tuple[list[str], bool]:
     return words, denies
 
 
-def _may_deny(words: list[str]) -> bool:
-    return not _HINTS.isdisjoint(words) or any(word.startswith(_STEMS) or word.endswith(_ENDINGS) for word in words)
-
-
-def _spell_out_signs(text: str) -> str:
-    if not text.isascii():
-        text = _FOREIGN.sub(_read_look_alike, text)
-        text = "".join(" no " if _is_cross(sign) else sign for sign in text)
-    text = _STRUCK.sub(" ", text)
-    for sign, words in _SIGNS:
-        text = sign.sub(words, text)
-    return text
-
-
-def _read_look_alike(word: re.Match[str]) -> str:
-    """A negation with letters of another script that look Latin, in Latin letters; any other word as it is."""
-    latin = word[0].lower().translate(_LOOK_ALIKE)
-    return latin if latin in NEGATIONS else word[0]
-
-
-def _is_cross(sign: str) -> bool:
-    return not sign.isascii() and not sign.isalpha() and bool(_CROSSES.search(unicodedata.name(sign, "")))
-
-
 def _is_bare(clause: str, cue: re.Match[str]) -> bool:
-    """Whether a clause denies, and has no word of its own: "Not seen." """
+    """Return whether a clause denies, and has no word of its own: "Not seen." """
     rest = _TOKEN.findall(_CUE.sub(" ", clause))
-    return cue["pseudo"] is None and all(word in _BARE or word.endswith("ly") for word in rest)
+    return cue["nothing"] is None and all(word in FILLER or word in SEEN or word.endswith("ly") for word in rest)
 
 
-def _mark_clause(clause: str, found: list[re.Match[str]]) -> list[str]:
-    """The words of a clause, with those that its negations deny marked."""
+def _mark_clause(clause: str, cues: list[re.Match[str]]) -> list[str]:
+    """Return the words of a clause, with those that its negations deny marked."""
     pieces = list(_PIECE.finditer(clause))
     words, starts = [piece[0] for piece in pieces], [piece.start() for piece in pieces]
-    marked = words[:]
-    known = 0  # what stands before is settled
-    cues = [(cue, bisect_left(starts, cue.start()), bisect_left(starts, cue.end())) for cue in found]
-    for number, (cue, begin, end) in enumerate(cues):
-        if cue["pseudo"] is not None:
+    marked, known = words[:], 0  # what stands before `known` is settled
+    for cue, after in zip(cues, (*cues[1:], None), strict=True):
+        if cue["nothing"] is not None:
             continue
-        until = cues[number + 1][1] if number + 1 < len(cues) else len(words)
-        first = _find_beginning(words, known, begin, cue[0]) if cue["after"] is not None else begin
-        having = not cue[0].endswith(("not", "n't")) or words[end : end + 1] in (["contain"], ["show"])
-        if cue["before"] is not None and having and not number and _is_place(words[:begin]):  # "the left lung has no …"
-            first = 0
-        if cue["before"] is not None or not _has_content(words[first:begin]):
-            last = end if words[end : end + 1] == [","] and cue["before"] is None else until
-            last = min(last, end + 1) if cue[0] == "non" else last
-        else:
-            last = end
-        known = begin if cue["after"] is not None else known
-        if not _has_content(words[first:begin]) and not _has_content(words[end:last]):
-            continue
-        for place in (*range(first, begin), *range(end, last)):
-            marked[place] = MARK + words[place]
-        marked[begin:end] = [MARK] * (end - begin)
+        begin, end = bisect_left(starts, cue.start()), bisect_left(starts, cue.end())
+        until = bisect_left(starts, after.start()) if after else len(words)
+        first, last = begin, until
+        if cue["back"] is not None:
+            first = max(known, begin - 1) if cue[0].startswith("-") else _find_beginning(words, known, begin)
+            known = begin
+            if _has_content(words[first:begin]) or words[end : end + 1] == [","]:
+                last = end
+        elif cue[0] == "non":
+            last = min(until, end + 1)
+        if _has_content(words[first:begin]) or _has_content(words[end:last]):
+            marked[begin:end] = [MARK] * (end - begin)
+            for place in (*range(first, begin), *range(end, last)):
+                marked[place] = MARK + words[place]
     return [word for word in marked if not word.endswith(",")]
 
 
-def _find_beginning(words: list[str], known: int, end: int, cue: str) -> int:
-    """Where the words begin that a negation behind them denies: at `known` or the last comma.
+def _find_beginning(words: list[str], known: int, end: int) -> int:
+    """Return where the words begin that a negation behind them denies: at `known` or the last comma.
 
     It goes on to the whole of a list ("cyst, mass and nodule are absent"), but not from "nodule, effusion absent".
     """
-    if cue.startswith("-") and not _is_place(words[known : end - 1]):  # "a nodule-free lung"
-        return max(known, end - 1)
-    named = joined = False
-    for place in range(end - 1, known - 1, -1):
-        if words[place] == "," and named and not joined:
-            return place + 1
-        joined = joined or words[place] in ("and", "or")
-        named = named or _has_content(words[place : place + 1])
-    return known
+    commas = [place for place in range(known, end) if words[place] == "," and _has_content(words[place:end])]
+    if not commas or not {"and", "or"}.isdisjoint(words[commas[-1] : end]):
+        return known
+    return commas[-1] + 1
 
 
 def _has_content(words: list[str]) -> bool:
     return any(word not in FILLER and word not in NEGATIONS and word != "," for word in words)
-
-
-def _is_place(words: list[str]) -> bool:
-    return not _PLACES.isdisjoint(words) and all(word in _PLACES or word in FILLER or word == "," for word in words)

@@ -66,13 +66,6 @@ def test_the_known_errors_are_still_errors():
     assert all(find_marks(text) == {True} for text in PHRASES["affirmed, but read as denied"])
 
 
-def test_the_tables_are_as_large_as_promised():
-    assert sum(len(OPPOSITE[group]) for group in ("before", "after", "signs")) >= 350
-    assert len(OPPOSITE["still there"]) >= 100
-    assert min(len(PHRASES["denied"]), len(PHRASES["affirmed"])) >= 200
-    assert sum(len(group) for name, group in PHRASES.items() if "but" in name) <= 12
-
-
 WORDS = ["tumour", "mass", "no", "not", "without", ",", ".", "and", "-free", "❌", "(-)"]
 MORE = ["tumour", "the", "not", "isn't", "there is", "seen", "cannot", "excluded", ".", ",", "none", "0", "~~tumour~~"]
 LONG = [FINDING, "nodule", "lobe", "the", "no", "not", "without", ",", ".", "and", "-free", "❌", "is", "seen"]
