@@ -9,7 +9,7 @@ import pytest
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_call, write_query, write_question
-from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.envs.software_adviser.request import REASONS
 
 ENV = make("software_adviser", split="test", boundary=False)
 TASKS = ENV.tasks[:120]

@@ -7,7 +7,7 @@ import pytest
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import ANSWER, find_problem, normalize_answer
-from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.envs.software_adviser.request import REASONS
 
 ENV = make("software_adviser", num_choices=[3])
 TASK = ENV.tasks[0]

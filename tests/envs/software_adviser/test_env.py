@@ -8,7 +8,7 @@ from viewbox import check_rewards, make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import OVER_QUOTA
 from viewbox.envs.software_adviser.demonstrations import write_call, write_question
-from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.envs.software_adviser.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
 from viewbox.errors import ConfigError
 

@@ -7,26 +7,17 @@ import pytest
 from tests.support.software import Advice, make_tool
 from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.repositories import CatalogueSource, RecordedSource, RepositoryFacts
+from viewbox.envs.software_adviser.repositories import Repositories, RepositoryFacts
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
-RECORDED = RecordedSource({FACTS.repository: FACTS})
-SENTENCES = CatalogueSource({"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."})
+SENTENCES = {"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."}
+KNOWN = Repositories({FACTS.repository: FACTS}, SENTENCES)
 
 
-class FailingSource:
-    """Fails for one repository, with a bug."""
-
-    async def summarize(self, repository):
-        if repository == "owner/twin":
-            raise KeyError("bug")
-        return await SENTENCES.summarize(repository)
-
-
-class BusySource:
-    """Says no in words."""
+class Busy:
+    """A service that says no in words."""
 
     async def summarize(self, repository):
         raise ToolError("HTTP 403")
@@ -36,11 +27,11 @@ def call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-def play(*replies, sources=(RECORDED, SENTENCES), retriever=None, settings=None, images=(), **metadata):
+def play(*replies, repositories=KNOWN, retriever=None, settings=None, images=(), **metadata):
     class Played(Advice):
         pass
 
-    Played.sources = sources
+    Played.repositories = repositories
     Played.retriever = retriever or Advice.retriever
     env = Played(**(settings or {}))
     return env.play(Task("t", images, metadata=metadata), ScriptedPolicy([*replies, "done"]))
@@ -151,7 +142,6 @@ def test_two_sources_are_asked_in_order():
         "[3] owner/unknown: failed (nothing is known of it)",
     ]
     assert result.facts["answered"] == ("owner/cutter", "owner/twin")
-    assert "Outlines organs." in ask("github.com/owner/cutter", sources=(SENTENCES, RECORDED)).text
 
 
 def test_repeated_addresses_are_asked_once():
@@ -173,13 +163,12 @@ def test_addresses_elsewhere_are_skipped_with_their_reason():
     assert result.facts["answered"] == ("owner/cutter",)
 
 
-@pytest.mark.parametrize("source", [FailingSource(), BusySource()])
-def test_one_failure_fails_neither_the_batch_nor_the_next_source(source):
-    result = ask("https://github.com/owner/twin", "https://github.com/owner/cutter", sources=(source,))
+def test_a_service_that_fails_fails_neither_the_batch_nor_what_is_asked_next():
+    urls = ("https://github.com/owner/twin", "https://github.com/owner/unknown")
+    result = ask(*urls, repositories=Repositories({}, SENTENCES, Busy()))
     assert result.success
-    assert "owner/twin" in result.facts["failed"]
-    both = ask("https://github.com/owner/twin", "https://github.com/owner/cutter", sources=(source, SENTENCES))
-    assert both.facts["answered"] == ("owner/twin", "owner/cutter")
+    assert result.facts["answered"] == ("owner/twin",)
+    assert dict(result.facts["failed"]) == {"owner/unknown": "HTTP 403"}
 
 
 def test_a_batch_of_bad_addresses_only_is_an_answer_too():
