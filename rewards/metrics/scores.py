@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..fields import get_field, to_text
-from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 from .labels import LONGEST
 
 PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
@@ -15,7 +15,7 @@ MAX_KINDS = 50  # further kinds are counted together only
 
 
 @dataclass(frozen=True)
-class MeanScore(PairMetric):
+class MeanScore(MeanMetric):
     """The mean of a reward over the pairs to which it applies. Range: [0, 1]; NaN if there are none.
 
     >>> from viewbox.rewards import TokenF1Reward
@@ -29,10 +29,6 @@ class MeanScore(PairMetric):
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
         score = self.reward(answer, reference)
         return (0.0, 0.0) if score is None else (score, 1.0)
-
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
-        stats = np.array(rows, float).reshape(len(rows), 2)
-        return SumFigures([self.name], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
 
 
 @dataclass(frozen=True)
