@@ -94,6 +94,7 @@ _END = re.compile(  # where a scope ends
     r"|(?:,|,? and) (?=there\b|(?:the|an?|its?) [\w ]{1,40}?\b(?:is|are|was|were|has|have|shows?)\b)"
     r"|\b(?:in|within|around) (?=(?:the|this|its) (?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r)\b)"
 )
+_PLAIN = re.compile(r"[A-Za-z .,;?]*")  # holds none of these signs
 _SIGNS = tuple(
     (re.compile(sign, re.IGNORECASE | re.MULTILINE), words)
     for sign, words in (
@@ -118,8 +119,9 @@ def split_words(text: str) -> tuple[list[str], bool]:
     >>> split_words("Tumour, left lung")
     (['tumour', 'left', 'lung'], False)
     """
-    for sign, meaning in _SIGNS:
-        text = sign.sub(meaning, text)
+    if not _PLAIN.fullmatch(text):
+        for sign, meaning in _SIGNS:
+            text = sign.sub(meaning, text)
     text = fold_text(text)
     words, denies = [], False
     start = at = 0  # of the clause before, in `words`; of this clause, in `text`
