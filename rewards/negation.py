@@ -94,15 +94,17 @@ _END = re.compile(  # where a scope ends
     r"|(?:,|,? and) (?=there\b|(?:the|an?|its?) [\w ]{1,40}?\b(?:is|are|was|were|has|have|shows?)\b)"
     r"|\b(?:in|within|around) (?=(?:the|this|its) (?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r)\b)"
 )
-_PLAIN = re.compile(r"[A-Za-z .,;?]*")  # holds none of these signs
+_PLAIN = re.compile(r"(?!.*(?:free|noo))[A-Za-z .,;?]*")  # holds none of these signs
 _SIGNS = tuple(
     (re.compile(sign, re.IGNORECASE | re.MULTILINE), words)
     for sign, words in (
         (r"~~[^~]+~~|<(s|del|strike)>[^<]*</\1>", " "),  # struck out
         (r"\bw/o(?:ut)?\b", " without "),
-        (r"^[ \t]*[(\[]\s?(?:[-–−]|no)?\s?[)\]]|[¬≠❌❎✖✕✗✘🚫⛔👎∅]|(?<![\w!])!(?=\w)", " no "),
+        (r"^[ \t]*[(\[]\s?(?:[-–−]|no)?\s?[)\]]|[¬≠❌❎✖✕✗✘🚫⛔👎∅]|(?<![\w!])!(?=\w)|\bno{2,}\b", " no "),
         (r"№|\bno\.\s?(?=\d)|(?<=\w)\s+no\s+(?=\d)", " number "),
-        (r"[(\[]\s?[-–−0]\s?[)\]]|(?<=[:=])\s?[-–−0]\s?(?=$|[;,\n])|[-–−]ve\b|\bn/a\b", " (no) "),
+        (r"[(\[]\s?[-–−0]\s?[)\]]|(?<=[:=])\s?[-–−0]\s?(?=$|[;,\n])|[-–−]ve\b|\bn/a\b|\s?\b[x×]\s?0(?![\w.])",
+         " (no) "),
+        (r"(?<=[^\W\d_]{3})free\b", "-free"),
         (r"[\n\r\u2028\u2029]|\s[-–—]{1,3}\s|—|[✅✔✓☑]", " ; "),
         (r"_", " "),
     )
@@ -123,7 +125,8 @@ def split_words(text: str) -> tuple[list[str], bool]:
         for sign, meaning in _SIGNS:
             text = sign.sub(meaning, text)
     text = fold_text(text)
-    words, denies = [], False
+    words: list[str] = []
+    denies = False
     start = at = 0  # of the clause before, in `words`; of this clause, in `text`
     for end in (*_END.finditer(text), None):
         clause = text[at : end.start() if end else len(text)]

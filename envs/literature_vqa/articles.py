@@ -150,5 +150,5 @@ def _draft_general() -> Iterator[Written]:
 
 
 def _number(written: Written, number: int) -> Written:
-    link = {"doi": f"10.0000/invented.{number}", "url": f"https://literature.invalid/{number}"}
-    return replace(written, article=replace(written.article, pmid=str(number), **link))
+    doi, url = f"10.0000/invented.{number}", f"https://literature.invalid/{number}"
+    return replace(written, article=replace(written.article, pmid=str(number), doi=doi, url=url))

@@ -37,7 +37,7 @@ from .previews import draw_preview
 from .repositories import Repositories, RepositorySettings
 from .request import REASONS, SUITABLE, Reason, Request
 from .retrieval import RetrievalSettings, Retriever
-from .rewards import SAYS, build_reward, list_last_found
+from .rewards import SAYS, build_reward, list_found
 from .tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
@@ -276,7 +276,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         """As any environment; an episode without an answer that asked for more calls than it had gets one in words."""
         result = await super().step(state, reply)
         if self.by_number and state.answer is not None:
-            state.answer = FrozenDict(name_numbers(state.answer, list_last_found(state.turns)))
+            *_, found = ((), *list_found(state.turns))
+            state.answer = FrozenDict(name_numbers(state.answer, found))
         if state.end_reason is not None and state.answer is None and self._is_over_quota(state):
             state.answer = FrozenDict(normalize_answer({"explanation": OVER_QUOTA}))
             state.flags.add("over_quota")

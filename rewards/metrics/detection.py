@@ -14,10 +14,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from ...errors import ConfigError, describe_unknown
-from ..fields import Box, BoxFormat, get_field, read_boxes, to_finite_float
+from ..fields import Box, BoxFormat, get_field, read_boxes, read_label, to_finite_float
 from ..iou import compute_overlap
 from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from .labels import read_label
 
 MAX_DETECTIONS = 100  # per class and answer, COCO's maxDets; further ones are ignored
 MAX_CELLS = 20_000_000  # labels times tasks: more come from forged references, and take gigabytes
@@ -40,8 +39,8 @@ class BoxMetric(PairMetric):
 
     `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box at that key. Both sides use
     `format` and the same frame. The class of a box is at its own `label_key`, else at the answer's `label_field`;
-    without both there is one class. The confidence is at its own `confidence_key`, else at the answer's
-    `confidence_field`; it is 1 if missing and 0 if not a number. A detection that is not a box matches nothing.
+    without both there is one class. The confidence is its own `confidence`, else the answer's; it is 1 if missing and
+    0 if not a number. A detection that is not a box matches nothing.
     """
 
     field: str = "bbox"
@@ -50,8 +49,6 @@ class BoxMetric(PairMetric):
     box_key: str | None = None
     label_key: str | None = None
     label_field: str | None = None
-    confidence_key: str = "confidence"
-    confidence_field: str = "confidence"
     thresholds: tuple[float, ...] = (0.3, 0.5)
 
     def __post_init__(self) -> None:
@@ -88,12 +85,12 @@ class BoxMetric(PairMetric):
         common = read_label(get_field(whole, self.label_field)) if self.label_field else ""
         if boxes is None:  # not a box: it counts, and matches nothing
             return [(common, 1.0, None)]
-        stated = get_field(whole, self.confidence_field)
+        stated = get_field(whole, "confidence")
         if self.box_key is None:
             confidence = _read_confidence(stated)
             return [(label or common, confidence, box) for box, label in boxes]
         items = [value] if isinstance(value, Mapping) else value
-        own = [get_field(item, self.confidence_key) for item in items]
+        own = [get_field(item, "confidence") for item in items]
         return [
             (label or common, _read_confidence(stated if score is None else score), box)
             for (box, label), score in zip(boxes, own, strict=True)

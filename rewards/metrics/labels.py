@@ -13,20 +13,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..exact_match import ExactMatchReward
-from ..fields import get_accepted_values, get_field, normalize_label, to_finite_float, to_text
+from ..fields import get_accepted_values, get_field, read_label, to_finite_float
 from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-
-LONGEST = 1000  # characters of a label; longer text is not a label
-
-
-def read_label(value: Any) -> str:
-    """The label of a scalar, without case and outer punctuation; empty if the value is not a label.
-
-    >>> read_label(" Seven. "), read_label(7), read_label(["seven"]), read_label("x" * 2000)
-    ('seven', '7', '', '')
-    """
-    text = to_text(value)
-    return "" if len(text) > LONGEST else normalize_label(text)
 
 
 @dataclass(frozen=True)
@@ -160,7 +148,7 @@ def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CalibrationError(LabelMetric):
-    """Expected calibration error and Brier score of a confidence in [0, 1] against right or wrong; 0 is best.
+    """Expected calibration error and Brier score of the answer's `confidence` in [0, 1]; 0 is best.
 
     `ece` = Σ_b n_b / n · |accuracy_b - mean confidence_b| over `bins` of equal width, each open to the left: (0.1, 0.2]
     (Guo et al. 2017, after Naeini et al. 2015). `brier` is the mean of (confidence - right)² (Brier 1950). An answer
@@ -173,7 +161,6 @@ class CalibrationError(LabelMetric):
     {'ece': 0.35, 'brier': 0.185, 'stated': 1.0}
     """
 
-    confidence_field: str = "confidence"
     bins: int = 10
     name: str = "calibration"
 
@@ -187,7 +174,7 @@ class CalibrationError(LabelMetric):
         """Return 1 if there is gold, the confidence or NaN, and whether it is right."""
         if not self.get_golds(reference):
             return 0.0, np.nan, 0.0
-        confidence = to_finite_float(get_field(answer, self.confidence_field))
+        confidence = to_finite_float(get_field(answer, "confidence"))
         if confidence is None or not 0 <= confidence <= 1:
             return 1.0, np.nan, 0.0
         return 1.0, confidence, self.reward(answer, reference)

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..fields import get_field, to_text
+from ..fields import LONGEST_LABEL, get_field, to_text
 from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from .labels import LONGEST
 
 PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
 MAX_KINDS = 50  # further kinds are counted together only
@@ -50,7 +49,7 @@ class AccuracyBy(PairMetric):
 
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, float | None]:
         kind, score = to_text(get_field(reference, self.by)), self.reward(answer, reference)
-        return kind if len(kind) <= LONGEST else "", None if score is None else float(score == 1.0)
+        return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(score == 1.0)
 
     def prepare(self, rows: Sequence[tuple[str, float | None]], groups: np.ndarray) -> PreparedMetric:
         kinds = sorted({kind for kind, score in rows if kind and score is not None})[:MAX_KINDS]

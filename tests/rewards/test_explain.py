@@ -1,7 +1,6 @@
 """The sentences beside the scores: every reward has one, and none of them fails."""
 
-import pytest
-
+from tests.support.tables import for_each
 from viewbox.rewards import (
     CombinedReward,
     Component,
@@ -15,7 +14,7 @@ from viewbox.rewards import (
 from viewbox.rewards.explain import explain_score
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reward", "said", "gold", "words"),
     [
         (ExactMatchReward("value"), "Cyst", "cyst", "value: 'Cyst' is 'cyst'"),

@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tables import for_each
 from viewbox.rewards.fields import fold_text
 from viewbox.rewards.negation import MARK, TOKEN, split_words
 
@@ -16,7 +16,7 @@ def denied(text):
     return " ".join(word[1:] for word in split_words(text)[0] if word.startswith(MARK) and word != MARK)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "words"),
     [
         ("No consolidation, effusion or pneumothorax", "consolidation effusion or pneumothorax"),
@@ -38,7 +38,7 @@ def test_what_follows_a_negation_is_denied(text, words):
     assert denied(text) == words
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "words"),
     [
         ("tumour is absent", "tumour is"),
@@ -56,7 +56,7 @@ def test_some_negations_deny_what_stands_before(text, words):
     assert denied(text) == words
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "words"),
     [
         ("no effusion. nodule", "effusion"),
@@ -71,7 +71,7 @@ def test_a_reach_ends_with_its_sentence(text, words):
     assert denied(text) == words
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "tumour cannot be excluded",

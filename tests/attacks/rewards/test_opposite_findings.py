@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import for_each
 from viewbox.rewards import TokenF1Reward
 from viewbox.rewards.negation import MARK, split_words
 
@@ -36,12 +37,12 @@ def find_marks(text):
     return {word.startswith(MARK) for word in split_words(text)[0] if "nodule" in word}
 
 
-@pytest.mark.parametrize("group", ["before", "after", "signs"])
+@for_each("group", ["before", "after", "signs"])
 def test_the_opposite_finding_scores_low(group):
     assert [text for text in OPPOSITE[group] if max(score(text, FINDING)) > 1 / 3] == []
 
 
-@pytest.mark.parametrize("group", ["before", "after"])
+@for_each("group", ["before", "after"])
 def test_another_way_to_deny_keeps_its_score(group):
     scores = {text: score(text, DENIAL) for text in OPPOSITE[group]}
     assert [text for text, (bare, ignoring) in scores.items() if bare < 0.4 or ignoring < 0.5] == []
@@ -84,8 +85,8 @@ GOLDS = [
 ]
 
 
-@pytest.mark.parametrize("reward", REWARDS, ids=["all words", "stop words"])
-@pytest.mark.parametrize(("golds", "words", "most"), GOLDS, ids=lambda value: str(value)[:40])
+@for_each("reward", REWARDS)
+@for_each(("golds", "words", "most"), GOLDS)
 def test_no_hedge_has_a_higher_mean_than_the_best_guess(reward, golds, words, most):
     references = [{"report": gold} for gold in golds]
 

@@ -5,9 +5,9 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from PIL import Image
 
+from tests.support.tables import for_each
 from viewbox.images.view import View
 from viewbox.rewards import BrierReward, ExactMatchReward, IoUReward, LabelSetF1Reward, ToolUseReward
 from viewbox.rewards.combined import CombinedReward
@@ -17,8 +17,8 @@ DASHES = "-–‐‑‒—―−﹣－˗➖⁻"
 EXACT = ExactMatchReward("label")
 
 
-@pytest.mark.parametrize("written", ["{}7", "{} 7", "({}7)", "**{}7**", "{}7.0", " {}\u00a07 "])
-@pytest.mark.parametrize("tolerance", [None, 0.5])
+@for_each("written", ["{}7", "{} 7", "({}7)", "**{}7**", "{}7.0", " {}\u00a07 "])
+@for_each("tolerance", [None, 0.5])
 def test_a_number_keeps_its_minus(written, tolerance):
     for dash in DASHES:
         reward, answer = ExactMatchReward("label", tolerance=tolerance), {"label": written.format(dash)}
@@ -27,8 +27,8 @@ def test_a_number_keeps_its_minus(written, tolerance):
         assert reward({"label": "7"}, {"label": written.format(dash)}) == 0.0
 
 
-@pytest.mark.parametrize("written", ["{}{}", "{} {}", "{}({})", "{} ({})", "{} [{}]", "**{}{}**", "{} {}."])
-@pytest.mark.parametrize("name", ["HER2", "Rh", "CD20"])
+@for_each("written", ["{}{}", "{} {}", "{}({})", "{} ({})", "{} [{}]", "**{}{}**", "{} {}."])
+@for_each("name", ["HER2", "Rh", "CD20"])
 def test_a_label_keeps_the_minus_at_its_end(written, name):
     for dash in DASHES:
         label = written.format(name, dash)
@@ -39,7 +39,7 @@ def test_a_label_keeps_the_minus_at_its_end(written, name):
         )
 
 
-@pytest.mark.parametrize("label", ["-cyst", "–cyst", "(-cyst)", "!cyst", "cyst-", "cyst (-)", "cyst –"])
+@for_each("label", ["-cyst", "–cyst", "(-cyst)", "!cyst", "cyst-", "cyst (-)", "cyst –"])
 def test_a_sign_makes_another_label_everywhere(label):
     box = {"box": [0, 0, 1, 1], "label": label}
     gold = {"found": [{"box": [0, 0, 1, 1], "label": "cyst"}], "label": "cyst", "labels": ["cyst"]}
@@ -48,7 +48,7 @@ def test_a_sign_makes_another_label_everywhere(label):
     assert IoUReward("found", box_key="box", label_key="label")({"found": [box]}, gold) == 0.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "gold"),
     [("- cyst", "cyst"), ("left-sided", "left-sided"), ("left‑sided", "left-sided"), ("T2*", "T2*"), ("5–10", "5-10")],
 )
@@ -56,7 +56,7 @@ def test_a_dash_that_is_no_sign_costs_nothing(answer, gold):
     assert EXACT({"label": answer}, {"label": gold}) == 1.0
 
 
-@pytest.mark.parametrize("length", [10**4, 10**5])
+@for_each("length", [10**4, 10**5])
 def test_long_rows_of_signs_take_no_time(length):
     for text in ("-" * length, "a" + "-" * length, "a -" * length, "(-" * length, "- " * length + "7"):
         assert EXACT({"label": text}, {"label": text + "x"}) == 0.0
@@ -70,7 +70,7 @@ BOTH = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["tumour", "lung nodule"])
+@for_each("name", ["tumour", "lung nodule"])
 def test_saying_a_finding_and_its_opposite_is_no_hedge(name):
     for other in BOTH:
         opposite = other.replace("tumour", name).replace("TUMOUR", name.upper())
@@ -95,7 +95,7 @@ OF = [
 ]
 
 
-@pytest.mark.parametrize("of", OF, ids=["exact_match", "combined", "function", "label_set_f1"])
+@for_each("of", OF)
 def test_brier_pays_nothing_for_no_answer(of):
     for nothing, confidence in itertools.product(NOTHING, (0, 0.5)):
         reward = BrierReward(of)
@@ -124,7 +124,7 @@ def test_one_call_written_in_many_ways_is_one_look():
     assert ToolUseReward(at_least=4).of_episode(episode) == 0.25
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other"),
     [({"n": 2}, {"n": 2.0}), ({"n": 1, "m": None}, {"n": 1}), ('{"b": 1, "a": 2}', {"a": 2, "b": 1}),
      ({"box": [0, 1]}, {"box": (0.0, 1.0)}), ({"n": 0.1 + 0.2}, {"n": 0.3})],

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tests.support.tables import for_each
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_call, write_query, write_question
@@ -45,8 +46,8 @@ def get_names(task):
 def list_unsuitable(task):
     """Names that the oracle's first search returns and that do not fit."""
     query = write_query(ENV.get_request(task))
-    hits = ENV.retriever.search(query, top_k=12, exclude=ENV.get_request(task).withheld)
-    return [hit.name for hit in hits if hit.name not in task.reference.get("suitable", ())]
+    names = ENV.retriever.search(query, top_k=12, exclude=ENV.get_request(task).withheld)
+    return [name for name in names if name not in task.reference.get("suitable", ())]
 
 
 def play(task, *replies):
@@ -102,7 +103,7 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "task", "answer", "most", "why"), ANSWERS, ids=[row[0] for row in ANSWERS])
+@for_each(("name", "task", "answer", "most", "why"), ANSWERS)
 def test_a_trick_with_the_answer_earns_less_than_an_honest_one(name, task, answer, most, why):
     honest = play(task, *ENV.oracle(task), ENV.write_answer(task))
     assert honest.scores.total == pytest.approx(1.0)
@@ -148,7 +149,7 @@ REPLIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "task", "replies", "most", "why"), REPLIES, ids=[row[0] for row in REPLIES])
+@for_each(("name", "task", "replies", "most", "why"), REPLIES)
 def test_a_trick_with_the_replies_earns_less_than_an_honest_episode(name, task, replies, most, why):
     episode = ENV.play(task, ScriptedPolicy([*replies, *[END] * 12]))
     assert episode.scores.total <= most + 1e-9

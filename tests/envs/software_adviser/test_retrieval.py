@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.software import TOOLS, make_tool
+from tests.support.tables import for_each
 from viewbox.envs.software_adviser.catalogue import (
     DIMENSIONS,
     FORMATS,
@@ -40,7 +41,7 @@ def retriever():
 
 
 # ---------------------------------------------------------------------- what is found
-@pytest.mark.parametrize(
+@for_each(
     ("words", "first"),
     [
         ("segment nuclei in fluorescence microscopy", "Glow"),
@@ -84,7 +85,7 @@ def test_formats_of_the_files_change_the_order(retriever):
         assert Retriever(twins).search("segmentation of CT", top_k=2, formats=formats)[0] == first
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_excluded_tools_are_never_found_and_cost_no_place(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in ("outline organs", "Cutter", "cutter cutter"):
@@ -105,7 +106,7 @@ HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "nam
 HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_any_words_are_searched_for_and_none_is_an_expression(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in HOSTILE:
@@ -177,7 +178,7 @@ def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     assert fuse([np.array([], int), np.array([], int)])[0].tolist() == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "formats", "expected"),
     [
         ("segment the liver in CT", (), {("tasks", "segmentation"), ("modalities", "CT")}),
