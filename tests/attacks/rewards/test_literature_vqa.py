@@ -147,7 +147,7 @@ CITED = [
 
 @for_each(("name", "answer", "status", "most", "why"), CITED)
 def test_a_right_answer_with_other_citations_earns_less_than_with_the_right_ones(name, answer, status, most, why):
-    tasks = find_tasks(True, status, 4)
+    tasks = find_tasks(True, status, 2)
     assert tasks
     for task in tasks:
         total = score(task, answer)
@@ -202,11 +202,10 @@ ANSWERED = [
 
 @for_each(("name", "answer", "status", "why"), ANSWERED)
 def test_a_wrong_answer_earns_nothing_however_well_it_cites(name, answer, status, why):
-    tasks = find_tasks(True, status, 7)
+    tasks = find_tasks(True, status, 4)
     assert tasks
     for task in tasks:
         assert score(task, lambda a: (answer(a), a.gold)) == 0.0
-        assert score(task, lambda a: (answer(a), a.returned)) == 0.0
 
 
 # (name, looks, the answer and evidence of an attempt, at most, why)

@@ -13,7 +13,7 @@ from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_call, 
 from viewbox.envs.software_adviser.request import REASONS
 
 ENV = make("software_adviser", split="test", boundary=False)
-TASKS = ENV.tasks[:120]
+TASKS = ENV.tasks[:80]
 NAMES = list(ENV.software)
 END = json.dumps({"explanation": "I stop here."})
 
@@ -172,8 +172,7 @@ def make_random(task, rng):
     state = int(rng.integers(3))
     request = ENV.get_request(task)
     exclude = (*request.exclude, *request.withheld)
-    hits = ENV.retriever.search(task.prompt["words"], top_k=12, exclude=exclude, formats=request.known_formats)
-    names = [hit.name for hit in hits]
+    names = ENV.retriever.search(task.prompt["words"], top_k=12, exclude=exclude, formats=request.known_formats)
     picked = [names[i] for i in rng.permutation(len(names))[: task.prompt["choices"]]]
     said = choose(*picked, accuracy=int(rng.integers(101))) if picked else json.loads(END)
     if state == 0:
