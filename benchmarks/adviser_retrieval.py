@@ -15,8 +15,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from viewbox.envs.software_adviser.catalogue import read_catalogue
-from viewbox.envs.software_adviser.requests.generator import RequestGenerator
-from viewbox.envs.software_adviser.requests.request import SUITABLE
+from viewbox.envs.software_adviser.generator import RequestGenerator
+from viewbox.envs.software_adviser.request import SUITABLE
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 
 TOP = 12
@@ -31,7 +31,7 @@ BARS = {"recall": 0.9, "searches_per_second": 1000}
 
 def search_vectors(retriever, words, exclude):
     parts = retriever._get_parts()
-    scores = parts.vectors.score(words)
+    scores = parts.score(words)[1]
     order = [n for n in np.argsort(-scores, kind="stable") if retriever.tools[n].name not in exclude]
     return [retriever.tools[n].name for n in order[:TOP]]
 
@@ -57,8 +57,7 @@ def measure_recall(tools, requests, settings):
         if settings is None:
             names = search_vectors(retriever, request.words, exclude)
         else:
-            hits = retriever.search(request.words, top_k=TOP, exclude=exclude, formats=request.known_formats)
-            names = [hit.name for hit in hits]
+            names = retriever.search(request.words, top_k=TOP, exclude=exclude, formats=request.known_formats)
         places.append(next((place for place, name in enumerate(names) if name in suitable), None))
     return {
         "recall": sum(place is not None for place in places) / len(places),
@@ -122,7 +121,7 @@ def main():
     parser.add_argument("--tools", type=int, default=10_000)
     parser.add_argument("--searches", type=int, default=1000)
     options = parser.parse_args()
-    tools = read_catalogue().tools
+    tools = read_catalogue()
     requests = list_requests(RequestGenerator(tools, split=options.split, shares={"answerable": 1.0}), options.requests)
     recall = {way: measure_recall(tools, requests, settings) for way, settings in WAYS.items()}
     with threadpool_limits(1):  # the bar is for one core

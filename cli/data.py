@@ -146,13 +146,14 @@ def preview(
 
 def _check_catalogue(path: str) -> Iterator[str]:
     """What is wrong in a catalogue of software; ends with status 1 if anything is."""
-    from ..envs.software_adviser import check_catalogue, read_catalogue
+    from ..envs.software_adviser import check_catalogue
 
-    problems = check_catalogue(path)
+    found = check_catalogue(path)
+    problems = found.problems
     yield from (say(problem, 500) for problem in problems[:_MAX_PROBLEMS])
     if len(problems) > _MAX_PROBLEMS:
         yield f"and {len(problems) - _MAX_PROBLEMS:,} more problems"
-    yield f"{say(Path(path).name, _WIDTH)}: {len(read_catalogue(path).tools):,} tools, {len(problems):,} problems"
+    yield f"{say(Path(path).name, _WIDTH)}: {len(found.tools):,} tools, {len(problems):,} problems"
     if problems:
         raise typer.Exit(1)
 

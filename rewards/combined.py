@@ -91,14 +91,9 @@ class CombinedReward:
         _ = self._order  # raises if needs are unknown or cyclic
 
     @cached_property
-    def _order(self) -> tuple[tuple[str, float, Component, bool], ...]:
-        """Name, weight, component and whether it reads an answer and has no inner ones; each after those it needs."""
-        order = ((name, self.components[name]) for name in _sort_by_needs(self.components))
-        return tuple((name, part.weight, part, _is_plain(part.reward)) for name, part in order)
-
-    @cached_property
-    def _has_needs(self) -> bool:
-        return any(component.needs for component in self.components.values())
+    def _order(self) -> tuple[str, ...]:
+        """The names of the components, each after those it needs."""
+        return tuple(_sort_by_needs(self.components))
 
     @cached_property
     def _logged(self) -> set[str]:
@@ -141,69 +136,61 @@ class CombinedReward:
         episode: Episode | None,
         faults: dict[str, str],
     ) -> tuple[float | None, dict[str, float | None]]:
-        """What `score` returns; the components that fail are entered in `faults`."""
+        """Return what `score` returns; the components that fail are entered in `faults`."""
+        found: dict[str, dict[str, float | None]] = {}  # of each component, its own score and those inside it
         scores: dict[str, float | None] = {}
         total = weights = 0.0
-        for name, weight, component, is_plain in self._order:
+        for name in self._order:
+            component = self.components[name]
             if component.needs and (need := find_unmet_need(component, scores)) is not None:
                 value = None if scores[need] is None else 0.0
-                scores[name] = value
+                inner = dict.fromkeys(list_component_names(component.reward))
                 if need in faults:
                     faults[name] = f"{need}, which it needs, failed"
-                scores.update({f"{name}.{inner}": None for inner in list_component_names(component.reward)})
-            elif is_plain:
-                value = scores[name] = self._evaluate(faults, name, component.reward, answer, reference)
             else:
-                value = self._evaluate_other(name, component.reward, answer, reference, episode, scores, faults)
-            if value is not None and weight > 0:
-                total += value * weight
-                weights += weight
-        if self._has_needs:
-            scores = {name: scores[name] for name in list_component_names(self)}
+                value, inner = self._evaluate(name, component.reward, answer, reference, episode, faults)
+            scores[name] = value
+            found[name] = {f"{name}.{key}": score for key, score in inner.items()} if inner else {}
+            if value is not None:
+                total += value * component.weight
+                weights += component.weight
+        listed = {key: score for name in self.components for key, score in ((name, scores[name]), *found[name].items())}
         if faults and any(self.components[name].weight > 0 for name in faults if name in self.components):
-            return None, scores
-        return (min(1.0, total / weights) if weights else None), scores
+            return None, listed
+        return (min(1.0, total / weights) if weights else None), listed
 
-    def _evaluate(self, faults: dict[str, str], name: str, reward: Any, *arguments: Any) -> float | None:
-        """The checked score that a reward, or its `of_episode`, gives."""
-        try:
-            score: Any = reward(*arguments)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
-            self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
-            return None
-        if type(score) is float and 0.0 <= score <= 1.0:
-            return score
-        return self._check_score(faults, name, score)
-
-    def _evaluate_other(
+    def _evaluate(
         self,
         name: str,
         reward: Any,
         answer: Mapping[str, Any] | None,
         reference: Mapping[str, Any],
         episode: Episode | None,
-        scores: dict[str, float | None],
         faults: dict[str, str],
-    ) -> float | None:
-        """The score of a combined reward or one of an episode; it and its inner components are entered in `scores`."""
+    ) -> tuple[float | None, dict[str, float | None]]:
+        """Return the checked score of a component, and the scores inside it."""
         if isinstance(reward, CombinedReward):
             inside: dict[str, str] = {}
             value, inner = reward._score(answer, reference, episode, inside)
-            scores[name] = value
-            scores.update({f"{name}.{key}": score for key, score in inner.items()})
             if inside and value is None:
                 faults[name] = f"{next(iter(inside))}, which is inside it, failed"
             faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
-        else:
-            value = None if episode is None else self._evaluate(faults, name, reward.of_episode, episode)
-            scores[name] = value
-        return value
+            return value, inner
+        of_episode = getattr(reward, "of_episode", None)
+        if of_episode is not None and episode is None:
+            return None, {}
+        try:
+            score: Any = reward(answer, reference) if of_episode is None else of_episode(episode)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
+            self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
+            return None, {}
+        return self._check_score(faults, name, score), {}
 
     def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
-        if score is None:
-            return None
+        if score is None or (type(score) is float and 0.0 <= score <= 1.0):  # most are
+            return score
         number = float(score) if isinstance(score, bool) else to_finite_float(score)
         if number is None or not -1e-9 <= number <= 1 + 1e-9:
             self._report_fault(faults, name, f"returned {_shorten(score)}; allowed: None or a number in [0, 1]")
@@ -222,10 +209,6 @@ def _shorten(score: object) -> str:
         return make_line(f"{score!r:.80}", MAX_REASON)
     except Exception:
         return f"a {type(score).__name__}"
-
-
-def _is_plain(reward: object) -> bool:
-    return not isinstance(reward, CombinedReward) and getattr(reward, "of_episode", None) is None
 
 
 def find_unmet_need(component: Component, scores: Mapping[str, float | None]) -> str | None:

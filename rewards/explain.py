@@ -75,9 +75,9 @@ def explain_score(
     """
     combined = to_combined(reward)
     total, scores, faults = combined.score_with_faults(answer, reference, episode)
-    reasons = explain_components(combined, answer, reference, episode)
     problems = tuple(f"reward component {name!r} {fault}" for name, fault in faults.items())
-    return ExplainedScore(combined.name, total, tuple(_list_scores(combined, scores, reasons)), problems)
+    parts = tuple(_explain_parts(combined, answer, reference, episode, scores))
+    return ExplainedScore(combined.name, total, parts, problems)
 
 
 def describe_reward(reward: Any) -> str:
@@ -104,34 +104,31 @@ def describe_reward(reward: Any) -> str:
     return f"{kind}: {', '.join(settings)}" if settings else kind
 
 
-def explain_components(
+def _explain_parts(
     reward: CombinedReward,
     answer: Mapping[str, Any] | None,
     reference: Mapping[str, Any],
-    episode: Episode | None = None,
-) -> dict[str, str]:
-    """The reason for every component's score, by the names of `CombinedReward.score`.
-
-    >>> from viewbox.rewards import Component, ExactMatchReward, IoUReward
-    >>> box = Component(IoUReward("bbox"), 0.5, needs={"label": 1.0})
-    >>> reward = CombinedReward({"label": (ExactMatchReward("label"), 0.5), "box": box})
-    >>> explain_components(reward, {"label": "six"}, {"label": "seven"})
-    {'label': "label: 'six' is not 'seven'", 'box': 'counts 0: label is 0, needed: 1'}
-    """
-    _, scores = reward.score(answer, reference, episode)
-    reasons: dict[str, str] = {}
+    episode: Episode | None,
+    scores: Mapping[str, float | None],
+    prefix: str = "",
+    closed_by: str = "",
+) -> Iterator[ComponentScore]:
+    """Yield the components in their order, each before those inside it; `closed_by` is an outer one that is closed."""
+    siblings = {name: scores[f"{prefix}{name}"] for name in reward.components}
     for name, component in reward.components.items():
-        need = find_unmet_need(component, scores)
-        if need is None:
-            reasons[name] = explain_reward(component.reward, answer, reference, episode)
-            if isinstance(component.reward, CombinedReward):
-                inner = explain_components(component.reward, answer, reference, episode)
-                reasons.update({f"{name}.{key}": reason for key, reason in inner.items()})
-        elif (value := scores[need]) is None:
-            reasons[name] = f"does not apply, since {need} does not"
+        full, need = f"{prefix}{name}", find_unmet_need(component, siblings)
+        if closed_by:
+            why = f"not evaluated: the needs of {closed_by} are unmet"
+        elif need is None:
+            why = explain_reward(component.reward, answer, reference, episode)
+        elif (value := siblings[need]) is None:
+            why = f"does not apply, since {need} does not"
         else:
-            reasons[name] = f"counts 0: {need} is {value:.3g}, needed: {component.needs[need]:g}"
-    return reasons
+            why = f"counts 0: {need} is {value:.3g}, needed: {component.needs[need]:g}"
+        yield ComponentScore(full, component.weight, scores[full], bool(closed_by or need), why)
+        if isinstance(component.reward, CombinedReward):
+            outer = closed_by or (full if need else "")
+            yield from _explain_parts(component.reward, answer, reference, episode, scores, f"{full}.", outer)
 
 
 def explain_reward(
@@ -159,25 +156,6 @@ def explain_reward(
         return "does not apply" if score is None else f"scores {score!r:.80}"
     except Exception as error:  # a user's reward may fail, and this says so
         return f"failed: {type(error).__name__}: {error}"
-
-
-def _list_scores(
-    reward: CombinedReward,
-    scores: Mapping[str, float | None],
-    reasons: Mapping[str, str],
-    prefix: str = "",
-    closed_by: str = "",
-) -> Iterator[ComponentScore]:
-    """The components in their order, each before those inside it; `closed_by` is an outer component that is closed."""
-    siblings = {name: scores[f"{prefix}{name}"] for name in reward.components}
-    for name, component in reward.components.items():
-        full = f"{prefix}{name}"
-        closed = bool(closed_by) or find_unmet_need(component, siblings) is not None
-        why = f"not evaluated: the needs of {closed_by} are unmet" if closed_by else reasons.get(full, "")
-        yield ComponentScore(full, component.weight, scores[full], closed, why)
-        if isinstance(component.reward, CombinedReward):
-            outer = closed_by or (full if closed else "")
-            yield from _list_scores(component.reward, scores, reasons, f"{full}.", outer)
 
 
 # ---------------------------------------------------------------------- gold scores 1.0, nothing scores 0

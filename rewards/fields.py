@@ -21,7 +21,7 @@ BoxFormat = Literal["xyxy", "xywh"]
 AnyBoxFormat = Literal["xyxy", "xywh", "xyzxyz"]
 Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # isinstance is slower with list | tuple
-_LONGEST_LABEL = 1000  # characters; longer text is not a label
+LONGEST_LABEL = 1000  # characters; longer text is not a label
 MAX_TEXT = 16_384  # characters of a text that is compared; a longer one, in the answer or the gold, scores 0
 _GROWN = 4096  # characters that are kept of a text that NFKC makes more than four times as long
 
@@ -177,6 +177,16 @@ def normalize_label(text: str) -> str:
     return strip_outer_punctuation(_attach_signs(fold_text(text)))
 
 
+def read_label(value: Any) -> str:
+    """Return the label of a scalar, normalized; empty if the value is not a label.
+
+    >>> read_label(" Seven. "), read_label(7), read_label(["seven"]), read_label("x" * 2000)
+    ('seven', '7', '', '')
+    """
+    text = to_text(value)
+    return "" if len(text) > LONGEST_LABEL else normalize_label(text)
+
+
 def _attach_signs(text: str) -> str:
     """Folded text with the minus of a number, and the plus or minus that ends a label, beside what they belong to."""
     if "-" in text:
@@ -201,7 +211,7 @@ def has_content(value: Any) -> bool:
     while waiting:  # no recursion: an answer may be nested to any depth
         item = waiting.pop()
         if isinstance(item, str):
-            if fold_text(item[:_LONGEST_LABEL]) or fold_text(item[:MAX_TEXT]):
+            if fold_text(item[:LONGEST_LABEL]) or fold_text(item[:MAX_TEXT]):
                 return True
         elif isinstance(item, Mapping):
             waiting += item.values()
@@ -320,5 +330,4 @@ def compute_area(box: Box) -> float:
 
 
 def _read_object(value: Any, format: AnyBoxFormat, box_key: str, label_key: str | None) -> Labeled:
-    label = "" if label_key is None else to_text(get_field(value, label_key))
-    return parse_box(get_field(value, box_key), format), normalize_label(label) if len(label) <= _LONGEST_LABEL else ""
+    return parse_box(get_field(value, box_key), format), read_label(get_field(value, label_key)) if label_key else ""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -140,12 +139,6 @@ class IoUReward:
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         if self.places and name_other_place(answer, reference, self.places) is not None:
             return 0.0
-        if self._is_plain:  # most answers: one box in the gold's frame
-            box = parse_box(get_field(answer, self.field), self.format)
-            gold = parse_box(get_field(reference, self.reference_field or self.field), self.format)
-            if box is not None and gold is not None:
-                score = self._score_boxes(box, gold)
-                return score if self.threshold is None else float(score >= self.threshold)
         boxes, golds = self._read_boxes(answer, reference)
         if boxes is None or golds is None:
             return 0.0
@@ -181,10 +174,6 @@ class IoUReward:
         if extra := len(boxes) - len(pairs):
             sentences.append(f"{extra} of {len(boxes)} answer boxes {'is' if extra == 1 else 'are'} unmatched")
         return "; ".join(sentences)
-
-    @cached_property
-    def _is_plain(self) -> bool:
-        return self.box_key is None and self.reference_frame in (None, self.frame)
 
     def _read_boxes(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]

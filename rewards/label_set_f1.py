@@ -9,11 +9,10 @@ from typing import Any
 from ..errors import ConfigError
 from .declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from .exact_match import build_spellings
-from .fields import get_field, normalize_label, to_items, to_text
+from .fields import get_field, read_label, to_items
 from .negation import FILLER, MARK, NEGATIONS, SEEN, split_words
 
 _EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
-_MAX_LENGTH = 1000  # characters of a label
 _JOINED = re.compile(r"_|(?<=\w)-(?=\w)(?!free\b|less\b)")  # "no_tumour", "non-tumour"
 DENYING = NEGATIONS | {"non", "un"}
 _UNNAMED = SEEN | {"positive", "of", "for", "evidence", "sign", "signs", "with", "to"}
@@ -98,8 +97,7 @@ class LabelSetF1Reward:
     def _to_label_set(self, values: Sequence[Any] | None) -> set[str] | None:
         if values is None:
             return None
-        texts = (to_text(value if self.item_key is None else get_field(value, self.item_key)) for value in values)
-        labels = (normalize_label(text) if len(text) <= _MAX_LENGTH else "" for text in texts)
+        labels = (read_label(value if self.item_key is None else get_field(value, self.item_key)) for value in values)
         return {self._canonical.get(label, label) for label in labels}
 
 

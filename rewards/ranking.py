@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from .declare import AnswerField, ItemKey, ReferenceField, RewardName, register_reward
-from .fields import get_field, normalize_label, quote_value, to_finite_float, to_items, to_text
+from .fields import get_field, normalize_label, quote_value, read_label, to_finite_float, to_items, to_text
 
 Rank = Annotated[int, Field(ge=1)]
 _MAX_PLACES = 1000  # further places are ignored
-_MAX_LENGTH = 1000  # characters of a name
 
 
 @register_reward("ranking")
@@ -92,8 +91,7 @@ class RankingReward:
 
     def _read_name(self, item: Any) -> str:
         inside = isinstance(item, Mapping) and self.item_key is not None
-        text = to_text(get_field(item, self.item_key) if inside and self.item_key else item)
-        return normalize_label(text) if len(text) <= _MAX_LENGTH else ""
+        return read_label(get_field(item, self.item_key) if inside and self.item_key else item)
 
 
 def _compute_gains(ranked: Sequence[str], gains: Mapping[str, float]) -> list[float]:

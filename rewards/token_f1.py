@@ -2,10 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
 from functools import cached_property, lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -25,29 +24,13 @@ _BOTH_WAYS = 1 / 3  # what a word is worth that one side both affirms and denies
 _EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's
 
 
-_NONE: frozenset[str] = frozenset()
+class _Gold(NamedTuple):
+    """A prepared gold text."""
 
-
-@dataclass(frozen=True)
-class _PreparedGold:
-    """A prepared gold text; `opposites` are its words with the mark that would contradict them."""
-
-    words: list[str]
-    counts: Mapping[str, int]
-    distinct: frozenset[str]
-    repeated: frozenset[str]
+    counts: Counter[str]
     both_ways: frozenset[str]  # affirmed and denied
-    opposites: frozenset[str]
+    opposites: frozenset[str]  # its words with the mark that would contradict them
     ignored: frozenset[str]
-
-    @classmethod
-    def of_words(cls, words: list[str], both_ways: frozenset[str], ignored: frozenset[str]) -> "_PreparedGold":
-        counts = Counter(words)
-        distinct = frozenset(counts)
-        repeated = frozenset(word for word, count in counts.items() if count > 1)
-        flipped = (word[1:] if word[0] == MARK else MARK + word for word in distinct)
-        opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
-        return cls(words, counts, distinct, repeated, both_ways, opposites, ignored)
 
 
 @register_reward("token_f1")
@@ -96,42 +79,39 @@ class TokenF1Reward:
         return frozenset(kept | {MARK + word for word in kept} | {MARK})
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        text = to_text(get_field(answer, self.field))
-        golds = self._read_golds(reference)
-        if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
+        text, golds = self._read(answer, reference)
+        if not golds:
             return 0.0
         words, both_ways = _split_text(text, self.negation_scope)
-        best = 0.0
-        for gold in golds:
-            best = max(best, _compute_f1(words, both_ways, _prepare_gold(gold, self.negation_scope, self._ignored)))
-        return best
-
-    def _read_golds(self, reference: Mapping[str, Any]) -> list[str]:
-        gold = get_field(reference, self.reference_field or self.field)
-        return (
-            get_accepted_values(gold) if type(gold) is str else [to_text(value) for value in get_accepted_values(gold)]
-        )
+        return max(_compute_f1(words, both_ways, gold) for gold in golds)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
-        gold = get_field(reference, self.reference_field or self.field)
-        text = to_text(get_field(answer, self.field))
-        golds = self._read_golds(reference)
-        if not text:
-            return f"{self.field}: no answer given; wanted {quote_value(gold)}"
-        if not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
+        """Return why the answer got its score, in a sentence."""
+        text, golds = self._read(answer, reference)
+        if not golds:
+            gold = get_field(reference, self.reference_field or self.field)
+            if not text:
+                return f"{self.field}: no answer given; wanted {quote_value(gold)}"
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
         words, both_ways = _split_text(text, self.negation_scope)
-        ready = [_prepare_gold(text, self.negation_scope, self._ignored) for text in golds]
-        best = max(ready, key=lambda prepared: _compute_f1(words, both_ways, prepared))
+        best = max(golds, key=lambda gold: _compute_f1(words, both_ways, gold))
         kept = [word for word in words if word not in best.ignored]
-        shared = Counter(kept) & Counter(best.counts)
+        shared = Counter(kept) & best.counts
         wrong = _find_contradictions(set(kept), both_ways, best)
         return (
-            f"{self.field}: {shared.total()} of {len(kept)} words are among the gold's {len(best.words)}"
+            f"{self.field}: {shared.total()} of {len(kept)} words are among the gold's {best.counts.total()}"
             + (f" ({_list_words(shared)})" if shared else "")
             + (f"; contradicts the gold: {_list_words(sorted(wrong))}" if wrong else "")
         )
+
+    def _read(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, list[_Gold]]:
+        """Return the answer's text and the accepted golds; no golds if the two cannot be compared."""
+        text = to_text(get_field(answer, self.field))
+        accepted = get_accepted_values(get_field(reference, self.reference_field or self.field))
+        golds = [to_text(value) for value in accepted]
+        if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
+            return text, []
+        return text, [_prepare_gold(gold, self.negation_scope, self._ignored) for gold in golds]
 
 
 def _list_words(words: Iterable[str]) -> str:
@@ -139,42 +119,37 @@ def _list_words(words: Iterable[str]) -> str:
     return listed if len(listed) < 200 else listed[:200] + "…"
 
 
-def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _PreparedGold) -> float:
-    ignored = gold.ignored
-    kept = [word for word in words if word not in ignored]
-    distinct = set(kept)
-    common = distinct & gold.distinct
+def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold) -> float:
+    counts = Counter([word for word in words if word not in gold.ignored])
+    common = counts.keys() & gold.counts.keys()
     if not common:
         return 0.0
-    shared: float = len(common)
-    if both_ways != gold.both_ways or not gold.repeated.isdisjoint(common):
-        unequal = both_ways ^ gold.both_ways  # both affirmed and denied on one side only
-        counts, shared = Counter(kept), 0.0
-        for word in common:
-            shared += min(counts[word], gold.counts[word]) * (_BOTH_WAYS if word.lstrip(MARK) in unequal else 1.0)
-    if not gold.opposites.isdisjoint(distinct):
-        shared -= 2 * len(_find_contradictions(distinct, both_ways, gold))
-    return max(0.0, 2 * shared / (len(kept) + len(gold.words)))
+    shared: float = sum(min(counts[word], gold.counts[word]) for word in common)
+    if unequal := both_ways ^ gold.both_ways:  # both affirmed and denied on one side only
+        partly = sum(min(counts[word], gold.counts[word]) for word in common if word.lstrip(MARK) in unequal)
+        shared = shared - partly + partly * _BOTH_WAYS
+    shared -= 2 * len(_find_contradictions(counts.keys(), both_ways, gold))
+    return max(0.0, 2 * shared / (counts.total() + gold.counts.total()))
 
 
-def _find_contradictions(words: set[str], both_ways: frozenset[str], gold: _PreparedGold) -> set[str]:
-    """The words of an answer that the gold says the other way round."""
+def _find_contradictions(words: Set[str], both_ways: frozenset[str], gold: _Gold) -> set[str]:
+    """Return the words of an answer that the gold says the other way round."""
     return {word for word in gold.opposites & words if word.removeprefix(MARK) not in both_ways}
 
 
 @lru_cache(maxsize=4096)
-def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _PreparedGold:
+def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
     words, both_ways = _split_text(text, scope)
-    kept = [word for word in words if word not in ignored]
-    if not kept:  # nothing but stop words: compared as it is
+    if ignored.issuperset(words):  # nothing but stop words: compared as it is
         ignored = frozenset({MARK})
-        kept = [word for word in words if word != MARK]
-    return _PreparedGold.of_words(kept, both_ways, ignored)
+    counts = Counter([word for word in words if word not in ignored])
+    flipped = (word[1:] if word[0] == MARK else MARK + word for word in counts)
+    opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
+    return _Gold(counts, both_ways, opposites, ignored)
 
 
 def _split_text(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
-    """The words in order, and those that are both affirmed and denied."""
+    """Return the words in order, and those that are both affirmed and denied."""
     words, denies = split_words(text) if scope else (_TOKEN.findall(fold_text(text)), False)
-    if not denies:
-        return words, _NONE
-    return words, _NONE.union({word[1:] for word in words if word[0] == MARK}.intersection(words))
+    both = {word[1:] for word in words if word[0] == MARK}.intersection(words) if denies else ()
+    return words, frozenset(both)

@@ -50,12 +50,8 @@ SLOW = (
 )
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
 NIGHTLY = (  # trainings of the shipped agents, whose trainer, rewards and tools have tests of their own
-    "training/test_chest_xray.py",
-    "training/test_literature.py",
+    "training/test_agents.py",
     "training/test_mixture_config.py",
-    "training/test_phantom.py",
-    "training/test_software_adviser.py",
-    "training/test_warm_starts.py",
 )
 # What needs an environment of its own, with `make test-vllm` and `make test-verl`
 OTHER_ENVIRONMENTS = ("vllm", "verl")

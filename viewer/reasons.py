@@ -6,7 +6,7 @@ from pathlib import Path
 from ..errors import ViewboxError
 from ..records import Episode
 from ..rewards import CombinedReward
-from ..rewards.explain import explain_components
+from ..rewards.explain import explain_score
 from ..rewards.remote import is_blocking
 from ..rollouts.scoring.reward_source import find_reward
 from ..rollouts.scoring.trust import make_environment
@@ -40,12 +40,11 @@ def explain_saved(episode: Episode, reward: CombinedReward | None) -> dict[str, 
     scores = episode.scores
     if reward is None or scores is None or episode.is_fault:
         return {}
-    _, now = reward.score(episode.answer, episode.task.reference, episode)
-    reasons = explain_components(reward, episode.answer, episode.task.reference, episode)
+    explained = explain_score(reward, episode.answer, episode.task.reference, episode)
     return {
-        name: reason[:MAX_REASON]
-        for name, reason in reasons.items()
-        if reason and name in scores.components and _is_same(scores.components[name], now.get(name))
+        one.name: one.why[:MAX_REASON]
+        for one in explained.components
+        if one.why and one.name in scores.components and _is_same(scores.components[one.name], one.score)
     }
 
 

@@ -5,7 +5,7 @@ addresses lie in `.invalid`, and so no link leads anywhere.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -150,17 +150,5 @@ def _draft_general() -> Iterator[Written]:
 
 
 def _number(written: Written, number: int) -> Written:
-    fields = written.article
-    numbered = Article(
-        pmid=str(number),
-        title=fields.title,
-        journal=fields.journal,
-        year=fields.year,
-        abstract=fields.abstract,
-        doi=f"10.0000/invented.{number}",
-        url=f"https://literature.invalid/{number}",
-        types=fields.types,
-        mesh=fields.mesh,
-        retracted=fields.retracted,
-    )
-    return Written(numbered, written.role, written.topic, written.fact)
+    doi, url = f"10.0000/invented.{number}", f"https://literature.invalid/{number}"
+    return replace(written, article=replace(written.article, pmid=str(number), doi=doi, url=url))

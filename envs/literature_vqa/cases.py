@@ -6,7 +6,7 @@ Whether a case has an answer does not show in its question or picture.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -71,7 +71,9 @@ def plan_case(seed: int, question: Question, split: Split, unanswerable: float, 
     facts = find_facts(question, split, answerable)
     fact = facts[int(rng.integers(len(facts)))]
     evidence = get_support(fact) if answerable else ()
-    answer, findings, device, choices = _PLANS[question](fact, rng, seed, difficulty)
+    answer, shown, choices = _plan_picture(fact, rng, seed, difficulty)
+    findings = (draw_finding(seed, *shown),) if shown else ()
+    device = True if question == "limit" else None
     return Case(fact, ask(fact), answer if answerable else UNKNOWN, evidence, choices, findings, device)
 
 
@@ -86,46 +88,31 @@ def draw_case_slice(seed: int, difficulty: float) -> Slice:
     return draw_slice(seed, difficulty, has_lesion=True)
 
 
-Plan = tuple[str | int, tuple[Finding, ...], bool | None, tuple[str, ...]]
-
-
-def _plan_shows(fact: Fact, rng: np.random.Generator, seed: int, difficulty: float) -> Plan:
-    """No: the finding that an outdated article names, or any other on any side."""
-    yes = bool(rng.random() < 0.5)
-    others = [(label, side) for label in FOCAL for side in SIDES if (label, side) != fact.right]
-    near = [one for one in others if one[0] == fact.right[0] or one == fact.wrong]
-    among = near if rng.random() < 0.7 else others
-    label, side = fact.right if yes else among[int(rng.integers(len(among)))]
-    return "yes" if yes else "no", (draw_finding(seed, label, side),), None, ()
-
-
-def _plan_any(fact: Fact, rng: np.random.Generator, seed: int, difficulty: float) -> Plan:
-    findings = (draw_finding(seed, FOCAL[int(rng.integers(len(FOCAL)))]),) if rng.random() < 0.5 else ()
-    return fact.right, findings, None, ()
-
-
-def _plan_dose(fact: Fact, rng: np.random.Generator, seed: int, difficulty: float) -> Plan:
-    shown = bool(rng.random() < 0.5)
-    others = [label for label in FOCAL if label != fact.sign]
-    label = fact.sign if shown else others[int(rng.integers(len(others)))]
-    return fact.right[0 if shown else 1], (draw_finding(seed, label),), None, ()
-
-
-def _plan_cause(fact: Fact, rng: np.random.Generator, seed: int, difficulty: float) -> Plan:
-    label = FOCAL[int(rng.integers(len(FOCAL)))]
-    diseases = list(fact.right.values())
-    choices = tuple(diseases[i] for i in rng.permutation(len(diseases)))
-    return fact.right[label], (draw_finding(seed, label),), None, choices
-
-
-def _plan_class(fact: Fact, rng: np.random.Generator, seed: int, difficulty: float) -> Plan:
-    lesion = draw_case_slice(seed, difficulty).lesion
-    assert lesion is not None
-    return fact.right[lesion.organ], (), None, CLASSES
-
-
-def _plan_limit(fact: Fact, rng: np.random.Generator, seed: int, difficulty: float) -> Plan:
-    return fact.right, (), True, ()
+def _plan_picture(
+    fact: Fact, rng: np.random.Generator, seed: int, difficulty: float
+) -> tuple[str | int, tuple[Label, Side | None] | None, tuple[str, ...]]:
+    """Return the right answer, the finding of the film and its side (if a film has any), and the choices."""
+    answer: str | int = fact.right if isinstance(fact.right, str | int) else ""
+    if fact.question == "shows":  # no: the finding that an outdated article names, or any other on any side
+        yes = bool(rng.random() < 0.5)
+        others = [(label, side) for label in FOCAL for side in SIDES if (label, side) != fact.right]
+        near = [one for one in others if one[0] == fact.right[0] or one == fact.wrong]
+        among = near if rng.random() < 0.7 else others
+        return "yes" if yes else "no", fact.right if yes else among[int(rng.integers(len(among)))], ()
+    if fact.question == "dose":
+        shown = bool(rng.random() < 0.5)
+        labels = [label for label in FOCAL if label != fact.sign]
+        return fact.right[0 if shown else 1], (fact.sign if shown else labels[int(rng.integers(len(labels)))], None), ()
+    if fact.question == "cause":
+        label, diseases = FOCAL[int(rng.integers(len(FOCAL)))], list(fact.right.values())
+        return fact.right[label], (label, None), tuple(diseases[i] for i in rng.permutation(len(diseases)))
+    if fact.question == "class":
+        lesion = draw_case_slice(seed, difficulty).lesion
+        assert lesion is not None
+        return fact.right[lesion.organ], None, CLASSES
+    if fact.question == "limit":
+        return answer, None, ()
+    return answer, (FOCAL[int(rng.integers(len(FOCAL)))], None) if rng.random() < 0.5 else None, ()
 
 
 def draw_finding(seed: int, label: Label, side: Side | None = None) -> Finding:
@@ -133,14 +120,3 @@ def draw_finding(seed: int, label: Label, side: Side | None = None) -> Finding:
     rng = np.random.default_rng([seed, 32])
     drawn = SIDES[int(rng.integers(2))]
     return Finding(label, side or drawn, float(rng.uniform(0.35, 0.9)), seed)
-
-
-_PLANS: dict[Question, Any] = {
-    "shows": _plan_shows,
-    "therapy": _plan_any,
-    "dose": _plan_dose,
-    "effect": _plan_any,
-    "cause": _plan_cause,
-    "class": _plan_class,
-    "limit": _plan_limit,
-}

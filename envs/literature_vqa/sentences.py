@@ -1,6 +1,6 @@
 """The sentences of the invented articles, and of the questions about them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .world import Fact, Question
@@ -78,12 +78,6 @@ MISSING: Mapping[Question, str] = {
 }
 
 
-def state(fact: Fact, value: Any, count: int) -> str:
-    """The sentence that states a value of a fact."""
-    said: str = _STATE[fact.question](fact, value, count)
-    return said
-
-
 def ask(fact: Fact) -> str:
     """The question about a fact."""
     return QUESTIONS[fact.question].format(name=fact.topic.name, drug=fact.drug)
@@ -99,47 +93,28 @@ def write_missing(fact: Fact) -> str:
     return f"No study of {fact.topic.name} has reported {MISSING[fact.question]}."
 
 
-def _state_sign(fact: Fact, value: tuple[str, str], count: int) -> str:
-    label, side = value
-    return f"In all {count} people with {fact.topic.name} the film showed {ARTICLES[label]} in the {side} lung."
+def state(fact: Fact, value: Any, count: int) -> str:
+    """Return the sentence that states a value of a fact."""
+    name = fact.topic.name
+    match fact.question:
+        case "shows":
+            return f"In all {count} people with {name} the film showed {ARTICLES[value[0]]} in the {value[1]} lung."
+        case "therapy":
+            return f"As the drug to give first for {name}, {value} is recommended."
+        case "dose":
+            return (
+                f"For {name} the dose of {fact.drug} is {value[0]} mg a day if the film shows {ARTICLES[fact.sign]}, "
+                f"and {value[1]} mg a day if it does not."
+            )
+        case "effect":
+            return f"Of those with {name} on {fact.drug}, {value} % relapsed within a year."
+        case "cause":
+            return f"After exposure to {name}, {_list(f'{ARTICLES[sign]} means {one}' for sign, one in value.items())}."
+        case "class":
+            return f"In the {name} a lesion {_list(f'of the {organ} is {one}' for organ, one in value.items())}."
+    return f"A patient with a {name} may be scanned for {value} minutes at most."
 
 
-def _state_therapy(fact: Fact, value: str, count: int) -> str:
-    return f"As the drug to give first for {fact.topic.name}, {value} is recommended."
-
-
-def _state_dose(fact: Fact, value: tuple[int, int], count: int) -> str:
-    sign = ARTICLES[fact.sign]
-    return (
-        f"For {fact.topic.name} the dose of {fact.drug} is {value[0]} mg a day if the film shows {sign}, "
-        f"and {value[1]} mg a day if it does not."
-    )
-
-
-def _state_effect(fact: Fact, value: int, count: int) -> str:
-    return f"Of those with {fact.topic.name} on {fact.drug}, {value} % relapsed within a year."
-
-
-def _state_cause(fact: Fact, value: Mapping[str, str], count: int) -> str:
-    parts = [f"{ARTICLES[label]} means {disease}" for label, disease in value.items()]
-    return f"After exposure to {fact.topic.name}, {', '.join(parts[:-1])}, and {parts[-1]}."
-
-
-def _state_class(fact: Fact, value: Mapping[str, str], count: int) -> str:
-    parts = [f"of the {organ} is {name}" for organ, name in value.items()]
-    return f"In the {fact.topic.name} a lesion {', '.join(parts[:-1])}, and {parts[-1]}."
-
-
-def _state_limit(fact: Fact, value: int, count: int) -> str:
-    return f"A patient with a {fact.topic.name} may be scanned for {value} minutes at most."
-
-
-_STATE: Mapping[Question, Any] = {
-    "shows": _state_sign,
-    "therapy": _state_therapy,
-    "dose": _state_dose,
-    "effect": _state_effect,
-    "cause": _state_cause,
-    "class": _state_class,
-    "limit": _state_limit,
-}
+def _list(parts: Iterable[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)}, and {last}"

@@ -182,58 +182,39 @@ def _invent_topic(kind: TopicKind, number: int, names: Names, *, is_absent: bool
     facts = []
     for turn, question in enumerate(ASKED_OF[kind]):
         status: Status = "absent" if is_absent else CYCLE[(place + 3 * turn) % len(CYCLE)]
-        facts.append(_INVENT[question](topic, question, status, draws, names))
+        facts.append(_invent_fact(topic, question, status, draws, names))
     return facts
 
 
-def _invent_sign(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
-    labels, side = draws.mix(FOCAL), draws.pick(SIDES)
-    other = SIDES[1 - SIDES.index(side)]
-    wrong = (labels[0], other) if draws.chance(0.5) else (labels[1], side)
-    return Fact(topic, question, status, (labels[0], side), wrong)
-
-
-def _invent_therapy(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
-    return Fact(topic, question, status, names.invent("drug"), names.invent("drug"))
-
-
-def _invent_dose(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
-    doses = draws.mix(range(15, 400, 5))
-    right, wrong = (doses[0], doses[1]), (doses[2], doses[3])
-    return Fact(topic, question, status, right, wrong, names.invent("drug"), draws.pick(FOCAL))
-
-
-def _invent_effect(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
-    shares = draws.mix(range(6, 78))
-    return Fact(topic, question, status, shares[0], shares[1], names.invent("drug"))
-
-
-def _invent_cause(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
-    diseases = [f"{names.invent('person')} {draws.pick(NOUNS['disease'])}" for _ in FOCAL]
-    return Fact(topic, question, status, *_map_two_ways(FOCAL, diseases, draws))
-
-
-def _invent_class(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
-    return Fact(topic, question, status, *_map_two_ways(ORGANS, draws.mix(CLASSES), draws))
-
-
-def _invent_limit(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
-    minutes = draws.mix(range(4, 95))
-    return Fact(topic, question, status, minutes[0], minutes[1])
+def _invent_fact(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    right: Any
+    wrong: Any
+    drug = ""
+    sign: Label = "effusion"
+    if question == "shows":
+        labels, side = draws.mix(FOCAL), draws.pick(SIDES)
+        right = (labels[0], side)
+        wrong = (labels[0], SIDES[1 - SIDES.index(side)]) if draws.chance(0.5) else (labels[1], side)
+    elif question == "therapy":
+        right, wrong = names.invent("drug"), names.invent("drug")
+    elif question == "dose":
+        doses = draws.mix(range(15, 400, 5))
+        right, wrong = (doses[0], doses[1]), (doses[2], doses[3])
+        drug, sign = names.invent("drug"), draws.pick(FOCAL)
+    elif question == "effect":
+        right, wrong, *_ = draws.mix(range(6, 78))
+        drug = names.invent("drug")
+    elif question == "cause":
+        diseases = [f"{names.invent('person')} {draws.pick(NOUNS['disease'])}" for _ in FOCAL]
+        right, wrong = _map_two_ways(FOCAL, diseases, draws)
+    elif question == "class":
+        right, wrong = _map_two_ways(ORGANS, draws.mix(CLASSES), draws)
+    else:
+        right, wrong, *_ = draws.mix(range(4, 95))
+    return Fact(topic, question, status, right, wrong, drug, sign)
 
 
 def _map_two_ways(keys: Any, values: list[str], draws: Draws) -> tuple[dict[Any, str], dict[Any, str]]:
     """Two mappings of the same keys that agree nowhere."""
     turn = 1 + draws.below(len(values) - 1)
     return dict(zip(keys, values, strict=True)), dict(zip(keys, values[turn:] + values[:turn], strict=True))
-
-
-_INVENT: Mapping[Question, Any] = {
-    "shows": _invent_sign,
-    "therapy": _invent_therapy,
-    "dose": _invent_dose,
-    "effect": _invent_effect,
-    "cause": _invent_cause,
-    "class": _invent_class,
-    "limit": _invent_limit,
-}

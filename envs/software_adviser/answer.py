@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...rewards.fields import normalize_label, to_text
 from ...utils.frozen import FrozenDict
-from .requests.request import REASONS
+from .request import REASONS
 
 COMPLETE: Final = "complete"
 NEEDS_CLARIFICATION: Final = "needs_clarification"
@@ -122,7 +122,8 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
         return f"choices: {twice[:80]!r} is named twice; allowed: each software once"
     ranks = [choice["rank"] for choice in choices if choice.get("rank") is not None]
     if ranks and sorted(ranks) != list(range(1, len(choices) + 1)):
-        return f"choices: the ranks are {_list(ranks)}; allowed: 1 to {len(choices)}, each once"
+        given = ", ".join(map(str, ranks[:MAX_OPTIONS]))
+        return f"choices: the ranks are {given}; allowed: 1 to {len(choices)}, each once"
     said = answer.get("conversation") or {}
     if not (choices or to_text(said.get("question")).strip() or answer.get("reason") or answer.get("explanation")):
         return "there is no choice, no question, no reason and no explanation; give one of them"
@@ -141,11 +142,6 @@ def name_numbers(answer: Mapping[str, Any], found: Sequence[str]) -> dict[str, A
     return {**answer, "choices": choices}
 
 
-def build_over_quota_answer() -> dict[str, Any]:
-    """The answer of an episode whose tool calls were used up: no choices, and an explanation."""
-    return normalize_answer({"explanation": OVER_QUOTA})
-
-
 def _normalize_choice(choice: Mapping[str, Any], rank: int) -> dict[str, Any]:
     return {
         "name": choice["name"].strip(),
@@ -154,7 +150,3 @@ def _normalize_choice(choice: Mapping[str, Any], rank: int) -> dict[str, Any]:
         "why": choice.get("why"),
         "demo_link": to_text(choice.get("demo_link")).strip() or None,
     }
-
-
-def _list(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:MAX_OPTIONS]))

@@ -1,181 +1,234 @@
-"""Reads a catalogue of imaging software: the shipped one, or a user's own as JSONL or SQLite.
+"""A catalogue of imaging software: its tools, their facts, and where each fact was looked up; shipped, or a user's own.
 
-A row that cannot be used costs itself, and is named with its file, place and key.
+A row that cannot be used costs itself, and is named with its file, line and key.
 """
 
-import json
-import re
-import sqlite3
 import unicodedata
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ...errors import BadRow, ConfigError
+from ...configs.validation import describe_errors
+from ...errors import BadRow, ConfigError, describe_unknown
 from ..data.rows import JsonLines
-from .software import SoftwareTool
 
+T = TypeVar("T")
 SHIPPED: Final = Path(__file__).with_name("catalogue.jsonl")
-JSON_SUFFIXES: Final = (".jsonl", ".ndjson")
-SQLITE_SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
-SUFFIXES: Final = JSON_SUFFIXES + SQLITE_SUFFIXES
-LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces", "sources")
-MAX_KEY = 100  # characters of a key that a message repeats
+SUFFIXES: Final = (".jsonl", ".ndjson")
+
+# ---------------------------------------------------------------------- the words of facts
+Task = Literal[
+    "DICOM networking", "acquisition", "annotation", "classification", "data management", "de-identification",
+    "deconvolution", "denoising", "depth estimation", "detection", "file reading", "format conversion", "measurement",
+    "pose estimation", "quality control", "radiomics", "reconstruction", "registration", "segmentation", "simulation",
+    "stain normalization", "stitching", "super-resolution", "tracking", "treatment planning", "visualization",
+]  # fmt: skip
+Modality = Literal[
+    "any", "CT", "MR", "OCT", "PET", "SPECT", "X-ray", "bright field", "electron", "endoscopy", "fluorescence",
+    "fundus", "histology", "phase contrast", "photo", "photoacoustic", "ultrasound",
+]  # fmt: skip
+Dimension = Literal["2D", "3D", "2D+t", "3D+t"]
+Format = Literal[
+    "CFL", "CZI", "DICOM", "DZI", "E2E", "FDA", "HDF5", "ISMRMRD", "Interfile", "JPEG", "LIF", "MATLAB", "MGH", "MRC",
+    "MetaImage", "N5", "ND2", "NDPI", "NIfTI", "NRRD", "NumPy", "OME-TIFF", "PNG", "SVS", "TIFF", "Zarr", "raw",
+    "video",
+]  # fmt: skip
+Interface = Literal["CLI", "GUI", "Java plugin", "Python", "web"]
+Gpu = Literal["no", "optional", "yes", "unknown"]
+TASKS: Final[tuple[str, ...]] = get_args(Task)
+MODALITIES: Final[tuple[str, ...]] = get_args(Modality)
+DIMENSIONS: Final[tuple[str, ...]] = get_args(Dimension)
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+INTERFACES: Final[tuple[str, ...]] = get_args(Interface)
+ANY: Final = "any"  # a modality: the tool does not depend on how the image was taken
+FROM_MEMORY: Final = "from memory"  # the source of a fact that was not looked up
+LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces")
 
 
-@dataclass(frozen=True)
-class Catalogue:
-    """The tools of a file, in its order, and why other rows were left out.
+def _check_https(url: str) -> str:
+    if not url.startswith("https://") or not urlsplit(url).hostname or " " in url:
+        raise ValueError("allowed: https://host/path")
+    return url
 
-    name: of the file.
-    tools: at least one; names and repositories are unique.
-    problems: one for each key that cannot be used, and for each duplicate.
+
+def _check_distinct(words: tuple[T, ...]) -> tuple[T, ...]:
+    if len(set(words)) != len(words):
+        raise ValueError("allowed: each word once")
+    return words
+
+
+Text = Annotated[str, Field(min_length=1, max_length=600)]
+Url = Annotated[str, Field(max_length=500), AfterValidator(_check_https)]
+Words = Annotated[tuple[T, ...], AfterValidator(_check_distinct)]
+OneOrMore = Annotated[Words[T], Field(min_length=1)]
+
+
+class FactSource(BaseModel):
+    """Where facts were looked up, and when.
+
+    source: an https URL, or "from memory" for what was not looked up.
+    looked_up: the day; None if and only if it is from memory.
+    facts: names of facts, as `SoftwareTool.list_facts` gives them.
     """
 
-    name: str
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Annotated[str, Field(max_length=500)]
+    looked_up: date | None = None
+    facts: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_source(self) -> "FactSource":
+        if self.source != FROM_MEMORY:
+            _check_https(self.source)
+        if (self.looked_up is None) != (self.source == FROM_MEMORY):
+            raise ValueError(f"looked_up: a day (YYYY-MM-DD) for a URL, none for {FROM_MEMORY!r}")
+        return self
+
+
+class SoftwareTool(BaseModel):
+    """A tool of the catalogue; it cannot be changed.
+
+    name: unique in its catalogue.
+    repository: https URL of its source; of its home page if the source is elsewhere or closed.
+    tasks, modalities, dimensions, formats, interfaces: words of the lists above. The modality "any" stands for all.
+    license: SPDX ids, or `LicenseRef-NAME`; None if unknown.
+    demo: a page that shows the tool at work without installing it; None if none is known.
+    gpu: whether a graphics card is needed.
+    features: what it does, in a sentence.
+    sources: where the facts come from.
+
+    Example:
+        >>> tool = SoftwareTool(
+        ...     name="Cellpose", repository="https://github.com/MouseLand/cellpose", tasks=("segmentation",),
+        ...     modalities=("fluorescence",), dimensions=("2D", "3D"), formats=("TIFF",), interfaces=("Python",),
+        ...     features="Outlines cells.")
+        >>> tool.gpu, tool.list_unsourced()[:3]
+        ('unknown', ('name', 'repository', 'tasks.segmentation'))
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Text
+    repository: Url
+    tasks: OneOrMore[Task]
+    modalities: OneOrMore[Modality]
+    dimensions: OneOrMore[Dimension]
+    formats: Words[Format] = ()
+    license: Text | None = None
+    demo: Url | None = None
+    gpu: Gpu = "unknown"
+    interfaces: Words[Interface] = ()
+    features: Text
+    sources: tuple[FactSource, ...] = ()
+
+    def list_facts(self) -> tuple[str, ...]:
+        """Return the names of its facts, such as "license" and "formats.DICOM"; what is unknown is not a fact."""
+        facts: list[str] = []
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if name in LISTS:
+                facts += [f"{name}.{word}" for word in value]
+            elif name != "sources" and value not in (None, "unknown"):
+                facts.append(name)
+        return tuple(facts)
+
+    def list_unsourced(self) -> tuple[str, ...]:
+        """Return the facts that no source names."""
+        sourced = {fact for source in self.sources for fact in source.facts}
+        return tuple(fact for fact in self.list_facts() if fact not in sourced)
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> "SoftwareTool":
+        facts = self.list_facts()
+        for fact in (fact for source in self.sources for fact in source.facts):
+            if fact not in facts:
+                raise ValueError(f"sources: {describe_unknown('fact', fact, facts)}")
+        return self
+
+
+# ---------------------------------------------------------------------- the file
+@dataclass(frozen=True)
+class Catalogue:
+    """The tools of a file, in its order, with unique names and repositories; and what is wrong in it, and where.
+
+    problems: rows that cannot be used, duplicates, and facts without a source.
+    """
+
     tools: tuple[SoftwareTool, ...]
-    problems: tuple[BadRow, ...]
+    problems: tuple[str, ...]
 
 
-def read_catalogue(path: str | Path = SHIPPED) -> Catalogue:
-    """Read a catalogue: a tool a line of a JSONL file, or a row of the table `tools` of a SQLite file.
-
-    The keys of a line, and the columns of a table, are the fields of `SoftwareTool`. A column that is a list holds it
-    as JSON.
+def read_catalogue(path: str | Path = SHIPPED) -> tuple[SoftwareTool, ...]:
+    """Read the tools of a catalogue.
 
     Raises:
         ConfigError: the file cannot be read, or no row of it can be used.
 
-    >>> catalogue = read_catalogue()
-    >>> len(catalogue.tools) >= 150, catalogue.problems
-    (True, ())
+    >>> len(read_catalogue()) >= 150
+    True
     """
-    tools, problems = [], []
-    for _, entry in _iterate_tools(Path(path)):
-        if isinstance(entry, SoftwareTool):
-            tools.append(entry)
-        else:
-            problems.append(entry)
-    if not tools:
-        first = f"; the first problem: {problems[0]}" if problems else ""
+    found = check_catalogue(path)
+    if not found.tools:
+        first = f"; the first problem: {found.problems[0]}" if found.problems else ""
         raise ConfigError(f"{Path(path).name}: holds no tool that can be used{first}", key="catalogue", given=path)
-    return Catalogue(Path(path).name, tuple(tools), tuple(problems))
+    return found.tools
 
 
-def check_catalogue(path: str | Path = SHIPPED) -> tuple[BadRow, ...]:
-    """What is wrong in a catalogue, and where: rows that cannot be used, duplicates, and facts without a source.
+def check_catalogue(path: str | Path = SHIPPED) -> Catalogue:
+    """Read a catalogue, a tool a line of a JSONL file, and find what is wrong in it.
 
     Raises:
         ConfigError: the file cannot be read at all.
 
-    >>> check_catalogue()
+    >>> check_catalogue().problems
     ()
     """
-    problems = []
-    for place, entry in _iterate_tools(Path(path)):
-        if isinstance(entry, BadRow):
-            problems.append(entry)
-        elif unsourced := entry.list_unsourced():
-            given, expected = ", ".join(unsourced), f"a source for every fact of {entry.name!r}"
-            problems.append(BadRow(Path(path).name, place, "sources", f"lacking for {given}", expected))
-    return tuple(problems)
-
-
-def _iterate_tools(path: Path) -> Iterator[tuple[int | str, SoftwareTool | BadRow]]:
-    """(place, tool or problem) of the rows in order; a row may have several problems."""
-    seen: dict[tuple[str, str], int | str] = {}
-    for place, row in _iterate_rows(path):
-        if isinstance(row, BadRow):
-            yield place, row
-            continue
-        try:
-            tool = SoftwareTool.model_validate(dict(row))
-        except ValidationError as error:
-            yield from ((place, problem) for problem in _list_problems(path.name, place, error))
-            continue
-        keys = {("name", fold_name(tool.name)): tool.name, ("repository", fold_url(tool.repository)): tool.repository}
-        twice = [(key, given) for key, given in keys.items() if key in seen]
-        for key, given in twice:
-            yield place, BadRow(path.name, place, key[0], given, f"a new one: {_describe_place(seen[key])} has it")
-        if not twice:
-            seen.update(dict.fromkeys(keys, place))
-            yield place, tool
-
-
-def _iterate_rows(path: Path) -> Iterator[tuple[int | str, Mapping[str, Any] | BadRow]]:
-    kind = path.suffix.lower()
-    if kind not in SUFFIXES:
-        raise ConfigError(
-            f"catalogue = {str(path)!r:.200}: a file of kind {kind[:20]!r}; allowed: {', '.join(SUFFIXES)}",
-            key="catalogue",
-            given=str(path),
-            allowed=SUFFIXES,
-        )
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        text = f"catalogue = {str(path)!r:.200}: a file of another kind; allowed: {', '.join(SUFFIXES)}"
+        raise ConfigError(text, key="catalogue", given=str(path), allowed=SUFFIXES)
     try:
-        yield from _iterate_json(path) if kind in JSON_SUFFIXES else _iterate_sqlite(path)
-    except (OSError, ValueError, sqlite3.Error) as error:
-        reason = getattr(error, "strerror", None) or f"{error!s:.200}"
-        if kind in SQLITE_SUFFIXES:
-            reason += "; allowed: a SQLite file with a table 'tools' that has a column for each key"
-        raise ConfigError(f"catalogue = {str(path)!r:.200}: {reason}", key="catalogue", given=str(path)) from error
+        lines = JsonLines(path)
+        rows = [(f"{path.name}: {lines.locate(number)}", row) for number, row in enumerate(lines.scan(()))]
+    except OSError as error:
+        text = f"catalogue = {str(path)!r:.200}: {error.strerror or error}"
+        raise ConfigError(text, key="catalogue", given=str(path)) from error
+    tools: list[SoftwareTool] = []
+    problems: list[str] = []
+    seen: dict[str, str] = {}
+    for place, row in rows:
+        problems += _read_row(place, row, seen, tools.append)
+    return Catalogue(tuple(tools), tuple(problems))
 
 
-def _iterate_json(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]]:
-    lines = JsonLines(path)
-    for number, row in enumerate(lines.scan(())):
-        yield lines.locate(number), row
-
-
-def _iterate_sqlite(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]]:
-    """The rows of the table `tools` in the order of their numbers; null values are left out, lists are read as JSON."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-        cursor = file.execute("SELECT _rowid_, * FROM tools ORDER BY _rowid_")
-        names = [column[0] for column in cursor.description[1:]]
-        for number, *values in cursor:
-            place, row = f"row {number}", dict(zip(names, values, strict=True))
-            yield place, _read_lists(path.name, place, {key: one for key, one in row.items() if one is not None})
-
-
-def _read_lists(name: str, place: str, row: Mapping[str, Any]) -> Mapping[str, Any] | BadRow:
-    values = dict(row)
-    for key in LISTS:
-        try:
-            if key in row:
-                values[key] = json.loads(row[key])
-        except (TypeError, ValueError, RecursionError):
-            return BadRow(name, place, key, row[key], "a list as JSON")
-    return values
-
-
-def _list_problems(name: str, place: int | str, error: ValidationError) -> Iterator[BadRow]:
-    for detail in error.errors():
-        key = ".".join(str(part) for part in detail["loc"])[:MAX_KEY] or "(the row)"
-        given = "not given" if detail["type"] == "missing" else detail["input"]
-        if key == "(the row)" or isinstance(given, Mapping):
-            given = "an object"
-        yield BadRow(name, place, key, given, _describe_expected(detail))
-
-
-def _describe_expected(detail: Mapping[str, Any]) -> str:
-    if detail["type"] == "missing":
-        return "a value"
-    if detail["type"] == "extra_forbidden":
-        return f"a key of: {', '.join(SoftwareTool.model_fields)}"
-    cause = detail.get("ctx", {}).get("error")
-    return str(cause or re.sub(r"^.{0,20} should (be|have) ", "", detail["msg"]))
-
-
-def _describe_place(place: int | str) -> str:
-    return f"row {place}" if isinstance(place, int) else place
+def _read_row(place: str, row: Any, seen: dict[str, str], add: Callable[[SoftwareTool], None]) -> Iterator[str]:
+    """Add the tool of a row, unless it cannot be used or was `seen`, and yield what is wrong in it."""
+    if isinstance(row, BadRow):
+        yield str(row)
+        return
+    try:
+        tool = SoftwareTool.model_validate(dict(row))
+    except ValidationError as error:
+        yield from (f"{place}: {problem}" for problem in describe_errors(error, SoftwareTool, dict(row)))
+        return
+    folded = {"name": fold_name(tool.name), "repository": fold_url(tool.repository)}
+    twice = [key for key, value in folded.items() if value in seen]
+    yield from (f"{place}: {key} = {getattr(tool, key)!r}: has been given by {seen[folded[key]]}" for key in twice)
+    if not twice:
+        seen.update(dict.fromkeys(folded.values(), place))
+        add(tool)
+        if unsourced := tool.list_unsourced():
+            yield f"{place}: sources: lacking for {', '.join(unsourced)}; allowed: a source for every fact"
 
 
 def fold_name(name: str) -> str:
-    """A name as duplicates are compared: width, case and spaces do not count.
+    """Return a name as duplicates are compared: width, case and spaces do not count.
 
     >>> fold_name("３D  Slicer") == fold_name("3d slicer")
     True
@@ -184,7 +237,7 @@ def fold_name(name: str) -> str:
 
 
 def fold_url(url: str) -> str:
-    """The URL of a repository as duplicates are compared: case, `.git` and a last slash do not count.
+    """Return the URL of a repository as duplicates are compared: case, `.git` and a last slash do not count.
 
     >>> fold_url("https://GitHub.com/Owner/Name.git/")
     'github.com/owner/name'

@@ -1,12 +1,11 @@
 """`software_adviser`: which software fits a user's task and image? Search a catalogue, ask back once, recommend.
 
-The user's words, the preview and what is known of the file come from a seed and the catalogue's facts (`requests/`).
+The user's words, the preview and what is known of the file come from a seed and the catalogue's facts (`generator.py`).
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -21,67 +20,32 @@ from ...images.source import Source
 from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
-from ...tools.results import ToolOutput
-from ...tools.search.wording import make_line
 from ...utils.frozen import FrozenDict
+from ..consultation.hidden_facts import find_facts
 from . import demonstrations
 from .answer import (
     ANSWER,
-    build_over_quota_answer,
+    OVER_QUOTA,
     find_problem,
     name_numbers,
     normalize_answer,
 )
-from .catalogue import SHIPPED, read_catalogue
-from .repositories import RepositorySettings, SummarySource
-from .requests import SUITABLE, Request, RequestGenerator, answer_question, draw_preview
-from .requests.request import REASONS, Reason
-from .requests.words import HIDDEN_KINDS, HiddenKind, Level, Split
+from .catalogue import SHIPPED, SoftwareTool, read_catalogue
+from .generator import RequestGenerator
+from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
+from .previews import draw_preview
+from .repositories import Repositories, RepositorySettings
+from .request import REASONS, SUITABLE, Reason, Request
 from .retrieval import RetrievalSettings, Retriever
-from .rewards import SAYS, build_reward, list_last_found
-from .software import SoftwareTool
+from .rewards import SAYS, build_reward, list_found
 from .tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
-MAX_ITEM = 300  # characters of a line
-
-
-@dataclass(frozen=True)
-class ShortContext(SearchContext):
-    """A search whose text names the software and the facts `shown`; what it finds is the same."""
-
-    shown: tuple[Shown, ...] = ()
-    numbered: bool = False
-
-    def search(self, query: str) -> ToolOutput:
-        output = super().search(query)
-        found = [self.retriever.by_name[name] for name in output.facts["names"]]
-        lines = [write_short(one, self.shown) for one in found]
-        if self.numbered:
-            lines = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
-        return replace(output, text="\n".join(lines)) if found else output
-
-
-def write_short(software: SoftwareTool, shown: tuple[Shown, ...]) -> str:
-    """A line of JSON with the name and some facts, in the form in which an answer repeats the name.
-
-    >>> tool = SoftwareTool(
-    ...     name="A", repository="https://github.com/o/a", tasks=("denoising",), modalities=("CT",), features="F.",
-    ...     dimensions=("2D", "3D"))
-    >>> write_short(tool, ("dimensions", "license"))
-    '{"name": "A", "dimensions": "2D, 3D", "license": "unknown"}'
-    """
-    facts = {name: getattr(software, name) for name in shown}
-    told = {name: ", ".join(fact) if isinstance(fact, tuple) else fact for name, fact in facts.items()}
-    return make_line(
-        json.dumps({"name": software.name, **{name: text or "unknown" for name, text in told.items()}}), MAX_ITEM
-    )
-
-
 TEST_SEEDS = 2**31  # seeds of the split test begin here
 HABITS = ("guess", "ask", "terse", "stray")  # of demonstrations
 RETRIES = 3  # of an answer that cannot be used
 LEAST_GRADE = 40  # lower grades are no part of a reference: they count as 0
+NO_ANSWER = "I do not know."  # of the user
 FULL, WORST = 100, 70  # grades with the gains 1 and 0
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=20)]
@@ -113,7 +77,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
     first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     catalogue: Annotated[
-        str | None, Field(description="file of your own catalogue (.jsonl, .sqlite); default: the shipped one")
+        str | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
     ] = None
     retrieval: Annotated[RetrievalSettings, Field(description="how the catalogue is searched")] = RetrievalSettings()
     repositories: Annotated[RepositorySettings, Field(description="what repo_info_batch knows")] = RepositorySettings()
@@ -152,8 +116,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     @cached_property
     def software(self) -> Mapping[str, SoftwareTool]:
         """The software of the catalogue by name."""
-        found = read_catalogue(self.catalogue or SHIPPED).tools
-        return FrozenDict({one.name: one for one in found})
+        return FrozenDict({one.name: one for one in read_catalogue(self.catalogue or SHIPPED)})
 
     @cached_property
     def retriever(self) -> Retriever:
@@ -173,8 +136,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return RequestGenerator(software, self.split, FrozenDict(shares), self.levels, self.hides, self.reasons)
 
     @cached_property
-    def _sources(self) -> tuple[SummarySource, ...]:
-        return self.repositories.build_sources(self.software.values())
+    def _repositories(self) -> Repositories:
+        return self.repositories.open(self.software.values())
 
     def check_may_train(self) -> None:
         super().check_may_train()
@@ -193,7 +156,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         """Build the index of the catalogue, and load the snapshot and the models that a config names."""
         super().prepare()
         self.retriever.prepare()
-        _ = self._sources
+        _ = self._repositories
 
     # ------------------------------------------------------------------ tasks
     @cached_property
@@ -256,21 +219,22 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
         """What the model never sees: the exclusions, the format of the file, how much a search returns."""
-        return {"sources": self._sources} if tool == "repo_info_batch" else {"context": self._build_context(task)}
+        return (
+            {"repositories": self._repositories}
+            if tool == "repo_info_batch"
+            else {"context": self._build_context(task)}
+        )
 
     def _build_context(self, task: Task) -> SearchContext:
         request = self.get_request(task)
-        known: dict[str, Any] = {
-            "retriever": self.retriever,
-            "top_k": task.metadata["top_k"],
-            "exclude": (*request.exclude, *request.withheld),
-            "formats": request.known_formats,
-            "max_chars": self.max_tool_chars,
-        }
-        return (
-            SearchContext(**known)
-            if self.shown is None
-            else ShortContext(**known, shown=self.shown, numbered=self.by_number)
+        return SearchContext(
+            self.retriever,
+            task.metadata["top_k"],
+            exclude=(*request.exclude, *request.withheld),
+            formats=request.known_formats,
+            max_chars=self.max_tool_chars,
+            shown=self.shown,
+            numbered=self.by_number,
         )
 
     # ------------------------------------------------------------------ what the model reads
@@ -302,15 +266,16 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
         if not question or asked >= self.max_questions:
             return None
-        return SAYS + answer_question(str(state.task.reference["facts"]), question)
+        return SAYS + (find_facts(str(state.task.reference["facts"]), question) or NO_ANSWER)
 
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
         """As any environment; an episode without an answer that asked for more calls than it had gets one in words."""
         result = await super().step(state, reply)
         if self.by_number and state.answer is not None:
-            state.answer = FrozenDict(name_numbers(state.answer, list_last_found(state.turns)))
+            *_, found = ((), *list_found(state.turns))
+            state.answer = FrozenDict(name_numbers(state.answer, found))
         if state.end_reason is not None and state.answer is None and self._is_over_quota(state):
-            state.answer = FrozenDict(build_over_quota_answer())
+            state.answer = FrozenDict(normalize_answer({"explanation": OVER_QUOTA}))
             state.flags.add("over_quota")
         return result
 

@@ -12,13 +12,12 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 import httpx
-from cachetools import LRUCache
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ...errors import ConfigError, ToolError
@@ -27,8 +26,15 @@ from ...network.connection import Connection
 from ...network.hosts import UrlError, split_url
 from ...network.public import PublicTransport
 from ...tools.search.wording import make_line
-from .software import SoftwareTool
+from .catalogue import SoftwareTool
 
+log = logging.getLogger("viewbox.envs")
+SHIPPED: Final = Path(__file__).with_name("repositories.jsonl")
+MAX_SHOWN: Final = 8  # names of a list that a summary holds
+API_HOST: Final = "api.github.com"
+LIVE_TIMEOUT: Final = 10.0  # seconds for one repository
+MAX_RESPONSE: Final = 2**20  # bytes
+MAX_KEPT: Final = 4096  # live summaries of a process: a public service is asked once for each repository
 HOSTS: Final = ("github.com", "www.github.com")
 MAX_ADDRESS: Final = 300  # characters
 NON_GITHUB_URL: Final = "NON_GITHUB_URL"  # an address of another host
@@ -44,15 +50,11 @@ _PAGES |= {"settings", "topics"}
 
 
 class AddressError(ValueError):
-    """An address that names no repository; `reason` is the word for it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An address that names no repository; its text is the word for the reason."""
 
 
 def read_repository(address: str) -> str:
-    """The repository of an address as "owner/name", in lower case: addresses of one repository read the same.
+    """Return the repository of an address as "owner/name", in lower case: addresses of one repository read the same.
 
     Raises:
         AddressError: it is on another host (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
@@ -86,12 +88,6 @@ def read_repository(address: str) -> str:
     if not _OWNER.fullmatch(owner) or not _NAME.fullmatch(name) or name.strip(".") == "":
         raise AddressError(INVALID_URL)
     return f"{owner}/{name}".lower()
-
-
-log = logging.getLogger("viewbox.envs")
-
-SHIPPED: Final = "repositories.jsonl"
-MAX_SHOWN: Final = 8  # names of a list that a summary holds
 
 
 def _read_name(value: object) -> object:
@@ -145,40 +141,28 @@ def _list(names: tuple[str, ...]) -> str:
     return ", ".join(names[:MAX_SHOWN])
 
 
-def read_facts(path: str | Path | None = None) -> dict[str, RepositoryFacts]:
-    """The facts of a snapshot by repository; of several lines about one, the last counts.
-
-    Args:
-        path: of the file; default: the one that is shipped.
+def read_facts(path: str | Path = SHIPPED) -> dict[str, RepositoryFacts]:
+    """Read the facts of a snapshot by repository; of several lines about one, the last counts.
 
     Raises:
         ConfigError: the file cannot be read.
     """
-    name = str(path or SHIPPED)
     try:
-        content = Path(path or Path(__file__).with_name(SHIPPED)).read_bytes()
+        lines = Path(path).read_bytes().splitlines()
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"repositories {name}: {reason}", key="repositories.snapshot", given=name) from None
+        reason = f"repositories {path}: {error.strerror or error}"
+        raise ConfigError(reason, key="repositories.snapshot", given=str(path)) from None
     found: dict[str, RepositoryFacts] = {}
-    for number, line in enumerate(content.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            facts = RepositoryFacts.model_validate_json(line)
-        except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, problem["loc"])) or "it"
-            log.warning("%s: line %d is left out: %s: %s", name, number, make_line(place, 80), problem["msg"])
-            continue
-        found[facts.repository] = facts
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                facts = RepositoryFacts.model_validate_json(line)
+                found[facts.repository] = facts
+            except ValidationError as error:
+                problem = error.errors(include_url=False, include_input=False)[0]
+                place = ".".join(map(str, problem["loc"])) or "it"
+                log.warning("%s: line %d is left out: %s: %s", path, number, make_line(place, 80), problem["msg"])
     return found
-
-
-API_HOST: Final = "api.github.com"
-LIVE_TIMEOUT: Final = 10.0  # seconds for one repository
-MAX_RESPONSE: Final = 2**20  # bytes
-MAX_KEPT: Final = 4096  # live summaries of a process: a public service is asked once for each repository
 
 
 @dataclass(frozen=True)
@@ -189,55 +173,23 @@ class Summary:
     origin: str
 
 
-class SummarySource(Protocol):
-    """Knows something of repositories."""
-
-    async def summarize(self, repository: str) -> Summary | None:
-        """What it knows of "owner/name" (lower case); None if it knows nothing. Raises `ToolError` if it fails."""
-        ...
-
-
-@dataclass(frozen=True)
-class RecordedSource:
-    """Facts of a snapshot, by repository."""
-
-    facts: Mapping[str, RepositoryFacts]
-
-    async def summarize(self, repository: str) -> Summary | None:
-        known = self.facts.get(repository)
-        text = known.summarize() if known else ""
-        return Summary(text, f"recorded {known.recorded}") if known and text else None
-
-
-@dataclass(frozen=True)
-class CatalogueSource:
-    """What the catalogue says of the software of a repository: sentences by repository."""
-
-    sentences: Mapping[str, str]
-
-    async def summarize(self, repository: str) -> Summary | None:
-        text = make_line(self.sentences.get(repository, ""), 600)
-        return Summary(text, "catalogue") if text else None
-
-
-class LiveSource:
+class GitHub:
     """GitHub's public API, without a key: 60 requests an hour for an address. What it said is kept in this process."""
 
     def __init__(self, *, _transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport) -> None:
         self._transport = _transport
-        self._kept: LRUCache[str, Summary | None] = LRUCache(MAX_KEPT)
-        self._lock = Lock()
+        self._kept: dict[str, str] = {}
 
-    async def summarize(self, repository: str) -> Summary | None:
-        with self._lock:  # several event loops may ask
-            if repository in self._kept:
-                return self._kept[repository]
-        summary = await self._ask(repository)
-        with self._lock:
-            self._kept[repository] = summary
-        return summary
+    async def summarize(self, repository: str) -> str:
+        """Return the facts of "owner/name" in a line; empty if there are none. Raises `ToolError` if it fails."""
+        if repository not in self._kept:
+            text = await self._ask(repository)
+            if len(self._kept) < MAX_KEPT:
+                self._kept[repository] = text
+            return text
+        return self._kept[repository]
 
-    async def _ask(self, repository: str) -> Summary | None:
+    async def _ask(self, repository: str) -> str:
         url = f"https://{API_HOST}/repos/{repository}"
         connection = Connection(
             url,
@@ -253,17 +205,15 @@ class LiveSource:
             facts = await connection.request("GET", url, lambda content: read_api(repository, content))
         except (errors.RequestError, errors.AddressError) as error:
             if error.status == 404:
-                return None
-            reason = f"HTTP {error.status}" if error.status else "it could not be reached"
-            raise ToolError(reason) from error
+                return ""
+            raise ToolError(f"HTTP {error.status}" if error.status else "it could not be reached") from error
         finally:
             await connection.close()
-        text = facts.summarize()
-        return Summary(text, "GitHub") if text else None
+        return facts.summarize()
 
 
 def read_api(repository: str, content: bytes) -> RepositoryFacts:
-    """The facts in a response of GitHub's API; fields of another type than documented are left out.
+    """Read the facts in a response of GitHub's API; fields of another type than documented are left out.
 
     Raises:
         ToolError: it is no JSON object.
@@ -290,11 +240,40 @@ def read_api(repository: str, content: bytes) -> RepositoryFacts:
     }
     facts = RepositoryFacts(repository=repository, recorded=datetime.date.today())
     for name, value in given.items():
-        try:
+        with suppress(ValidationError):
             facts = RepositoryFacts.model_validate({**facts.model_dump(), name: value})
-        except ValidationError:
-            continue
     return facts
+
+
+@dataclass(frozen=True)
+class Repositories:
+    """What is known of repositories, by "owner/name" in lower case, in the order in which it is asked.
+
+    github: GitHub itself; None: it is not asked.
+    recorded: facts of a snapshot.
+    sentences: of the catalogue.
+    """
+
+    recorded: Mapping[str, RepositoryFacts]
+    sentences: Mapping[str, str]
+    github: GitHub | None = None
+
+    async def summarize(self, repository: str) -> Summary | None:
+        """Return the first thing that is known; None if nothing is. Raises `ToolError` if only GitHub failed."""
+        failed = None
+        try:
+            text = await self.github.summarize(repository) if self.github else ""
+        except ToolError as error:
+            text, failed = "", error
+        origin = "GitHub"
+        if not text and repository in self.recorded:
+            facts = self.recorded[repository]
+            text, origin = facts.summarize(), f"recorded {facts.recorded}"
+        if not text:
+            text, origin = make_line(self.sentences.get(repository, ""), 600), "catalogue"
+        if failed and not text:
+            raise failed
+        return Summary(text, origin) if text else None
 
 
 class RepositorySettings(BaseModel):
@@ -311,11 +290,6 @@ class RepositorySettings(BaseModel):
     ] = False
 
     @property
-    def address(self) -> str | None:
-        """Where questions go; None if they stay on this machine."""
-        return f"https://{API_HOST}" if self.live else None
-
-    @property
     def why_not_in_training(self) -> str | None:
         """Why no policy may be trained with these settings, and what is allowed instead; None if it may."""
         if not self.live or self.live_in_training:
@@ -325,17 +299,10 @@ class RepositorySettings(BaseModel):
             "training: repositories.live: false, or repositories.live_in_training: true"
         )
 
-    def build_sources(self, tools: Iterable[SoftwareTool]) -> tuple[SummarySource, ...]:
-        """The sources in the order in which they are asked: GitHub if `live`, the snapshot, the catalogue's sentences.
-
-        Raises:
-            ConfigError: the snapshot cannot be read.
-        """
+    def open(self, tools: Iterable[SoftwareTool]) -> Repositories:
+        """Read the snapshot, and the sentences of a catalogue. Raises `ConfigError` if the snapshot cannot be read."""
         sentences = {}
         for tool in tools:
-            try:
+            with suppress(AddressError):
                 sentences[read_repository(tool.repository)] = tool.features
-            except AddressError:
-                continue
-        known = (RecordedSource(read_facts(self.snapshot)), CatalogueSource(sentences))
-        return (LiveSource(), *known) if self.live else known
+        return Repositories(read_facts(self.snapshot or SHIPPED), sentences, GitHub() if self.live else None)

@@ -62,42 +62,37 @@ class SuitableReward:
         return reward.explain(answer, reference)
 
 
-@dataclass(frozen=True)
-class AccuracyReward:
-    """How close each choice's `accuracy` is to its grade: the mean of 1 - (error / 50)², at least 0.
+def rate_accuracies(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    """Return how close each choice's `accuracy` is to its grade: the mean of 1 - (error / 50)², at least 0.
 
     As the Brier score, it is best met by the true figure. Software without a grade in the reference has 0.
 
     >>> gold = {"suitable": {"A": 1.0}, "grades": {"A": 100, "B": 70}}
     >>> answer = {"choices": [{"name": "A", "accuracy": 100}, {"name": "B", "accuracy": 100}]}
-    >>> round(AccuracyReward()(answer, gold), 2)
+    >>> round(rate_accuracies(answer, gold), 2)
     0.82
     """
-
-    name: str = "accuracy"
-
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        if not reference.get("suitable"):
-            return None
-        grades = {normalize_label(name): points for name, points in reference.get("grades", {}).items()}
-        choices = _list_choices(answer)
-        scores = [_rate_accuracy(choice.get("accuracy"), grades.get(_read_name(choice), 0)) for choice in choices]
-        return sum(scores) / len(scores) if scores else 0.0
+    if not reference.get("suitable"):
+        return None
+    grades = {normalize_label(name): points for name, points in reference.get("grades", {}).items()}
+    choices = _list_choices(answer)
+    scores = [_rate_accuracy(choice.get("accuracy"), grades.get(_read_name(choice), 0)) for choice in choices]
+    return sum(scores) / len(scores) if scores else 0.0
 
 
-@dataclass(frozen=True)
-class DemoReward:
-    """The share of choices whose `demo_link` is the catalogue's, or null if it has none."""
+def rate_demos(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    """Return the share of choices whose `demo_link` is the catalogue's, or null if it has none."""
+    if not reference.get("suitable"):
+        return None
+    demos = {normalize_label(name): link for name, link in reference.get("demos", {}).items()}
+    choices = _list_choices(answer)
+    right = [to_text(choice.get("demo_link")) == demos.get(_read_name(choice), "") for choice in choices]
+    return sum(right) / len(right) if right else 0.0
 
-    name: str = "demo"
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        if not reference.get("suitable"):
-            return None
-        demos = {normalize_label(name): link for name, link in reference.get("demos", {}).items()}
-        choices = _list_choices(answer)
-        right = [to_text(choice.get("demo_link")) == demos.get(_read_name(choice), "") for choice in choices]
-        return sum(right) / len(right) if right else 0.0
+def rate_status(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+    """Return 1 if the answer is complete and has choices exactly if something is suitable."""
+    return float(_get_status(answer) == COMPLETE and bool(_list_choices(answer)) == bool(reference.get("suitable")))
 
 
 @dataclass(frozen=True)
@@ -117,16 +112,6 @@ class ReasonReward:
         return f"reason: {to_text(get_field(answer, 'reason')) or 'none'}; right: {reference.get('reason')}"
 
 
-@dataclass(frozen=True)
-class StatusReward:
-    """1 if the answer is complete and has choices exactly if something is suitable."""
-
-    name: str = "status"
-
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        return float(_get_status(answer) == COMPLETE and bool(_list_choices(answer)) == bool(reference.get("suitable")))
-
-
 # ---------------------------------------------------------------------- what happened in the episode
 @dataclass(frozen=True)
 class GroundedReward:
@@ -143,13 +128,13 @@ class GroundedReward:
             return 0.0
         if not choices:
             broken = episode.task.reference.get("reason") == "invalid_files"
-            return float(broken or any(True for _ in _list_found(episode)))
-        found = {normalize_label(name) for names in _list_found(episode) for name in names}
+            return float(broken or any(True for _ in list_found(episode.turns)))
+        found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
         return float(all(_read_name(choice) in found for choice in choices))
 
     def explain_episode(self, episode: Episode) -> str:
         """Why the episode got its score, in a sentence."""
-        found = {normalize_label(name) for names in _list_found(episode) for name in names}
+        found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
         strange = [_read_name(choice) for choice in _list_choices(episode.answer) if _read_name(choice) not in found]
         return f"searches returned {len(found)} names; not among them: {', '.join(strange) or 'none'}"
 
@@ -202,17 +187,17 @@ def build_reward() -> CombinedReward:
         "first": (SuitableReward("mrr"), {}),
         "grounded": (GroundedReward(), {"first": LEAST}),
         "ranking": (SuitableReward("ndcg"), gate),
-        "accuracy": (AccuracyReward(), gate),
+        "accuracy": (rate_accuracies, gate),
         "question": (QuestionReward(), gate),
-        "status": (StatusReward(), gate),
-        "demo": (DemoReward(), gate),
+        "status": (rate_status, gate),
+        "demo": (rate_demos, gate),
         "format": (FormatReward(), gate),
     }
     abstain: dict[str, tuple[Any, Mapping[str, float]]] = {
         "reason": (ReasonReward(), {}),
         "looked": (GroundedReward(), {"reason": 1.0}),
         "question": (QuestionReward(), {"reason": 1.0}),
-        "status": (StatusReward(), {"reason": 1.0}),
+        "status": (rate_status, {"reason": 1.0}),
         "format": (FormatReward(), {"reason": 1.0}),
     }
     parts = {
@@ -247,17 +232,8 @@ def _rate_accuracy(stated: Any, points: float) -> float:
     return 0.0 if number is None else max(0.0, 1.0 - ((number - points) / TOLERANCE) ** 2)
 
 
-def _list_found(episode: Episode) -> Iterator[Sequence[str]]:
-    """The names that each successful search of the episode returned."""
-    yield from _iterate_found(episode.turns)
-
-
-def list_last_found(turns: Iterable[Turn]) -> Sequence[str]:
-    """The names that the last successful search returned."""
-    return next(iter(reversed(list(_iterate_found(turns)))), ())
-
-
-def _iterate_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:
+def list_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:
+    """Yield the names that each successful search returned."""
     for turn in turns:
         for result in turn.tool_results:
             names = result.facts.get("names")

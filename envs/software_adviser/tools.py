@@ -7,7 +7,7 @@ the environment; the loop counts them in the episode's state.
 """
 
 import asyncio
-import logging
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -16,15 +16,19 @@ from ...errors import ArgumentError, ToolError
 from ...tools import Hidden, Tool
 from ...tools.results import ToolOutput
 from ...tools.search.wording import join_items, make_line
-from .repositories import AddressError, SummarySource, read_repository
+from .catalogue import SoftwareTool
+from .repositories import AddressError, Repositories, read_repository
 from .retrieval import Retriever
-from .software import SoftwareTool
-
-log = logging.getLogger("viewbox.envs")
 
 MAX_QUERY: Final = 500  # characters
 MAX_TOTAL_CALLS: Final = 20  # of an episode, of all tools together
 MAX_ITEM: Final = 620  # characters of the text about one tool
+MAX_SHORT: Final = 300  # characters of the text about one tool with few facts
+MAX_REPOSITORIES: Final = 12  # of a batch
+MAX_ADDRESSES: Final = 100  # of a batch that are read
+MAX_LINE: Final = 640  # characters of the text about one repository
+TOO_MANY_URLS: Final = "TOO_MANY_URLS"
+UNKNOWN: Final = "nothing is known of it"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class SearchContext:
     exclude: names of tools that the user does not want.
     formats: of the user's files, words of the vocabulary.
     max_chars: of the text; tools that do not fit are not found.
+    shown: the facts beside the name, for small models; None: all, with a sentence.
+    numbered: whether lines with the facts `shown` begin with a number.
     """
 
     retriever: Retriever
@@ -43,6 +49,8 @@ class SearchContext:
     exclude: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     max_chars: int = 8000
+    shown: tuple[str, ...] | None = None
+    numbered: bool = False
 
     def search(self, query: str) -> ToolOutput:
         """The text of a search, the names found as a fact for rewards. Raises `ArgumentError` for an empty query."""
@@ -50,8 +58,12 @@ class SearchContext:
         if not words:
             raise ArgumentError("query is empty; give words to search for")
         hits = self.retriever.search(words, top_k=self.top_k, exclude=self.exclude, formats=self.formats)
-        text, count = write_found(words, [self.retriever.by_name[hit.name] for hit in hits], self.max_chars)
-        return ToolOutput(text, {"names": [hit.name for hit in hits[:count]]}, tells_facts=False)
+        found = [self.retriever.by_name[name] for name in hits]
+        text, count = write_found(words, found, self.max_chars)
+        if found and self.shown is not None:
+            lines = [write_short(tool, self.shown) for tool in found[:count]]
+            text = "\n".join(f"{number}. {line}" if self.numbered else line for number, line in enumerate(lines, 1))
+        return ToolOutput(text, {"names": hits[:count]}, tells_facts=False)
 
 
 def search_tools(
@@ -73,13 +85,13 @@ def search_alternative(
 
 async def repo_info_batch(
     urls: Annotated[list[str], "addresses of GitHub repositories, all that are needed in one call"],
-    sources: Hidden[Sequence[SummarySource]],
+    repositories: Hidden[Repositories],
 ) -> ToolOutput:
     """Look up what is known of GitHub repositories: license, languages, last commit and what they need. Each is looked
     up once; an address elsewhere is skipped, and one that fails does not harm the others."""
     if not 0 < len(urls) <= MAX_ADDRESSES:
         raise ArgumentError(f"urls has {len(urls)} addresses; allowed: 1 to {MAX_ADDRESSES}")
-    answers = await ask_all(urls, sources)
+    answers = await ask_all(urls, repositories)
     facts = {
         "answered": [answer.name for answer in answers if answer.text],
         "skipped": {answer.name: answer.problem for answer in answers if answer.skipped},
@@ -106,6 +118,21 @@ def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tu
     return join_items("tool", [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(found, 1)], max_chars)
 
 
+def write_short(tool: SoftwareTool, shown: Sequence[str]) -> str:
+    """Return a line of JSON with the name and some facts, in the form in which an answer repeats the name.
+
+    >>> tool = SoftwareTool(
+    ...     name="A", repository="https://github.com/o/a", tasks=("denoising",), modalities=("CT",), features="F.",
+    ...     dimensions=("2D", "3D"))
+    >>> write_short(tool, ("dimensions", "license"))
+    '{"name": "A", "dimensions": "2D, 3D", "license": "unknown"}'
+    """
+    facts = {name: getattr(tool, name) for name in shown}
+    told = {name: ", ".join(fact) if isinstance(fact, tuple) else fact for name, fact in facts.items()}
+    known = {name: text or "unknown" for name, text in told.items()}
+    return make_line(json.dumps({"name": tool.name, **known}), MAX_SHORT)
+
+
 def write_tool(tool: SoftwareTool) -> str:
     """The facts of a tool in a line. A user's catalogue is a stranger's text: it is made safe."""
     facts = [
@@ -123,43 +150,34 @@ def write_tool(tool: SoftwareTool) -> str:
     return make_line(f"{tool.name}: {features} {'; '.join(facts)}", MAX_ITEM)
 
 
-MAX_REPOSITORIES = 12  # of a batch
-MAX_ADDRESSES = 100  # of a batch that are read
-TOO_MANY_URLS = "TOO_MANY_URLS"
-UNKNOWN = "nothing is known of it"
-MAX_LINE = 640  # characters of the text about one repository
-
-
 @dataclass(frozen=True)
 class Answer:
     """What is said of one address.
 
     name: "owner/name", or the address as it was given if it names no repository.
-    text: the summary; empty if there is none.
-    origin: of the summary.
+    text: the summary and its origin; empty if there is none.
     problem: why there is none; empty if there is one.
     skipped: whether nothing was asked, because of the address.
     """
 
     name: str
     text: str = ""
-    origin: str = ""
     problem: str = ""
     skipped: bool = False
 
     def write(self) -> str:
-        """The answer as a line of the tool's text."""
-        if self.skipped:
-            return f"{self.name}: skipped ({self.problem})"
-        return f"{self.name}: failed ({self.problem})" if self.problem else f"{self.name} ({self.origin}): {self.text}"
+        """Return the answer as a line of the tool's text."""
+        if self.problem:
+            return f"{self.name}: {'skipped' if self.skipped else 'failed'} ({self.problem})"
+        return f"{self.name} {self.text}"
 
 
-async def ask_all(addresses: Sequence[str], sources: Sequence[SummarySource]) -> list[Answer]:
-    """One answer for each repository, and for each address that names none; repeated ones are asked once.
+async def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[Answer]:
+    """Return one answer for each repository, and for each address that names none; repeated ones are asked once.
 
     Args:
         addresses: as a model wrote them.
-        sources: asked in order for each repository, until one knows it.
+        repositories: what is known.
     """
     answers: dict[str, Answer] = {}
     asked: list[str] = []
@@ -168,25 +186,20 @@ async def ask_all(addresses: Sequence[str], sources: Sequence[SummarySource]) ->
             name = read_repository(address)
             problem = f"{TOO_MANY_URLS}: at most {MAX_REPOSITORIES} a call" if len(asked) >= MAX_REPOSITORIES else ""
         except AddressError as error:
-            name, problem = make_line(address, 100) or "(empty)", error.reason
+            name, problem = make_line(address, 100) or "(empty)", str(error)
         if name not in answers:
             answers[name] = Answer(name, problem=problem, skipped=True)
             asked += [] if problem else [name]
-    found = await asyncio.gather(*(_ask(name, sources) for name in asked))
+    found = await asyncio.gather(*(_ask(name, repositories) for name in asked))
     answers.update(zip(asked, found, strict=True))
     return list(answers.values())
 
 
-async def _ask(name: str, sources: Sequence[SummarySource]) -> Answer:
-    problem = UNKNOWN
-    for source in sources:
-        try:
-            summary = await source.summarize(name)
-        except Exception as error:  # of a source: it costs this repository this source, and nothing else
-            if not isinstance(error, ToolError):
-                log.error("%s failed", type(source).__name__, exc_info=error)
-            problem = str(error) if isinstance(error, ToolError) else type(error).__name__
-            continue
-        if summary is not None:
-            return Answer(name, make_line(summary.text, MAX_LINE), summary.origin)
-    return Answer(name, problem=make_line(problem, 100))
+async def _ask(name: str, repositories: Repositories) -> Answer:
+    try:
+        summary = await repositories.summarize(name)
+    except ToolError as error:
+        return Answer(name, problem=make_line(str(error), 100))
+    if summary is None:
+        return Answer(name, problem=UNKNOWN)
+    return Answer(name, f"({summary.origin}): {make_line(summary.text, MAX_LINE)}")

@@ -81,6 +81,21 @@ def sum_by_group(stats: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return sums
 
 
+class MeanMetric(PairMetric):
+    """The base class of metrics that are a mean: the statistics of a pair are its score and its weight, 0 or 1."""
+
+    name: str
+
+    @property
+    def figure(self) -> str:
+        """The name of its only figure."""
+        return self.name
+
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
+        stats = np.array(rows, float).reshape(len(rows), 2)
+        return SumFigures([self.figure], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
+
+
 class ResampledMetric:
     """A plain function of pairs; it is called once per draw, with each pair as often as it was drawn."""
 

@@ -9,18 +9,20 @@ gold box that it overlaps most, if the overlap reaches the threshold (Lin et al.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from ...errors import ConfigError, describe_unknown
-from ..fields import Box, BoxFormat, get_field, read_boxes, to_finite_float
+from ..fields import Box, BoxFormat, get_field, read_boxes, read_label, to_finite_float
 from ..iou import compute_overlap
 from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from .labels import read_label
 
 MAX_DETECTIONS = 100  # per class and answer, COCO's maxDets; further ones are ignored
+MAX_CELLS = 20_000_000  # labels times tasks: more come from forged references, and take gigabytes
+_BLOCK = 2**17  # drawn detections held at once: fits in the CPU cache
+RECALLS = np.linspace(0, 1, 101)
+COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())
 Detection = tuple[str, float, Box | None]  # class, confidence, xyxy
 
 
@@ -37,8 +39,8 @@ class BoxMetric(PairMetric):
 
     `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box at that key. Both sides use
     `format` and the same frame. The class of a box is at its own `label_key`, else at the answer's `label_field`;
-    without both there is one class. The confidence is at its own `confidence_key`, else at the answer's
-    `confidence_field`; it is 1 if missing and 0 if not a number. A detection that is not a box matches nothing.
+    without both there is one class. The confidence is its own `confidence`, else the answer's; it is 1 if missing and
+    0 if not a number. A detection that is not a box matches nothing.
     """
 
     field: str = "bbox"
@@ -47,29 +49,24 @@ class BoxMetric(PairMetric):
     box_key: str | None = None
     label_key: str | None = None
     label_field: str | None = None
-    confidence_key: str = "confidence"
-    confidence_field: str = "confidence"
+    thresholds: tuple[float, ...] = (0.3, 0.5)
 
     def __post_init__(self) -> None:
         if self.format not in get_args(BoxFormat):
             raise ConfigError(describe_unknown("box format", str(self.format), get_args(BoxFormat)))
         if self.label_key is not None and self.box_key is None:
             raise ConfigError(f"label_key is {self.label_key!r} without box_key; allowed: both, or box_key alone")
+        numbers = [to_finite_float(threshold) or 0.0 for threshold in self.thresholds]
+        if not 1 <= len(numbers) <= 50 or not all(0 < number <= 1 for number in numbers):
+            raise ConfigError(f"thresholds are {list(self.thresholds)!r}; allowed: 1 to 50 numbers in (0, 1]")
 
     def get_thresholds(self) -> tuple[float, ...]:
-        """The IoU thresholds of the bits in `MatchedPair`, in order."""
-        raise NotImplementedError
+        """Return the IoU thresholds of the bits in `MatchedPair`, in order."""
+        return self.thresholds
 
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> MatchedPair:
-        gold, detected = (
-            self.read_detections(reference, self.reference_field or self.field),
-            self.read_detections(answer, self.field),
-        )
-        if len(detected) == 1 and len(gold) == 1:  # the common case
-            (label, confidence, box), (gold_label, _, gold_box) = detected[0], gold[0]
-            theirs = [gold_box] if gold_label == label else []
-            (bits,) = match_boxes([box], theirs, self.get_thresholds())
-            return MatchedPair(((gold_label, 1),), ((label, confidence, bits),))
+        gold = self.read_detections(reference, self.reference_field or self.field)
+        detected = self.read_detections(answer, self.field)
         counts = Counter(label for label, _, _ in gold)
         detections: list[tuple[str, float, int]] = []
         for label in dict.fromkeys(label for label, _, _ in detected):
@@ -88,12 +85,12 @@ class BoxMetric(PairMetric):
         common = read_label(get_field(whole, self.label_field)) if self.label_field else ""
         if boxes is None:  # not a box: it counts, and matches nothing
             return [(common, 1.0, None)]
-        stated = get_field(whole, self.confidence_field)
+        stated = get_field(whole, "confidence")
         if self.box_key is None:
             confidence = _read_confidence(stated)
             return [(label or common, confidence, box) for box, label in boxes]
         items = [value] if isinstance(value, Mapping) else value
-        own = [get_field(item, self.confidence_key) for item in items]
+        own = [get_field(item, "confidence") for item in items]
         return [
             (label or common, _read_confidence(stated if score is None else score), box)
             for (box, label), score in zip(boxes, own, strict=True)
@@ -112,54 +109,18 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
     >>> match_boxes([(0, 0, 1, 1), (0, 0, 1, 0.9)], [(0, 0, 1, 1)], [0.5, 0.95])
     [3, 0]
     """
-    overlaps = [[_compute_overlap(box, gold_box) for gold_box in gold] for box in boxes]
-    highest = max([value for row in overlaps for value in row], default=0.0)
-    steps = _build_steps(tuple(thresholds))
-    if len(boxes) == 1:  # the common case
-        return [sum([1 << bit for bit, least in steps if highest >= least])]
+    overlaps = [[compute_overlap(box, one) if box and one else 0.0 for one in gold] for box in boxes]
+    highest = max((value for row in overlaps for value in row), default=0.0)
     reached = [0] * len(boxes)
-    for bit, least in steps:
-        if highest < least:
-            continue
-        free = set(range(len(gold)))
+    for bit, threshold in enumerate(thresholds):
+        least = min(threshold, 1 - 1e-10)  # COCO's allowance for rounding
+        free = set(range(len(gold))) if highest >= least else set()
         for number, row in enumerate(overlaps):
-            best = _find_best_match(row, free, least)
-            if best is not None:
+            best = max((one for one in free if row[one] >= least), key=lambda one: (row[one], one), default=None)
+            if best is not None:  # of equal boxes the last one, as in COCO
                 free.remove(best)
                 reached[number] |= 1 << bit
     return reached
-
-
-@lru_cache
-def _build_steps(thresholds: tuple[float, ...]) -> list[tuple[int, float]]:
-    """The bit of each threshold, and the least overlap that reaches it, with COCO's allowance for rounding."""
-    return [(bit, min(threshold, 1 - 1e-10)) for bit, threshold in enumerate(thresholds)]
-
-
-def _compute_overlap(box: Box | None, gold: Box | None) -> float:
-    return 0.0 if box is None or gold is None else compute_overlap(box, gold)
-
-
-def _find_best_match(overlaps: Sequence[float], free: set[int], least: float) -> int | None:
-    """The free gold box with the greatest overlap; the last of equal boxes, as in COCO."""
-    best = None
-    for number in sorted(free):
-        if overlaps[number] >= least:
-            best, least = number, overlaps[number]
-    return best
-
-
-def check_thresholds(thresholds: Sequence[float]) -> None:
-    """Raises `ConfigError` unless these are IoU thresholds."""
-    numbers = [to_finite_float(threshold) or 0.0 for threshold in thresholds]
-    if not 1 <= len(numbers) <= 50 or not all(0 < number <= 1 for number in numbers):
-        raise ConfigError(f"thresholds are {list(thresholds)!r}; allowed: 1 to 50 numbers in (0, 1]")
-
-
-MAX_CELLS = 20_000_000  # labels times tasks: more come from forged references, and take gigabytes
-_BLOCK = 2**17  # drawn detections held at once: fits in the CPU cache
-RECALLS = np.linspace(0, 1, 101)
-COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())
 
 
 @dataclass(frozen=True)
@@ -178,13 +139,11 @@ class MeanAveragePrecision(BoxMetric):
     {'map@0.3': 1.0, 'map@0.5': 0.252, 'map@0.5:0.95': 0.252}
     """
 
-    thresholds: tuple[float, ...] = (0.3, 0.5)
     ties: Literal["together", "coco"] = "together"
     name: str = "map"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_thresholds(self.thresholds)
         if self.ties not in ("coco", "together"):
             raise ConfigError(describe_unknown("ties", str(self.ties), ["coco", "together"]))
 
@@ -207,15 +166,7 @@ class BoxRates(BoxMetric):
     {'precision@0.5': 0.5, 'recall@0.5': 1.0, 'f1@0.5': 0.6666666666666666}
     """
 
-    thresholds: tuple[float, ...] = (0.3, 0.5)
     name: str = "box_rates"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_thresholds(self.thresholds)
-
-    def get_thresholds(self) -> tuple[float, ...]:
-        return self.thresholds
 
     def prepare(self, rows: Sequence[MatchedPair], groups: np.ndarray) -> PreparedMetric:
         names = [f"{rate}@{threshold:g}" for threshold in self.thresholds for rate in ("precision", "recall", "f1")]

@@ -13,24 +13,30 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..exact_match import ExactMatchReward
-from ..fields import get_accepted_values, get_field, normalize_label, to_finite_float, to_text
-from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-
-LONGEST = 1000  # characters of a label; longer text is not a label
-
-
-def read_label(value: Any) -> str:
-    """The label of a scalar, without case and outer punctuation; empty if the value is not a label.
-
-    >>> read_label(" Seven. "), read_label(7), read_label(["seven"]), read_label("x" * 2000)
-    ('seven', '7', '', '')
-    """
-    text = to_text(value)
-    return "" if len(text) > LONGEST else normalize_label(text)
+from ..fields import get_accepted_values, get_field, read_label, to_finite_float
+from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 
 @dataclass(frozen=True)
-class Accuracy(PairMetric):
+class LabelMetric(PairMetric):
+    """What a metric of labels reads: the answer's `field`, and the reference's (default: the same one)."""
+
+    field: str = "label"
+    reference_field: str | None = None
+    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    tolerance: float | None = None
+
+    @cached_property
+    def reward(self) -> ExactMatchReward:
+        return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
+
+    def get_golds(self, reference: Mapping[str, Any]) -> list[Any]:
+        """Return the accepted values of a reference; empty if it has no gold."""
+        return get_accepted_values(get_field(reference, self.reference_field or self.field))
+
+
+@dataclass(frozen=True)
+class Accuracy(LabelMetric, MeanMetric):
     """The share of pairs whose answer is right, as `ExactMatchReward` compares; a missing answer is wrong.
 
     Pairs whose reference has no gold are left out. Range: [0, 1].
@@ -39,27 +45,14 @@ class Accuracy(PairMetric):
     {'accuracy': 0.5}
     """
 
-    field: str = "label"
-    reference_field: str | None = None
-    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    tolerance: float | None = None
     name: str = "accuracy"
 
-    @cached_property
-    def reward(self) -> ExactMatchReward:
-        return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
-
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
-        applies = bool(get_accepted_values(get_field(reference, self.reference_field or self.field)))
-        return (self.reward(answer, reference), 1.0) if applies else (0.0, 0.0)
-
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
-        stats = np.array(rows, float).reshape(len(rows), 2)
-        return SumFigures([self.name], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
+        return (self.reward(answer, reference), 1.0) if self.get_golds(reference) else (0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class TopK(PairMetric):
+class TopK(MeanMetric):
     """The share of pairs with a right label among the first `k` of a ranked list; a scalar is a list of one.
 
     Labels compare as in `ExactMatchReward`; each repeated label takes a place. Pairs without gold are left out.
@@ -80,6 +73,10 @@ class TopK(PairMetric):
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
             raise ConfigError(f"k is {self.k!r}; allowed: a whole number of at least 1")
 
+    @property
+    def figure(self) -> str:
+        return f"top{self.k}"
+
     @cached_property
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward("answer", "gold", self.aliases)
@@ -92,13 +89,9 @@ class TopK(PairMetric):
         ranked = value[: self.k] if isinstance(value, list | tuple) else [value]
         return max((self.reward({"answer": label}, {"gold": gold}) for label in ranked), default=0.0), 1.0
 
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
-        stats = np.array(rows, float).reshape(len(rows), 2)
-        return SumFigures([f"top{self.k}"], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
-
 
 @dataclass(frozen=True)
-class MacroF1(PairMetric):
+class MacroF1(LabelMetric):
     """The mean over classes of F1 = 2 tp / (answered + gold): rare classes count as much as common classes.
 
     The classes are the gold labels. An answer outside them, or a missing answer, counts only as a miss of its gold
@@ -110,14 +103,7 @@ class MacroF1(PairMetric):
     {'macro_f1': 0.3333333333333333}
     """
 
-    field: str = "label"
-    reference_field: str | None = None
-    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     name: str = "macro_f1"
-
-    @cached_property
-    def reward(self) -> ExactMatchReward:
-        return ExactMatchReward(self.field, self.reference_field, self.aliases)
 
     @cached_property
     def _classes(self) -> dict[str, str]:
@@ -125,8 +111,8 @@ class MacroF1(PairMetric):
         return {read_label(alias): read_label(gold) for gold, aliases in self.aliases.items() for alias in aliases}
 
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, str]:
-        """(class of the gold, class of the answer); empty if missing."""
-        golds = get_accepted_values(get_field(reference, self.reference_field or self.field))
+        """Return the class of the gold and the class of the answer; empty if missing."""
+        golds = self.get_golds(reference)
         gold = self._read_class(golds[0]) if golds else ""
         if gold and self.reward(answer, reference) == 1.0:
             return gold, gold
@@ -161,8 +147,8 @@ def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class CalibrationError(PairMetric):
-    """Expected calibration error and Brier score of a confidence in [0, 1] against right or wrong; 0 is best.
+class CalibrationError(LabelMetric):
+    """Expected calibration error and Brier score of the answer's `confidence` in [0, 1]; 0 is best.
 
     `ece` = Σ_b n_b / n · |accuracy_b - mean confidence_b| over `bins` of equal width, each open to the left: (0.1, 0.2]
     (Guo et al. 2017, after Naeini et al. 2015). `brier` is the mean of (confidence - right)² (Brier 1950). An answer
@@ -175,29 +161,20 @@ class CalibrationError(PairMetric):
     {'ece': 0.35, 'brier': 0.185, 'stated': 1.0}
     """
 
-    field: str = "label"
-    confidence_field: str = "confidence"
     bins: int = 10
-    reference_field: str | None = None
-    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    tolerance: float | None = None
     name: str = "calibration"
 
     def __post_init__(self) -> None:
         if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
             raise ConfigError(f"bins is {self.bins!r}; allowed: a whole number of at least 1")
 
-    @cached_property
-    def reward(self) -> ExactMatchReward:
-        return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
-
     def extract_stats(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[float, float, float]:
-        """(1 if there is gold, confidence or NaN, whether it is right)."""
-        if not get_accepted_values(get_field(reference, self.reference_field or self.field)):
+        """Return 1 if there is gold, the confidence or NaN, and whether it is right."""
+        if not self.get_golds(reference):
             return 0.0, np.nan, 0.0
-        confidence = to_finite_float(get_field(answer, self.confidence_field))
+        confidence = to_finite_float(get_field(answer, "confidence"))
         if confidence is None or not 0 <= confidence <= 1:
             return 1.0, np.nan, 0.0
         return 1.0, confidence, self.reward(answer, reference)

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ..fields import get_field, to_text
-from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from .labels import LONGEST
+from ..fields import LONGEST_LABEL, get_field, to_text
+from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
 MAX_KINDS = 50  # further kinds are counted together only
 
 
 @dataclass(frozen=True)
-class MeanScore(PairMetric):
+class MeanScore(MeanMetric):
     """The mean of a reward over the pairs to which it applies. Range: [0, 1]; NaN if there are none.
 
     >>> from viewbox.rewards import TokenF1Reward
@@ -29,10 +28,6 @@ class MeanScore(PairMetric):
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
         score = self.reward(answer, reference)
         return (0.0, 0.0) if score is None else (score, 1.0)
-
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
-        stats = np.array(rows, float).reshape(len(rows), 2)
-        return SumFigures([self.name], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class AccuracyBy(PairMetric):
 
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, float | None]:
         kind, score = to_text(get_field(reference, self.by)), self.reward(answer, reference)
-        return kind if len(kind) <= LONGEST else "", None if score is None else float(score == 1.0)
+        return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(score == 1.0)
 
     def prepare(self, rows: Sequence[tuple[str, float | None]], groups: np.ndarray) -> PreparedMetric:
         kinds = sorted({kind for kind, score in rows if kind and score is not None})[:MAX_KINDS]

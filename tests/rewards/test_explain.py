@@ -1,7 +1,6 @@
 """The sentences beside the scores: every reward has one, and none of them fails."""
 
-import pytest
-
+from tests.support.tables import for_each
 from viewbox.rewards import (
     CombinedReward,
     Component,
@@ -12,10 +11,10 @@ from viewbox.rewards import (
     ToolUseReward,
     explain_reward,
 )
-from viewbox.rewards.explain import explain_components
+from viewbox.rewards.explain import explain_score
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reward", "said", "gold", "words"),
     [
         (ExactMatchReward("value"), "Cyst", "cyst", "value: 'Cyst' is 'cyst'"),
@@ -63,7 +62,8 @@ def test_a_combined_reward_says_why_part_by_part():
             "format": (FormatReward(), 0.0),
         }
     )
-    assert explain_components(reward, {"label": "cyst"}, {"label": "nodule"}) == {
+    explained = explain_score(reward, {"label": "cyst"}, {"label": "nodule"})
+    assert {one.name: one.why for one in explained.components} == {
         "inner": "weighted mean of its components: 0",
         "inner.label": "label: 'cyst' is not 'nodule'",
         "box": "counts 0: inner is 0, needed: 1",

@@ -1,8 +1,9 @@
 """A small catalogue of invented tools, and an environment that offers the adviser's tools on it."""
 
 from viewbox import BaseMultiTurnEnv
+from viewbox.envs.software_adviser.catalogue import SoftwareTool
+from viewbox.envs.software_adviser.repositories import Repositories
 from viewbox.envs.software_adviser.retrieval import Retriever
-from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.software_adviser.tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
 
 
@@ -31,7 +32,7 @@ class Advice(BaseMultiTurnEnv):
     max_total_calls = MAX_TOTAL_CALLS
     boundary = False
     retriever = Retriever(TOOLS)
-    sources = ()
+    repositories = Repositories({}, {})
 
     def default_reward(self):
         return lambda answer, reference: 1.0
@@ -41,6 +42,6 @@ class Advice(BaseMultiTurnEnv):
 
     def hidden_arguments(self, task, tool):
         if tool == "repo_info_batch":
-            return {"sources": self.sources}
+            return {"repositories": self.repositories}
         keys = {key: task.metadata[key] for key in ("top_k", "exclude", "formats") if key in task.metadata}
         return {"context": SearchContext(self.retriever, max_chars=self.max_tool_chars, **keys)}

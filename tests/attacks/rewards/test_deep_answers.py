@@ -1,7 +1,6 @@
 """Answers and references nested to any depth: no reward and no explanation raises."""
 
-import pytest
-
+from tests.support.tables import for_each
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,
@@ -42,9 +41,9 @@ def nest(wrap, depth, inner):
     return inner
 
 
-@pytest.mark.parametrize("inner", [None, "", "seven", [0, 0, 1, 1]], ids=repr)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("reward", REWARDS.values(), ids=REWARDS)
+@for_each("inner", [None, "", "seven", [0, 0, 1, 1]])
+@for_each("kind", KINDS)
+@for_each("reward", REWARDS.values())
 def test_a_deep_value_scores_and_is_explained(reward, kind, inner):
     for depth in (50, 400, 5000):
         if kind == "boxes" and depth > 50:

@@ -6,13 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tests.support.tables import for_each
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_call, write_query, write_question
-from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.envs.software_adviser.request import REASONS
 
 ENV = make("software_adviser", split="test", boundary=False)
-TASKS = ENV.tasks[:120]
+TASKS = ENV.tasks[:80]
 NAMES = list(ENV.software)
 END = json.dumps({"explanation": "I stop here."})
 
@@ -45,8 +46,8 @@ def get_names(task):
 def list_unsuitable(task):
     """Names that the oracle's first search returns and that do not fit."""
     query = write_query(ENV.get_request(task))
-    hits = ENV.retriever.search(query, top_k=12, exclude=ENV.get_request(task).withheld)
-    return [hit.name for hit in hits if hit.name not in task.reference.get("suitable", ())]
+    names = ENV.retriever.search(query, top_k=12, exclude=ENV.get_request(task).withheld)
+    return [name for name in names if name not in task.reference.get("suitable", ())]
 
 
 def play(task, *replies):
@@ -102,7 +103,7 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "task", "answer", "most", "why"), ANSWERS, ids=[row[0] for row in ANSWERS])
+@for_each(("name", "task", "answer", "most", "why"), ANSWERS)
 def test_a_trick_with_the_answer_earns_less_than_an_honest_one(name, task, answer, most, why):
     honest = play(task, *ENV.oracle(task), ENV.write_answer(task))
     assert honest.scores.total == pytest.approx(1.0)
@@ -148,7 +149,7 @@ REPLIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "task", "replies", "most", "why"), REPLIES, ids=[row[0] for row in REPLIES])
+@for_each(("name", "task", "replies", "most", "why"), REPLIES)
 def test_a_trick_with_the_replies_earns_less_than_an_honest_episode(name, task, replies, most, why):
     episode = ENV.play(task, ScriptedPolicy([*replies, *[END] * 12]))
     assert episode.scores.total <= most + 1e-9
@@ -171,8 +172,7 @@ def make_random(task, rng):
     state = int(rng.integers(3))
     request = ENV.get_request(task)
     exclude = (*request.exclude, *request.withheld)
-    hits = ENV.retriever.search(task.prompt["words"], top_k=12, exclude=exclude, formats=request.known_formats)
-    names = [hit.name for hit in hits]
+    names = ENV.retriever.search(task.prompt["words"], top_k=12, exclude=exclude, formats=request.known_formats)
     picked = [names[i] for i in rng.permutation(len(names))[: task.prompt["choices"]]]
     said = choose(*picked, accuracy=int(rng.integers(101))) if picked else json.loads(END)
     if state == 0:

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from tests.support.tables import for_each
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import ANSWER, find_problem, normalize_answer
-from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.envs.software_adviser.request import REASONS
 
 ENV = make("software_adviser", num_choices=[3])
 TASK = ENV.tasks[0]
@@ -26,7 +27,7 @@ def test_the_schema_names_the_five_reasons_and_both_states():
     assert set(states) == {"complete", "needs_clarification", None}
 
 
-@pytest.mark.parametrize("said", [None, "complete", "needs_clarification"])
+@for_each("said", [None, "complete", "needs_clarification"])
 def test_choices_make_it_complete_and_a_question_needs_clarification_whatever_it_says(said):
     asked = {"conversation": {"status": said, "question": "Which format?"}}
     assert normalize_answer(asked)["conversation"]["status"] == "needs_clarification"
@@ -66,7 +67,7 @@ def test_what_contradicts_itself_is_refused_in_words(answer, problem):
     assert problem in find_problem(answer, 3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "problem"),
     [
         (choose("a", rank=0), "rank"),

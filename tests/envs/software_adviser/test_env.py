@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from tests.support.tables import for_each
 from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import OVER_QUOTA
 from viewbox.envs.software_adviser.demonstrations import write_call, write_question
-from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.envs.software_adviser.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
 from viewbox.errors import ConfigError
 
@@ -41,7 +42,7 @@ def list_results(episode):
 # ---- the right answers
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+@for_each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     env = make("software_adviser", split=split)
     assert check_rewards(env, 60) == []
@@ -106,7 +107,7 @@ def test_a_question_about_anything_else_does_not_count():
     assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
 
 
-@pytest.mark.parametrize("category", ["answerable", "no_task_match", "invalid_files"])
+@for_each("category", ["answerable", "no_task_match", "invalid_files"])
 def test_a_question_that_was_not_needed_costs_its_share(category):
     task = find_task(ENV, category)
     episode = play(ENV, task, write_question("task"), *ENV.oracle(task), ENV.write_answer(task))
@@ -259,7 +260,7 @@ def test_an_invented_or_missing_demo_link_does_not_count():
         assert play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.demo"] < 1.0
 
 
-@pytest.mark.parametrize("reason", REASONS)
+@for_each("reason", REASONS)
 def test_an_unanswerable_request_takes_its_reason(reason):
     task = find_task(ENV, reason)
     assert play_gold(ENV, task).scores.total == pytest.approx(1.0)
@@ -296,7 +297,7 @@ def test_demonstrations_have_habits():
 # ---- settings
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "problem"),
     [
         ({"ambiguous": 0.7, "unanswerable": 0.7}, "ambiguous \\+ unanswerable = 1.4; allowed: at most 1"),

@@ -1,25 +1,22 @@
-"""Addresses, the recorded snapshot, GitHub's API by a real server in its place, and the recorder."""
+"""Addresses, the recorded snapshot, and GitHub's API by a real server in its place."""
 
 import asyncio
 import json
 import logging
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.servers import make_response, send_bytes
+from tests.support.tables import for_each
 from tests.support.tls_server import StandIn, serve_tls
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.repositories import (
     API_HOST,
     AddressError,
-    CatalogueSource,
-    LiveSource,
-    RecordedSource,
+    GitHub,
+    Repositories,
     RepositoryFacts,
     RepositorySettings,
     read_facts,
@@ -28,11 +25,9 @@ from viewbox.envs.software_adviser.repositories import (
 from viewbox.envs.software_adviser.tools import ask_all
 from viewbox.errors import ConfigError, ToolError
 
-RECORDER = Path(__file__).resolve().parents[3] / "benchmarks" / "record_repositories.py"
-
 
 # ---------------------------------------------------------------------- addresses
-@pytest.mark.parametrize(
+@for_each(
     "address",
     [
         "https://github.com/Owner/Name",
@@ -49,7 +44,7 @@ def test_addresses_of_one_repository_read_the_same(address):
     assert read_repository(address) == "owner/name"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("address", "reason"),
     [
         ("https://gitlab.com/owner/name", "NON_GITHUB_URL"),
@@ -89,7 +84,7 @@ def test_every_text_is_a_repository_or_has_a_reason(address):
 # ---------------------------------------------------------------------- the snapshot
 def test_the_shipped_snapshot_knows_most_of_the_catalogue():
     facts, known, asked = read_facts(), 0, 0
-    for tool in read_catalogue().tools:
+    for tool in read_catalogue():
         try:
             name = read_repository(tool.repository)
         except AddressError:
@@ -154,9 +149,9 @@ API = {
 }
 
 
-def summarize(tmp_path, answer, *names, source=None):
+def summarize(tmp_path, answer, *names):
     with serve_tls(tmp_path, lambda body, number: answer, API_HOST) as server:
-        live = source or LiveSource(_transport=lambda host: StandIn(host, {API_HOST: server}))
+        live = GitHub(_transport=lambda host: StandIn(host, {API_HOST: server}))
 
         async def ask():
             return [await live.summarize(name) for name in names or ("a/b",)]
@@ -166,8 +161,7 @@ def summarize(tmp_path, answer, *names, source=None):
 
 def test_live_facts_are_githubs_and_asked_for_once(tmp_path):
     found, requests = summarize(tmp_path, make_response(200, API), "a/b", "a/b")
-    assert found[0].origin == "GitHub"
-    assert found[0].text == (
+    assert found[0] == (
         "archived: no longer maintained; license MIT; written in Python; last commit 2026-02-03; "
         "topics mri, segmentation; 12,345 stars"
     )
@@ -179,7 +173,7 @@ def test_live_facts_are_githubs_and_asked_for_once(tmp_path):
     "body", [{"license": "MIT", "stargazers_count": -1, "pushed_at": None, "topics": "x", "archived": []}, {}]
 )
 def test_fields_of_other_types_are_left_out(tmp_path, body):
-    assert summarize(tmp_path, make_response(200, body))[0] == [None]
+    assert summarize(tmp_path, make_response(200, body))[0] == [""]
 
 
 @pytest.mark.parametrize(
@@ -194,11 +188,11 @@ def test_fields_of_other_types_are_left_out(tmp_path, body):
 )
 def test_a_failing_service_is_an_error_in_words_and_the_next_source_answers(tmp_path, answer, words):
     with serve_tls(tmp_path, lambda body, number: answer, API_HOST) as server:
-        live = LiveSource(_transport=lambda host: StandIn(host, {API_HOST: server}))
+        live = GitHub(_transport=lambda host: StandIn(host, {API_HOST: server}))
         with pytest.raises(ToolError, match=words):
             asyncio.run(live.summarize("a/b"))
-        (found,) = asyncio.run(ask_all(["github.com/a/b"], [live, CatalogueSource({"a/b": "Outlines."})]))
-        assert (found.text, found.origin) == ("Outlines.", "catalogue")
+        (found,) = asyncio.run(ask_all(["github.com/a/b"], Repositories({}, {"a/b": "Outlines."}, live)))
+        assert found.write() == "a/b (catalogue): Outlines."
 
 
 def test_a_repository_with_a_new_name_is_found(tmp_path):
@@ -208,62 +202,31 @@ def test_a_repository_with_a_new_name_is_found(tmp_path):
         )
 
     with serve_tls(tmp_path, answer, API_HOST) as server:
-        live = LiveSource(_transport=lambda host: StandIn(host, {API_HOST: server}))
-        assert asyncio.run(live.summarize("old/name")).origin == "GitHub"
+        live = GitHub(_transport=lambda host: StandIn(host, {API_HOST: server}))
+        assert "license MIT" in asyncio.run(live.summarize("old/name"))
     assert [request["path"] for request in server.requests] == ["/repos/old/name", "/repositories/7"]
 
 
 def test_an_unknown_repository_is_not_a_failure(tmp_path):
-    assert summarize(tmp_path, make_response(404, {"message": "Not Found"}))[0] == [None]
+    assert summarize(tmp_path, make_response(404, {"message": "Not Found"}))[0] == [""]
 
 
 # ---------------------------------------------------------------------- settings
-def test_sources_of_the_settings_in_order(tmp_path):
-    tools = read_catalogue().tools
-    recorded, catalogue = RepositorySettings().build_sources(tools)
-    assert isinstance(recorded, RecordedSource)
-    assert asyncio.run(catalogue.summarize("mouseland/cellpose")).origin == "catalogue"
-    assert [type(one) for one in RepositorySettings(live=True).build_sources(tools)] == [
-        LiveSource,
-        RecordedSource,
-        CatalogueSource,
-    ]
+def test_the_snapshot_is_asked_before_the_catalogue_and_github_only_if_a_config_says_so(tmp_path):
+    tools = read_catalogue()
+    known = RepositorySettings().open(tools)
+    assert known.github is None
+    assert asyncio.run(known.summarize("mouseland/cellpose")).origin.startswith("recorded 20")
+    assert isinstance(RepositorySettings(live=True).open(tools).github, GitHub)
     path = tmp_path / "own.jsonl"
     path.write_text('{"repository": "a/b", "recorded": "2026-01-01", "license": "MIT"}\n')
-    (found,) = asyncio.run(ask_all(["github.com/a/b"], RepositorySettings(snapshot=str(path)).build_sources(tools)))
-    assert found.text == "license MIT"
+    own = RepositorySettings(snapshot=str(path)).open(tools)
+    (found,) = asyncio.run(ask_all(["github.com/a/b"], own))
+    assert found.text == "(recorded 2026-01-01): license MIT"
+    assert asyncio.run(own.summarize("mouseland/cellpose")).origin == "catalogue"
 
 
 def test_live_facts_are_refused_in_training_unless_allowed():
     assert RepositorySettings().why_not_in_training is None
     assert "live_in_training: true" in RepositorySettings(live=True).why_not_in_training
     assert RepositorySettings(live=True, live_in_training=True).why_not_in_training is None
-
-
-# ---------------------------------------------------------------------- the recorder
-def test_the_recorder_writes_what_the_snapshot_reads(tmp_path):
-    clone, out = tmp_path / "clone", tmp_path / "out.jsonl"
-    (clone / "src").mkdir(parents=True)
-    (clone / "src" / "a.py").write_text("x = 1\n" * 100)
-    (clone / "src" / "b.cpp").write_text("int x;\n" * 50)
-    (clone / "LICENSE").write_text("MIT License\n\n... The above copyright notice and\nthis permission notice ...")
-    (clone / "pyproject.toml").write_text(
-        '[project]\nrequires-python = ">=3.10"\ndependencies = ["Torch>=2", "numpy"]\n'
-    )
-    identity = ["-c", "user.name=t", "-c", "user.email=t@t.example"]
-    for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
-        subprocess.run(["git", "-C", str(clone), *arguments], check=True)
-    done = subprocess.run(
-        [sys.executable, RECORDER, out, f"Owner/Name={clone}", f"no/clone={tmp_path}/none"],
-        capture_output=True,
-        text=True,
-    )
-    assert "1 of 2 repositories recorded" in done.stdout
-    assert "no/clone" in done.stderr
-    facts = read_facts(out)["owner/name"]
-    assert (facts.license, facts.languages, facts.python, facts.needs) == (
-        "MIT",
-        ("Python", "C++"),
-        ">=3.10",
-        ("torch", "numpy"),
-    )

@@ -8,24 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from viewbox.envs.software_adviser.catalogue import read_catalogue
-from viewbox.envs.software_adviser.requests import (
-    SUITABLE,
-    Request,
-    RequestGenerator,
-    answer_question,
-    draw_preview,
-    grade,
-    split_of,
-)
-from viewbox.envs.software_adviser.requests import words as said
-from viewbox.envs.software_adviser.requests.generator import ASKED, VAGUE
-from viewbox.envs.software_adviser.requests.previews import DRAWINGS, SIZE
-from viewbox.envs.software_adviser.requests.request import REASONS, UNKNOWN
-from viewbox.envs.software_adviser.software import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS
+from tests.support.tables import for_each
+from viewbox.envs.consultation.hidden_facts import find_facts
+from viewbox.envs.software_adviser import phrases as said
+from viewbox.envs.software_adviser.catalogue import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS, read_catalogue
+from viewbox.envs.software_adviser.generator import ASKED, VAGUE, RequestGenerator, split_of
+from viewbox.envs.software_adviser.previews import DRAWINGS, SIZE, draw_preview
+from viewbox.envs.software_adviser.request import REASONS, SUITABLE, UNKNOWN, Request, grade
 from viewbox.errors import ConfigError
 
-CATALOGUE = read_catalogue().tools
+CATALOGUE = read_catalogue()
 SPLITS = ("train", "test")
 FOREIGN = (said.FOREIGN_TASKS, said.FOREIGN_MODALITIES)
 GENERATORS = {split: RequestGenerator(CATALOGUE, split) for split in SPLITS}
@@ -122,11 +114,11 @@ def test_a_user_tells_the_hidden_fact_to_the_right_question_only():
     for _, request in EVERY:
         facts = request.write_facts()
         for kind, question in ASKED_FOR.items():
-            answer = answer_question(facts, question)
+            answer = find_facts(facts, question)
             assert request.hidden.get(kind, "") in answer
             if kind not in request.hidden and "task" not in request.hidden:  # a task may speak of files, too
                 assert not any(hidden in answer for hidden in request.hidden.values())
-        assert not any(hidden in answer_question(facts, "Tell me everything.") for hidden in request.hidden.values())
+        assert not any(hidden in find_facts(facts, "Tell me everything.") for hidden in request.hidden.values())
 
 
 # ---- grades
@@ -140,7 +132,7 @@ def make_request(**changes):
 CELLPOSE = next(one for one in CATALOGUE if one.name == "Cellpose")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "points"),
     [
         ({}, 100),
@@ -247,7 +239,7 @@ def test_a_file_that_cannot_be_read_has_a_crossed_box_of_no_modality():
 
 
 def test_a_request_is_the_same_every_time_and_depends_on_the_split():
-    again = RequestGenerator(read_catalogue().tools, "train")
+    again = RequestGenerator(read_catalogue(), "train")
     assert [again.make(seed) for seed in range(20)] == REQUESTS["train"][:20]
     assert REQUESTS["train"][:20] != REQUESTS["test"][:20]
 
@@ -260,7 +252,7 @@ def test_shares_levels_hidden_kinds_and_reasons_can_be_chosen():
     assert {without.make(seed).reason for seed in range(10)} == {"invalid_files"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("catalogue", "settings", "problem"),
     [
         ((), {}, "no software of split train"),

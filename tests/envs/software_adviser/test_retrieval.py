@@ -13,12 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.software import TOOLS, make_tool
-from viewbox.envs.software_adviser.catalogue import read_catalogue
-from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
-from viewbox.envs.software_adviser.retrieval.retriever import Bm25Index, find_best, fuse
-from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_wish_reader, has_fact, read_table
-from viewbox.envs.software_adviser.software import DIMENSIONS, FORMATS, INTERFACES, MODALITIES, TASKS
-from viewbox.tools.search.snapshot.words import Synonyms
+from tests.support.tables import for_each
+from viewbox.envs.software_adviser.catalogue import (
+    DIMENSIONS,
+    FORMATS,
+    INTERFACES,
+    MODALITIES,
+    TASKS,
+    read_catalogue,
+)
+from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever, find_best, fuse
+from viewbox.envs.software_adviser.wishes import has_fact, read_table, read_wishes
 
 VOCABULARY = {
     "tasks": TASKS,
@@ -35,12 +40,8 @@ def retriever():
     return Retriever(TOOLS)
 
 
-def list_names(hits):
-    return [hit.name for hit in hits]
-
-
 # ---------------------------------------------------------------------- what is found
-@pytest.mark.parametrize(
+@for_each(
     ("words", "first"),
     [
         ("segment nuclei in fluorescence microscopy", "Glow"),
@@ -53,7 +54,7 @@ def list_names(hits):
     ],
 )
 def test_experts_and_laymen_find_the_tool(retriever, words, first):
-    assert list_names(retriever.search(words, top_k=3))[0] == first
+    assert retriever.search(words, top_k=3)[0] == first
 
 
 def test_meaning_finds_what_shares_no_word_with_the_query():
@@ -63,9 +64,9 @@ def test_meaning_finds_what_shares_no_word_with_the_query():
         make_tool("C", ("simulation",), features="Bones."),
     ]
     words = RetrievalSettings(embedding="none", reranker="none")
-    assert list_names(Retriever(tools, words).search("nuclei", top_k=3)) == ["A"]
+    assert Retriever(tools, words).search("nuclei", top_k=3) == ["A"]
     fused = Retriever(tools, RetrievalSettings(reranker="none", dimensions=2)).search("nuclei", top_k=3)
-    assert list_names(fused)[:2] == ["A", "B"]
+    assert fused[:2] == ["A", "B"]
 
 
 def test_the_reranker_puts_met_wishes_before_words():
@@ -74,30 +75,30 @@ def test_the_reranker_puts_met_wishes_before_words():
         make_tool("Fitting", modalities=("CT",), features="Outlines organs."),
     ]
     plain = Retriever(tools, RetrievalSettings(reranker="none", embedding="none"))
-    assert list_names(plain.search("segmentation CT", top_k=2)) == ["Wordy", "Fitting"]
-    assert list_names(Retriever(tools).search("segmentation CT", top_k=2)) == ["Fitting", "Wordy"]
+    assert plain.search("segmentation CT", top_k=2) == ["Wordy", "Fitting"]
+    assert Retriever(tools).search("segmentation CT", top_k=2) == ["Fitting", "Wordy"]
 
 
 def test_formats_of_the_files_change_the_order(retriever):
     twins = [make_tool("A", formats=("NIfTI",)), make_tool("B", formats=("DICOM",))]
     for formats, first in ([["NIfTI"], "A"], [["DICOM"], "B"], [[], "A"]):
-        assert list_names(Retriever(twins).search("segmentation of CT", top_k=2, formats=formats))[0] == first
+        assert Retriever(twins).search("segmentation of CT", top_k=2, formats=formats)[0] == first
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_excluded_tools_are_never_found_and_cost_no_place(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in ("outline organs", "Cutter", "cutter cutter"):
         for exclude in (["Cutter"], ["CUTTER", "unknown"], ("cutter", "cutter")):
-            assert "Cutter" not in list_names(retriever.search(words, top_k=7, exclude=exclude))
-    assert list_names(retriever.search("outline organs", top_k=1, exclude=["Cutter"])) == ["Twin"]
+            assert "Cutter" not in retriever.search(words, top_k=7, exclude=exclude)
+    assert retriever.search("outline organs", top_k=1, exclude=["Cutter"]) == ["Twin"]
     assert retriever.search("outline organs", top_k=7, exclude=[tool.name for tool in TOOLS]) == []
 
 
 def test_a_catalogue_of_one_tool_and_of_equal_tools():
-    assert list_names(Retriever(TOOLS[:1]).search("organs", top_k=5)) == ["Cutter"]
+    assert Retriever(TOOLS[:1]).search("organs", top_k=5) == ["Cutter"]
     same = [make_tool(name) for name in ("b", "a", "c")]
-    assert list_names(Retriever(same).search("segmentation", top_k=3)) == ["b", "a", "c"]
+    assert Retriever(same).search("segmentation", top_k=3) == ["b", "a", "c"]
 
 
 # ---------------------------------------------------------------------- hostile queries
@@ -105,24 +106,21 @@ HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "nam
 HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_any_words_are_searched_for_and_none_is_an_expression(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in HOSTILE:
         hits = retriever.search(words, top_k=3)
         assert len(hits) <= 3
-        assert all(np.isfinite(hit.score) for hit in hits)
 
 
 @settings(max_examples=60, deadline=None)
 @given(words=st.text(max_size=80), top_k=st.integers(1, 9), exclude=st.lists(st.sampled_from([t.name for t in TOOLS])))
-def test_hits_are_distinct_allowed_and_sorted(words, top_k, exclude):
-    hits = SHARED.search(words, top_k=top_k, exclude=exclude)
-    names = list_names(hits)
+def test_hits_are_distinct_and_allowed(words, top_k, exclude):
+    names = SHARED.search(words, top_k=top_k, exclude=exclude)
     assert len(names) <= top_k
     assert len(set(names)) == len(names)
     assert not set(names) & set(exclude)
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
 SHARED = Retriever(TOOLS)
@@ -140,15 +138,15 @@ CODE = """
 import json
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.retrieval import Retriever
-retriever = Retriever(read_catalogue().tools)
-found = [[[hit.name, hit.score] for hit in retriever.search(words, top_k=12)] for words in %r]
+retriever = Retriever(read_catalogue())
+found = [retriever.search(words, top_k=12) for words in %r]
 print(json.dumps(found))
 """
 
 
 def test_every_process_and_thread_finds_the_same():
-    retriever = Retriever(read_catalogue().tools)
-    expected = [[[hit.name, hit.score] for hit in retriever.search(words, top_k=12)] for words in QUERIES]
+    retriever = Retriever(read_catalogue())
+    expected = [retriever.search(words, top_k=12) for words in QUERIES]
     assert all(len(found) == 12 for found in expected)
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -156,7 +154,7 @@ def test_every_process_and_thread_finds_the_same():
         assert json.loads(done.stdout) == expected, done.stderr
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda words: retriever.search(words, top_k=12), QUERIES * 20))
-    assert [[[hit.name, hit.score] for hit in hits] for hits in found] == expected * 20
+    assert found == expected * 20
 
 
 def test_a_pickled_and_a_forked_retriever_prepare_themselves(retriever):
@@ -170,18 +168,6 @@ def test_a_pickled_and_a_forked_retriever_prepare_themselves(retriever):
 
 
 # ---------------------------------------------------------------------- parts
-def test_sums_of_phrases_are_the_bm25_of_the_whole_query():
-    records = [
-        {"name": f"n{n}", "text": text} for n, text in enumerate(["ct lung", "ct ct mr", "bone lung lung", "skin"])
-    ]
-    index = Bm25Index(records, {"name": 2.0, "text": 1.0}, Synonyms())
-    statement = 'SELECT rowid, -bm25(records, 2.0, 1.0) FROM records WHERE records MATCH \'"ct" OR "lung" OR "n3"\''
-    expected = dict(index._connection.execute(statement).fetchall())
-    for _ in range(2):  # then from what is kept
-        found = index.score("lung CT n3")
-        assert {row: pytest.approx(score) for row, score in enumerate(found) if score} == expected
-
-
 def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     scores = np.array([0.3, 0.1 + 0.2, 0.30000000000000004, 0.1])
     assert find_best(scores, 2).tolist() == [0, 1]
@@ -192,7 +178,7 @@ def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     assert fuse([np.array([], int), np.array([], int)])[0].tolist() == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "formats", "expected"),
     [
         ("segment the liver in CT", (), {("tasks", "segmentation"), ("modalities", "CT")}),
@@ -209,8 +195,8 @@ def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     ],
 )
 def test_wishes_are_read_from_words(words, formats, expected):
-    wishes = get_wish_reader().read(words, formats)
-    assert {(wish.kind, word) for wish in wishes for word in wish.words} == expected
+    wishes = read_wishes(words, formats)
+    assert {(kind, word) for kind, facts in wishes for word in facts} == expected
     assert len(set(wishes)) == len(wishes)
 
 
@@ -241,4 +227,3 @@ def test_a_tool_for_any_modality_fits_each_and_an_unknown_need_of_a_gpu_fits_non
         False,
         False,
     ]
-    assert Wish("tasks", ("a",)) == Wish("tasks", ("a",))

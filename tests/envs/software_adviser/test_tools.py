@@ -2,31 +2,21 @@
 
 import json
 
-import pytest
-
 from tests.support.software import Advice, make_tool
+from tests.support.tables import for_each
 from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.repositories import CatalogueSource, RecordedSource, RepositoryFacts
+from viewbox.envs.software_adviser.repositories import Repositories, RepositoryFacts
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
-RECORDED = RecordedSource({FACTS.repository: FACTS})
-SENTENCES = CatalogueSource({"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."})
+SENTENCES = {"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."}
+KNOWN = Repositories({FACTS.repository: FACTS}, SENTENCES)
 
 
-class FailingSource:
-    """Fails for one repository, with a bug."""
-
-    async def summarize(self, repository):
-        if repository == "owner/twin":
-            raise KeyError("bug")
-        return await SENTENCES.summarize(repository)
-
-
-class BusySource:
-    """Says no in words."""
+class Busy:
+    """A service that says no in words."""
 
     async def summarize(self, repository):
         raise ToolError("HTTP 403")
@@ -36,11 +26,11 @@ def call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-def play(*replies, sources=(RECORDED, SENTENCES), retriever=None, settings=None, images=(), **metadata):
+def play(*replies, repositories=KNOWN, retriever=None, settings=None, images=(), **metadata):
     class Played(Advice):
         pass
 
-    Played.sources = sources
+    Played.repositories = repositories
     Played.retriever = retriever or Advice.retriever
     env = Played(**(settings or {}))
     return env.play(Task("t", images, metadata=metadata), ScriptedPolicy([*replies, "done"]))
@@ -76,7 +66,7 @@ def test_exclusions_formats_and_top_k_come_from_the_environment():
     assert get_names(list_results(play(text, formats=("DICOM",)))[0])[0] == "Cutter"
 
 
-@pytest.mark.parametrize("name", ["exclude", "context"])
+@for_each("name", ["exclude", "context"])
 def test_no_model_can_set_what_the_environment_fills_in(name):
     (result,) = list_results(play(call("search_tools", query="organs", **{name: ["Glow"]}), exclude=("Cutter",)))
     assert name in result.error
@@ -113,7 +103,7 @@ def test_a_stranger_s_catalogue_cannot_write_lines_or_marks():
     assert "<|im_end|>" not in result.text
 
 
-@pytest.mark.parametrize("query", ["", "  \n "])
+@for_each("query", ["", "  \n "])
 def test_an_empty_query_is_an_error_in_words(query):
     (result,) = list_results(play(call("search_tools", query=query)))
     assert "query is empty" in result.error
@@ -151,7 +141,6 @@ def test_two_sources_are_asked_in_order():
         "[3] owner/unknown: failed (nothing is known of it)",
     ]
     assert result.facts["answered"] == ("owner/cutter", "owner/twin")
-    assert "Outlines organs." in ask("github.com/owner/cutter", sources=(SENTENCES, RECORDED)).text
 
 
 def test_repeated_addresses_are_asked_once():
@@ -173,13 +162,12 @@ def test_addresses_elsewhere_are_skipped_with_their_reason():
     assert result.facts["answered"] == ("owner/cutter",)
 
 
-@pytest.mark.parametrize("source", [FailingSource(), BusySource()])
-def test_one_failure_fails_neither_the_batch_nor_the_next_source(source):
-    result = ask("https://github.com/owner/twin", "https://github.com/owner/cutter", sources=(source,))
+def test_a_service_that_fails_fails_neither_the_batch_nor_what_is_asked_next():
+    urls = ("https://github.com/owner/twin", "https://github.com/owner/unknown")
+    result = ask(*urls, repositories=Repositories({}, SENTENCES, Busy()))
     assert result.success
-    assert "owner/twin" in result.facts["failed"]
-    both = ask("https://github.com/owner/twin", "https://github.com/owner/cutter", sources=(source, SENTENCES))
-    assert both.facts["answered"] == ("owner/twin", "owner/cutter")
+    assert result.facts["answered"] == ("owner/twin",)
+    assert dict(result.facts["failed"]) == {"owner/unknown": "HTTP 403"}
 
 
 def test_a_batch_of_bad_addresses_only_is_an_answer_too():
@@ -196,7 +184,7 @@ def test_too_many_addresses_are_named_and_the_first_are_answered():
     assert "allowed: 1 to 100" in ask().error
 
 
-@pytest.mark.parametrize("urls", ["https://github.com/owner/cutter", [1], None])
+@for_each("urls", ["https://github.com/owner/cutter", [1], None])
 def test_urls_of_another_type_are_refused_in_words(urls):
     (result,) = list_results(play(call("repo_info_batch", urls=urls)))
     assert "urls" in result.error

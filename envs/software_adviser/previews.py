@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 from scipy.spatial import cKDTree
 
-from ....images.source import Source
-from ...chest_xray.radiographs import draw_film
-from ...phantom.anatomy import draw_slice
+from ...images.source import Source
+from ..chest_xray.radiographs import draw_film
+from ..phantom.anatomy import draw_slice
 from .request import Request
 
 SIZE = 256  # pixels of a side

@@ -1,19 +1,18 @@
 """A user's request: what is said, what is known of the file, and what only a question brings to light."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
-from ....utils.frozen import FrozenDict
-from ...consultation import find_facts
-from .words import Constraint, HiddenKind, Level, Split
+from ...utils.frozen import FrozenDict
+from .catalogue import SoftwareTool
+from .phrases import Constraint, HiddenKind, Level, Split
 
 Status = Literal["answerable", "ambiguous", "unanswerable"]
 Reason = Literal["no_suitable_tool", "no_modality_match", "no_task_match", "no_dimension_match", "invalid_files"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 REASONS: tuple[Reason, ...] = get_args(Reason)
 UNKNOWN = "not known"
-NO_ANSWER = "I do not know."
 
 
 @dataclass(frozen=True)
@@ -74,16 +73,6 @@ class Request:
         return "\n".join((*said, *self.hidden.values()))
 
 
-def answer_question(facts: str, question: str) -> str:
-    """What the user says to a question: the facts that share words with it, as the patient of `consultation` does.
-
-    >>> facts = "My task and goal, what I want to do: denoising.\\nThe file type (format): CZI."
-    >>> answer_question(facts, "Which format do your files have?"), answer_question(facts, "How old are you?")
-    ('The file type (format): CZI.', 'I do not know.')
-    """
-    return find_facts(facts, question) or NO_ANSWER
-
-
 TASK, FORMAT, SIBLING, FEATURES, PART = 40, 30, 15, 30, 4
 SUITABLE = 80
 FAMILIES: tuple[frozenset[str], ...] = (
@@ -96,28 +85,7 @@ FAMILIES: tuple[frozenset[str], ...] = (
 PERMISSIVE = frozenset(("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "Unlicense", "CC0-1.0", "Zlib"))
 
 
-class Facts(Protocol):
-    """What is read of a catalogue's software."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def tasks(self) -> Sequence[str]: ...
-    @property
-    def modalities(self) -> Sequence[str]: ...
-    @property
-    def dimensions(self) -> Sequence[str]: ...
-    @property
-    def formats(self) -> Sequence[str]: ...
-    @property
-    def license(self) -> str | None: ...
-    @property
-    def demo(self) -> str | None: ...
-    @property
-    def gpu(self) -> str: ...
-
-
-def grade(software: Facts, request: Request) -> int:
+def grade(software: SoftwareTool, request: Request) -> int:
     """How well a software fits a request, 0 to 100: task 40 + format 30 + features 30.
 
     >>> from types import SimpleNamespace as Software
@@ -138,12 +106,12 @@ def grade(software: Facts, request: Request) -> int:
     return points + PART * sum(fits)
 
 
-def fits_modality(software: Facts, modality: str) -> bool:
+def fits_modality(software: SoftwareTool, modality: str) -> bool:
     """Whether a software is for images of that kind, or for any image."""
     return modality in software.modalities or "any" in software.modalities
 
 
-def fulfills(software: Facts, constraint: Constraint) -> bool:
+def fulfills(software: SoftwareTool, constraint: Constraint) -> bool:
     """Whether a software fulfills a constraint; what is unknown is not fulfilled."""
     if constraint == "no GPU":
         return software.gpu in ("no", "optional")
@@ -152,7 +120,7 @@ def fulfills(software: Facts, constraint: Constraint) -> bool:
     return any(part.strip() in PERMISSIVE for part in (software.license or "").split(" OR "))
 
 
-def _grade_format(software: Facts, name: str) -> int:
+def _grade_format(software: SoftwareTool, name: str) -> int:
     if name in software.formats:
         return FORMAT
     near = {one for family in FAMILIES if name in family for one in family}

@@ -1,13 +1,13 @@
 """How users speak of tasks, kinds of pictures, limits and files: laymen and experts, in train and in test.
 
-The two splits share no sentence frame (`wording.py`) and no layman's phrase. Experts use the field's own terms, which
+The two splits share no sentence frame (`generator.py`) and no layman's phrase. Experts use the field's own terms, which
 are the same in both.
 """
 
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from ....utils.frozen import FrozenDict
+from ...utils.frozen import FrozenDict
 
 Split = Literal["train", "test"]
 Level = Literal["layman", "expert"]
@@ -16,6 +16,7 @@ HiddenKind = Literal["task", "dimensions", "format"]
 CONSTRAINTS: tuple[Constraint, ...] = get_args(Constraint)
 HIDDEN_KINDS: tuple[HiddenKind, ...] = get_args(HiddenKind)
 Phrases = Mapping[str, Mapping[Split, tuple[str, ...]]]
+Foreign = Mapping[Split, tuple[tuple[str, str], ...]]
 
 
 def _read(table: str) -> Phrases:
@@ -76,17 +77,8 @@ MODALITIES: Phrases = _read("""
     photoacoustic | a photoacoustic picture; pictures made with laser light and sound | an optoacoustic scan
 """)  # noqa: E501
 
-DIMENSIONS: Mapping[str, tuple[str, str]] = FrozenDict(
-    {  # for a layman, for an expert
-        "2D": ("a single flat picture", "2D"),
-        "3D": ("a stack of slices", "3D"),
-        "2D+t": ("a film of flat pictures", "2D+t"),
-        "3D+t": ("a film of stacks", "3D+t"),
-    }
-)
-
 # tasks and kinds of pictures that no software of a catalogue is for
-FOREIGN_TASKS: Mapping[Split, tuple[tuple[str, str], ...]] = FrozenDict(
+FOREIGN_TASKS: Foreign = FrozenDict(
     train=(
         ("read the handwriting on the label", "handwriting recognition"),
         ("find out in which town it was taken", "geolocation"),
@@ -101,7 +93,7 @@ FOREIGN_TASKS: Mapping[Split, tuple[tuple[str, str], ...]] = FrozenDict(
         ("read the bar code on the box", "barcode decoding"),
     ),
 )
-FOREIGN_MODALITIES: Mapping[Split, tuple[tuple[str, str], ...]] = FrozenDict(
+FOREIGN_MODALITIES: Foreign = FrozenDict(
     train=(
         ("a sonar recording of the sea floor", "side-scan sonar"),
         ("a radar map of the weather", "weather radar"),

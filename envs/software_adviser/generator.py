@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import ConfigError
-from ....utils.frozen import FrozenDict
-from . import words
-from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Facts, Reason, Request, Status, fits_modality, grade
-from .words import HiddenKind, Level, Split
+from ...errors import ConfigError
+from ...utils.frozen import FrozenDict
+from . import phrases as words
+from .catalogue import DIMENSIONS, SoftwareTool
+from .phrases import HiddenKind, Level, Split
+from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, fits_modality, grade
 
 
 def write_words(request: Request, rng: np.random.Generator) -> str:
@@ -29,9 +30,9 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
         extra.append(_pick(rng, words.EXCLUSION_WORDS[level][split]).format(names=join_names(request.exclude)))
     filled = _pick(rng, frames[level][split]).format(
         task=request.task,
-        do=_say_task(request, rng),
+        do=_say(words.TASKS, words.FOREIGN_TASKS, request.task, split, rng),
         modality=request.modality,
-        picture=_say_modality(request, rng),
+        picture=_say(words.MODALITIES, words.FOREIGN_MODALITIES, request.modality, split, rng),
         extra="".join(f" {sentence}" for sentence in extra),
     )
     text: str = filled[0].upper() + filled[1:]
@@ -59,23 +60,11 @@ def join_names(names: tuple[str, ...]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _say_task(request: Request, rng: np.random.Generator) -> str:
-    phrases = words.TASKS.get(request.task)
-    if phrases is not None:
-        return str(_pick(rng, phrases[request.split]))
-    return _find_foreign(words.FOREIGN_TASKS[request.split], request.task)
-
-
-def _say_modality(request: Request, rng: np.random.Generator) -> str:
-    phrases = words.MODALITIES.get(request.modality)
-    if phrases is not None:
-        return str(_pick(rng, phrases[request.split]))
-    return _find_foreign(words.FOREIGN_MODALITIES[request.split], request.modality)
-
-
-def _find_foreign(pairs: tuple[tuple[str, str], ...], term: str) -> str:
-    """The layman's phrase of a foreign term."""
-    return next(phrase for phrase, name in pairs if name == term)
+def _say(known: words.Phrases, foreign: words.Foreign, term: str, split: Split, rng: np.random.Generator) -> str:
+    """Return a layman's phrase for a task or a modality, also for one that no catalogue knows."""
+    if term in known:
+        return str(_pick(rng, known[term][split]))
+    return next(phrase for phrase, name in foreign[split] if name == term)
 
 
 def _pick(rng: np.random.Generator, values: Any) -> Any:
@@ -139,7 +128,6 @@ VAGUE: Frames = FrozenDict(
 TEST_SHARE = 0.4  # of the catalogue
 ATTEMPTS = 400  # draws for a request of a kind
 MAX_EXCLUDED = 3
-DIMENSIONS = ("2D", "3D", "2D+t", "3D+t")
 MICROSCOPY = ("fluorescence", "bright field", "phase contrast", "electron", "histology")
 
 
@@ -169,7 +157,7 @@ class RequestGenerator:
         ConfigError: no such request can be made of the catalogue.
     """
 
-    catalogue: Sequence[Facts]
+    catalogue: Sequence[SoftwareTool]
     split: Split = "train"
     shares: Mapping[Status, float] = FrozenDict(answerable=0.5, ambiguous=0.25, unanswerable=0.25)
     levels: tuple[Level, ...] = ("layman", "expert")
@@ -201,7 +189,7 @@ class RequestGenerator:
 
     # ------------------------------------------------------------------ facts
     @cached_property
-    def _by_task(self) -> dict[str, list[Facts]]:
+    def _by_task(self) -> dict[str, list[SoftwareTool]]:
         """The software of the split by task, tasks in order."""
         mine = [one for one in self.catalogue if split_of(one.name) == self.split]
         tasks = sorted({task for one in mine for task in one.tasks if task in words.TASKS})
@@ -216,7 +204,7 @@ class RequestGenerator:
         task = tasks[int(rng.choice(len(tasks), p=counts / counts.sum()))]
         gold = _pick(rng, self._by_task[task])
         known = [one for one in gold.modalities if one in words.MODALITIES] or list(words.MODALITIES)
-        dimensions = _pick(rng, [one for one in gold.dimensions if one in words.DIMENSIONS] or DIMENSIONS)
+        dimensions = _pick(rng, [one for one in gold.dimensions if one in DIMENSIONS] or DIMENSIONS)
         return Request(
             "",
             _pick(rng, self.levels),
