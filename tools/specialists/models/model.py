@@ -187,6 +187,7 @@ class ModelRunner:
             ) from error
 
     def rest(self) -> None:
+        """Move the weights off the device. No batch is running."""
         import torch
 
         self.model.to("cpu")
@@ -194,10 +195,17 @@ class ModelRunner:
             torch.cuda.empty_cache()
 
     def wake(self) -> None:
+        """Move them back. Raise `ConfigError` if the device has no memory for them any more."""
         self.move_to(self.device)
 
     # ------------------------------------------------------------------ a batch
     def run(self, requests: Sequence[Request]) -> Sequence[Any]:
+        """Return one result for each request, or a `ToolError` or `ToolFault` in its place; episodes share results.
+
+        Raises:
+            OutOfMemory: the batch is too large for the device.
+            Exception: the batch failed; its requests are run again one at a time.
+        """
         import torch
 
         results: list[Any] = [None] * len(requests)
