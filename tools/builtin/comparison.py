@@ -23,7 +23,7 @@ from ..fractions import ViewFractions
 from ..results import ToolOutput
 from ..tool import tool
 from .analysis import Color
-from .drawing import draw_mask, find_mask_box
+from .drawing import COLORS, draw_mask, find_mask_box
 from .intensity import to_gray
 
 SEAM = 2  # pixels of white between two pictures
@@ -117,7 +117,7 @@ def overlay_mask(
     image: name of the image that is the mask, such as "image_2". Default: the mask of this task, if it has one
     """
     inside = _sample_mask(view, _find_mask(view.source, _open_mask(image, images, mask)))
-    picture = draw_mask(view.to_picture(), inside, color, opacity)
+    picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
     if box is None:

@@ -56,7 +56,7 @@ class Request:
     """What a model is asked: a picture or texts, and what else its result depends on."""
 
     content: ImageRef | tuple[str, ...]
-    arguments: Hashable = ()
+    arguments: tuple[Any, ...] = ()
 
     @property
     def picture(self) -> ImageRef:
@@ -412,7 +412,7 @@ class ServedTool:
         """Free the device until the next call, if the specialist says `offload`."""
         self.server.rest()
 
-    async def ask(self, view: View, arguments: Hashable = ()) -> Any:
+    async def ask(self, view: View, arguments: tuple[Any, ...] = ()) -> Any:
         """The model's result for a picture as it is shown. Raises `ToolError` or `ToolFault`."""
         picture = await concurrency.run_in_thread(view.to_ref)
         try:

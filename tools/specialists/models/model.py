@@ -130,7 +130,7 @@ class ModelRunner:
         return sorted(info["missing_keys"])
 
     def _choose_auto_class(self) -> Any:
-        """The class of `auto_classes` that knows the type of the model; `architectures` decides between several."""
+        """Return the first class of `auto_classes` that knows the type of the model."""
         import transformers
 
         known = {name: getattr(transformers, name) for name in self.auto_classes}
@@ -141,13 +141,7 @@ class ModelRunner:
             raise ConfigError(
                 f"{given}: {describe_unknown('model_type', self.config.model_type, types)}", key="model", allowed=types
             )
-        named = set(self.config.architectures or ())
-
-        def lists(one: Any) -> bool:
-            classes = one._model_mapping[type(self.config)]
-            return bool(named & {cls.__name__ for cls in (classes if isinstance(classes, tuple) else (classes,))})
-
-        return next((one for one in fitting if lists(one)), fitting[0])
+        return fitting[0]
 
     def _check_weights(self, missing: Sequence[str]) -> None:
         given = f"model = {self.spec.model!r}"

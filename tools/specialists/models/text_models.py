@@ -81,7 +81,7 @@ class CrossEncoderRunner(TextRunner):
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
         from torch.nn import Identity
 
-        pairs = [tuple_cut(request) for request in requests]
+        pairs = [_cut(request) for request in requests]
         scores = self.model.predict(pairs, batch_size=len(pairs), show_progress_bar=False, activation_fn=Identity())
         return [float(score) if np.isfinite(score) else ToolFault(NOT_FINITE) for score in scores]
 
