@@ -18,8 +18,7 @@ from ...images.resample import fit_size
 from ...images.source import Source
 from ...images.task_images import find_named, name_image
 from ...images.view import View
-from ..arguments import Hidden, ImageName, Range
-from ..fractions import ViewFractions
+from ..arguments import Hidden, ImageName, Range, ViewFractions
 from ..results import ToolOutput
 from ..tool import tool
 from .analysis import Color

@@ -23,8 +23,8 @@ from ...images.view import View
 from ...utils.box_paths import convert_at
 from ...utils.sanitize import replace_surrogates
 from ...utils.secrets import mask_text, mask_values
+from ..arguments import ViewFractions
 from ..builtin.drawing import COLORS, draw_mask, find_mask_box
-from ..fractions import ViewFractions
 from ..results import MAX_CHARACTERS, ToolOutput
 from ..tool import Tool, is_tool_name
 from .schemas import Parameters

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ....errors import ToolError, ToolFault
-from ...arguments import Picture, Range
-from ...fractions import ViewFractions
+from ...arguments import Picture, Range, ViewFractions
 from ...results import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool

@@ -19,9 +19,8 @@ from pydantic import Field
 
 from ....errors import ConfigError, ToolError, ToolFault, describe_unknown
 from ....images.view import WHOLE, View
-from ...arguments import Box, Picture, Point
+from ...arguments import Box, Picture, Point, ViewFractions
 from ...builtin.drawing import draw_mask, find_mask_box
-from ...fractions import ViewFractions
 from ...results import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
