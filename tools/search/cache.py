@@ -75,9 +75,9 @@ class AnswerCache:
             return
         if self.path is not None:
             self._run(lambda file: self._write(file, key, value))
-            return
-        with self._lock, suppress(ValueError):  # larger than the whole memory
-            self._memory[key] = value
+        if self.path is None:
+            with self._lock, suppress(ValueError):  # larger than the whole memory
+                self._memory[key] = value
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self.clock()

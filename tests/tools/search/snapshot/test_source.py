@@ -5,7 +5,6 @@ import dataclasses
 import json
 import multiprocessing
 import os
-import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -141,11 +140,6 @@ def test_a_figure_that_is_not_there_is_a_tool_error(source, uid):
         asyncio.run(source.load_image(FoundImage(uid)))
 
 
-def test_an_article_is_found_by_its_pmid(source):
-    assert source.get_article("12") == ARTICLES[1]
-    assert source.get_article("99") is None
-
-
 # ---------------------------------------------------------------------- the same everywhere
 
 
@@ -181,10 +175,6 @@ def test_threads_may_search_at_the_same_time(source):
     expected = answer_all(source)
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(lambda _: answer_all(source), range(40))) == {expected}
-
-
-def test_a_source_can_be_pickled(source):
-    assert answer_all(pickle.loads(pickle.dumps(source))) == answer_all(source)
 
 
 def test_searching_leaves_the_file_as_it_is(source):
