@@ -265,7 +265,7 @@ class Connection:
 
     def _compute_pause(self, failure: _RetryableError, attempts: int, deadline: float | None) -> float:
         """Return the seconds until the next attempt; a pause that exceeds the time left becomes half of that time."""
-        pause = min(MAX_PAUSE, self.first_pause * (2 ** min(attempts - 1, 30) + random.random()))
+        pause = min(MAX_PAUSE, self.first_pause * (2.0 ** min(attempts - 1, 30) + random.random()))
         if failure.retry_after is not None:
             pause = max(pause, failure.retry_after + random.uniform(0, self.first_pause))
         if deadline is None:
