@@ -54,10 +54,10 @@ def walk(rng, now, most):
 # ---- the map
 
 
-def test_a_point_comes_back_in_ten_thousand_chains_of_tools():
+def test_a_point_comes_back_in_a_thousand_chains_of_tools():
     rng, farthest = random.Random(0), 0.0
     empty = np.zeros(4096 * 4096, np.uint8)  # untouched: no memory is taken
-    for _ in range(10_000):
+    for _ in range(1_000):
         width, height = rng.randint(1, 4096), rng.randint(1, 4096)
         overview = View.of(Source(empty[: width * height].reshape(height, width)), max_pixels=rng.choice([4096, 2**18]))
         now = walk(rng, overview, 20)
@@ -72,7 +72,7 @@ def test_a_point_comes_back_in_ten_thousand_chains_of_tools():
 
 def test_a_box_comes_back_upright_through_chains_of_tools():
     rng = random.Random(1)
-    for _ in range(1000):
+    for _ in range(300):
         now = walk(rng, view(), 20)
         (x1, x2), (y1, y2) = (sorted((rng.random(), rng.random())) for _ in "xy")
         there = now.box_to_original((x1, y1, x2, y2))
@@ -83,7 +83,7 @@ def test_a_box_comes_back_upright_through_chains_of_tools():
 
 def test_the_affine_map_is_what_points_go_through():
     rng = random.Random(2)
-    for _ in range(1000):
+    for _ in range(300):
         now = walk(rng, view(), 20)
         u, v = rng.random(), rng.random()
         a, b, c, d, e, f = now.matrix
@@ -124,9 +124,9 @@ def middle(gray):
 
 
 @pytest.mark.slow
-def test_a_painted_marker_is_where_the_transform_says_in_ten_thousand_chains():
+def test_a_painted_marker_is_where_the_transform_says_in_a_thousand_chains():
     rng, met = random.Random(3), Counter()
-    while met["all"] < 10_000:
+    while met["all"] < 1_000:
         depth, width, height = rng.choice(DEPTHS), rng.randint(10, 160), rng.randint(10, 160)
         plain = Source.of(np.zeros((height, width), np.uint8))
         now = walk(rng, View.of(plain, max_pixels=rng.choice([24 * 24, 64 * 64])), 20)
@@ -142,7 +142,7 @@ def test_a_painted_marker_is_where_the_transform_says_in_ten_thousand_chains():
         magnified = (u2 - u1) * now.size[0] > box[2] - box[0]
         met.update(["all", depth, "magnified" if magnified else "not"])
         met.update({"turned": now.turned, "mirror image": now.is_mirror_image})
-    assert min(met.values()) > 300, met
+    assert min(met.values()) > 30, met
 
 
 def smooth(x, y):
