@@ -130,7 +130,7 @@ class _Reader:
                 read |= {keyword: note} if (note := clean_note(item)) else {}
             elif keyword == "properties" and isinstance(item, Mapping):
                 read[keyword] = {self._check_text(name): self._read_part(one, depth + 2) for name, one in item.items()}
-            elif keyword not in _UNREAD:
+            elif keyword not in _UNREAD and (keyword, item) != ("default", None):
                 read[self._check_text(keyword)] = self._read_part(item, depth + 1)
         return read
 
