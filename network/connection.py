@@ -14,16 +14,16 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
+from itertools import count
 from typing import Any, ClassVar, TypeVar
 
 import httpx
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
 from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
 from . import hosts
-from .body import MAX_WHOLE, read_body
+from .body import read_body
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
@@ -31,6 +31,7 @@ from .http import check_api_key, extract_error_message, parse_retry_after
 from .limiter import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
+LARGE = 2**18  # bytes of a body that is parsed in a thread
 MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
@@ -78,7 +79,6 @@ class Connection:
         attempts: attempts for one reply, the first included.
         first_pause: seconds before the second attempt.
         max_body: limit of a reply's body, in bytes.
-        whole: whether long texts in a reply are kept, such as pictures in Base64.
         is_known: whether the server has replied before; what fails then costs a reply, not the run.
         is_up: whether another attempt makes sense.
         attempt_timeout: seconds of a whole attempt.
@@ -104,7 +104,6 @@ class Connection:
         attempts: int = MAX_ATTEMPTS,
         first_pause: float = 0.5,
         max_body: int = MAX_BODY,
-        whole: bool = False,
         is_known: bool = False,
         is_up: Callable[[], bool] = lambda: True,
         attempt_timeout: float = ATTEMPT_TIMEOUT,
@@ -113,11 +112,10 @@ class Connection:
         transport: httpx.AsyncBaseTransport | None = None,
         redirects: bool = False,
     ) -> None:
-        self.url, self.subject, self.whole, self.is_up = url, subject, whole, is_up
+        self.url, self.subject, self.is_up = url, subject, is_up
         self.attempt_timeout, self.retry_timeout, self.limiter = attempt_timeout, retry_timeout, limiter
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
         self.in_flight = 0  # requests
-        self._backoff = wait_exponential_jitter(initial=first_pause, max=MAX_PAUSE, jitter=first_pause)
         self._has_replied = self._has_connected = is_known
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
         self._key = secrets.remember(check_api_key(api_key))
@@ -184,47 +182,28 @@ class Connection:
 
     async def _repeat(self, send: Callable[[int], Awaitable[T]], deadline: float | None, info: dict[str, Any]) -> T:
         check_sending(self.url)
-        failed_since: float | None = None
-        first_failure = math.inf
-
-        def get_pause(state: RetryCallState) -> float:
-            return self._compute_pause(state, deadline)
-
-        def should_stop(state: RetryCallState) -> bool:
-            nonlocal first_failure
-            now = time.monotonic()
-            first_failure = min(first_failure, now)
-            return now + state.upcoming_sleep > first_failure + self.retry_timeout or self._should_stop(state)
-
-        def record_failure(state: RetryCallState) -> None:
-            nonlocal failed_since
-            failed_since = failed_since or time.monotonic()
-            info["failed_attempts"] = info.get("failed_attempts", 0) + 1
-            info["last_failure"] = str(_get_failure(state))  # shown if the caller then stops waiting
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_RetryableError),
-            stop=should_stop,
-            wait=get_pause,
-            before_sleep=record_failure,
-            reraise=True,
-        )
-        try:
-            async for attempt in retrying:
-                number = attempt.retry_state.attempt_number
-                with attempt:
-                    return await send(number)
-        except _RetryableError as failure:
-            raise self._build_final_error(failure, number, failed_since) from None
-        except RequestError as error:
-            if isinstance(error, self.request_error):
+        failed_since = math.inf
+        for number in count(1):
+            try:
+                return await send(number)
+            except _RetryableError as failure:
+                now = time.monotonic()
+                failed_since = min(failed_since, now)
+                pause = self._compute_pause(failure, number, deadline)
+                if self._should_stop(failure, number) or now + pause > failed_since + self.retry_timeout:
+                    raise self._build_final_error(failure, number, failed_since) from None
+                info["failed_attempts"] = info.get("failed_attempts", 0) + 1
+                info["last_failure"] = str(failure)  # shown if the caller then stops waiting
+                await asyncio.sleep(pause)
+            except RequestError as error:
+                if isinstance(error, self.request_error):
+                    raise
+                raise self.request_error(str(error), status=error.status) from None
+            except ViewboxError:
                 raise
-            raise self.request_error(str(error), status=error.status) from None
-        except ViewboxError:
-            raise
-        except Exception as error:  # one reply never ends the run
-            reason = self.clean(f"{type(error).__name__}: {error}")
-            raise self.request_error(f"the reply cannot be read: {reason}") from error
+            except Exception as error:  # one reply never ends the run
+                reason = self.clean(f"{type(error).__name__}: {error}")
+                raise self.request_error(f"the reply cannot be read: {reason}") from error
         raise AssertionError("unreachable")
 
     # ------------------------------------------------------------------ one attempt
@@ -240,7 +219,7 @@ class Connection:
                 self._client.stream(method, url, content=body, headers=headers) as response,
             ):
                 self._has_connected, self._unreachable = True, False
-                received = await read_body(response, self.max_body, whole=self.whole)
+                received = await read_body(response, self.max_body)
         except TimeoutError:
             raise _RetryableError(f"no whole reply within {self.attempt_timeout:g} s") from None
         except httpx.TransportError as error:
@@ -253,8 +232,7 @@ class Connection:
         if not response.is_success:
             raise self._to_error(response, received)
         try:
-            large = len(received) > MAX_WHOLE
-            return await asyncio.to_thread(parse, received) if large else parse(received)
+            return await asyncio.to_thread(parse, received) if len(received) > LARGE else parse(received)
         except UnusableReplyError as error:
             excerpt = self.clean(extract_error_message(received[:4096]))
             raise _RetryableError(f"{error}: {excerpt!r}", status=response.status_code) from None
@@ -280,29 +258,28 @@ class Connection:
         return error
 
     # ------------------------------------------------------------------ between attempts
-    def _should_stop(self, state: RetryCallState) -> bool:
-        unreachable = self._unreachable and _get_failure(state).unreachable
-        if not self.is_up():
-            return True
-        return state.attempt_number >= (min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts)
+    def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
+        unreachable = self._unreachable and failure.unreachable
+        most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts
+        return not self.is_up() or attempts >= most
 
-    def _compute_pause(self, state: RetryCallState, deadline: float | None) -> float:
-        """Seconds until the next attempt. A pause that exceeds the time left becomes half of that time."""
-        pause = self._backoff(state)
-        retry_after = _get_failure(state).retry_after
-        if retry_after is not None:
-            pause = max(pause, retry_after + random.uniform(0, self.first_pause))
+    def _compute_pause(self, failure: _RetryableError, attempts: int, deadline: float | None) -> float:
+        """Return the seconds until the next attempt; a pause that exceeds the time left becomes half of that time."""
+        pause = min(MAX_PAUSE, self.first_pause * (2.0 ** min(attempts - 1, 30) + random.random()))
+        if failure.retry_after is not None:
+            pause = max(pause, failure.retry_after + random.uniform(0, self.first_pause))
         if deadline is None:
             return min(pause, MAX_PAUSE_WITHOUT_TIMEOUT)
         left = deadline - asyncio.get_running_loop().time()
         return pause if pause < left else max(0.0, left / 2)
 
-    def _build_final_error(self, failure: _RetryableError, attempts: int, since: float | None) -> ViewboxError:
+    def _build_final_error(self, failure: _RetryableError, attempts: int, since: float) -> ViewboxError:
         message = f"{failure} (after {attempts} attempts)"
         if failure.unreachable and not self._has_connected:
             return self.address_error(f"{self.url} cannot be reached: {message}")
         self._unreachable = failure.unreachable
-        return self.request_error(message, status=failure.status, failed_since=None if failure.unreachable else since)
+        failed_since = None if failure.unreachable or attempts == 1 else since
+        return self.request_error(message, status=failure.status, failed_since=failed_since)
 
     def clean(self, message: str) -> str:
         """A server's message on one short printable line, without the key."""
@@ -318,9 +295,3 @@ def _mask_record(record: logging.LogRecord) -> bool:
 # These write URLs, whose query may hold a key, and at level DEBUG the headers of responses.
 for _name in ("httpx", "httpcore.connection", "httpcore.http11"):
     logging.getLogger(_name).addFilter(_mask_record)
-
-
-def _get_failure(state: RetryCallState) -> _RetryableError:
-    failure = state.outcome.exception() if state.outcome else None
-    assert isinstance(failure, _RetryableError)
-    return failure

@@ -5,10 +5,9 @@ run it, `apply_tool` runs it outside an episode. Importing this package register
 """
 
 from .apply import apply_tool, apply_tools, open_view
-from .arguments import Box, Hidden, Picture, Point, Range
+from .arguments import Box, Hidden, Picture, Point, Range, ViewFractions
 from .builtin import analysis, comparison, filters, geometry, intensity, symmetry, volumes, windows
 from .calling import call_stateful, call_stateless
-from .fractions import ViewFractions
 from .results import ToolOutput
 from .tool import TOOLS, Tool, collect_tools, format_calls, get_tool, to_tool_names, tool
 

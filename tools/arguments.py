@@ -14,7 +14,6 @@ from ..images.coordinates import Coordinates, describe_unit, get_limits, needs_s
 from ..images.view import View
 from ..utils.frozen import thaw
 from ..utils.json_schema import Violation, find_violation
-from .fractions import ViewFractions
 
 T = TypeVar("T")
 
@@ -24,6 +23,13 @@ class Range(NamedTuple):
 
     low: float
     high: float
+
+
+class ViewFractions(tuple[float, ...]):
+    """A point or box in fractions of the view. Among a tool's facts, the model reads it in its own coordinates.
+
+    Arguments that are points or boxes are `ViewFractions` already; a tool wraps those that it computes.
+    """
 
 
 Point = Annotated[tuple[float, float], "point"]

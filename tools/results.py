@@ -19,7 +19,7 @@ from ..images.coordinates import Coordinates, from_unit
 from ..images.ref import ImageRef
 from ..images.source import Source
 from ..images.view import View
-from .fractions import ViewFractions
+from .arguments import ViewFractions
 
 if TYPE_CHECKING:
     from .tool import Tool

@@ -195,7 +195,6 @@ class GitHub:
             url,
             attempts=1,
             max_body=MAX_RESPONSE,
-            whole=True,
             is_known=True,
             attempt_timeout=LIVE_TIMEOUT,
             transport=self._transport(API_HOST),

@@ -116,7 +116,7 @@ def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(viewbo
     shelf.pictures["f3"] = b"GIF89a"
     status, printed, told = viewbox("snapshot", "build", "nodule", "pneumonia", "--out", str(out))
     assert (status, printed) == (0, f"{out}: 4 articles, 0 figures\n")
-    assert "left out: article [/data]: pmid is '[/data]'" in told
+    assert "left out: article [/data]: Expected `str` matching regex" in told
     assert "left out: figure f1: the picture cannot be decoded" in told
     assert "left out: figure f3: the picture is a picture of another format" in told
 
@@ -212,8 +212,14 @@ def make_bomb():
 
 
 FAULTS = {
-    "a year": (["UPDATE articles SET year = 'x' WHERE pmid = '12'"], "articles: id .*: BadRecord: year is 'x'"),
-    "a figure": (["UPDATE figures SET uid = 'a b' WHERE uid = 'f1'"], "figures: id .*: BadRecord: uid is 'a b'"),
+    "a year": (
+        ["UPDATE articles SET year = 'x' WHERE pmid = '12'"],
+        "articles: id .*: BadRecord: Expected `int \\| null`, got `str`",
+    ),
+    "a figure": (
+        ["UPDATE figures SET uid = 'a b' WHERE uid = 'f1'"],
+        "figures: id .*: BadRecord: Expected `str` matching regex .* - at `\\$.uid`",
+    ),
     "a picture that is missing": (["DELETE FROM pictures WHERE id = 1"], "pictures: id 1: BadRecord: content is null"),
     "half a picture": ([("UPDATE pictures SET content = ?", (draw_png()[:50],))], "pictures: .*cannot be decoded"),
     "a bomb": ([("UPDATE pictures SET content = ?", (make_bomb(),))], "pictures: .*more than .* pixels"),
@@ -225,7 +231,10 @@ FAULTS = {
         ["DELETE FROM article_index_docsize WHERE id = 2"],
         "article_index: articles has id 2, which article_index_docsize lacks",
     ),
-    "bytes for text": (["UPDATE articles SET title = x'00'"], "articles: id 1: BadRecord: title is 1 bytes"),
+    "bytes for text": (
+        ["UPDATE articles SET title = x'00'"],
+        "articles: id 1: BadRecord: Expected `str`, got `bytes` - at",
+    ),
 }
 
 

@@ -84,19 +84,22 @@ def find_task(body):
     return int(re.search(r"task (\d+)\?", text)[1])
 
 
-def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, generator=None, timeout=10.0, **settings):
-    """Plays the tasks; the hostile one gets `replies` in turn, then the right answer."""
-    asked = dict.fromkeys(hostile, 0)
+def play_hostile(
+    folder, *replies, table=None, tasks=TASKS, hostile=(HOSTILE,), env=None, generator=None, timeout=10.0, **settings
+):
+    """Plays the tasks; the hostile ones get `replies` (or those of `table`, by task) in turn, then the right answer."""
+    table = table or dict.fromkeys(hostile, replies)
+    asked = dict.fromkeys(table, 0)
     served = threading.Event()  # some other task has its reply: before the first, a refusal rightly ends the run
 
     def answer(body, number):
         task = find_task(body)
         if task in asked and len(asked) < tasks:
             served.wait(20)
-        if task not in asked or asked[task] >= len(replies):
+        if task not in asked or asked[task] >= len(table[task]):
             return make_completion(RIGHT, usage={"prompt_tokens": 10, "completion_tokens": 5})
         asked[task] += 1
-        return replies[asked[task] - 1]
+        return table[task][asked[task] - 1]
 
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(logging.Formatter("%(message)s"))
@@ -127,7 +130,7 @@ def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, ge
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-    requests = [one for one in server.requests if find_task(one["body"]) in hostile]
+    requests = [one for one in server.requests if find_task(one["body"]) in table]
     episodes = {episode.info["index"]: episode for episode in load(folder / "episodes")}
     stored = (folder / "episodes" / "episodes.jsonl").read_bytes()
     return Outcome(episodes, requests, console.file.getvalue(), handler.stream.getvalue(), stored, summary)

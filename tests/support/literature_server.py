@@ -193,7 +193,7 @@ def serve_literature(folder, *ids):
     with serve_tls(folder, literature.answer, eutils.HOST, openi.HOST) as server:
         literature.server, literature.port = server, server.server_port
         servers = {eutils.HOST: server, openi.HOST: server}
-        yield literature, Setup(lambda host: StandIn(host, servers), 10_000, 10_000, first_pause=0.02, limiters=folder)
+        yield literature, Setup(lambda host: StandIn(host, servers), 10_000, 10_000, first_pause=0.02)
 
 
 def make_source(setup, **settings):

@@ -128,10 +128,10 @@ def test_a_method_is_a_tool():
     assert said(Specialist("padchest").explain, {"image": "image_1"}).text == "padchest explains"
 
 
-@pytest.mark.parametrize("name", [None, "two words", "", "1st", "x" * 65])
-def test_an_object_without_a_usable_name_is_the_authors_error(name):
-    with pytest.raises(TypeError, match="is not a tool name"):
-        Tool.from_function(Specialist("a"), name)
+def test_an_object_without_a_usable_name_is_the_authors_error():
+    for name in [None, "two words", "", "1st", "x" * 65]:
+        with pytest.raises(TypeError, match="is not a tool name"):
+            Tool.from_function(Specialist("a"), name)
 
 
 def test_declarations_that_could_not_be_called_are_the_authors_error():
@@ -255,11 +255,9 @@ def test_facts_alone_are_read_as_facts():
     assert said(mean, {"image": "image_1"}).text == "found (mean: 7.0)"
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "box"), [("unit", (0, 0, 0.5, 1)), ("per_mille", (0, 0, 500, 1000)), ("pixel", (0, 0, 50, 50))]
-)
-def test_a_box_among_the_facts_is_told_in_the_environments_coordinates(coordinates, box):
-    assert said(find, {"image": "view_0"}, coordinates=coordinates).facts["box"] == box
+def test_a_box_among_the_facts_is_told_in_the_environments_coordinates():
+    for coordinates, box in [("unit", (0, 0, 0.5, 1)), ("per_mille", (0, 0, 500, 1000)), ("pixel", (0, 0, 50, 50))]:
+        assert said(find, {"image": "view_0"}, coordinates=coordinates).facts["box"] == box
 
 
 def test_words_facts_and_a_picture_come_together():
@@ -268,26 +266,23 @@ def test_words_facts_and_a_picture_come_together():
     assert (result.image.width, result.image.height, result.mime_type) == (100, 50, "image/png")
 
 
-@pytest.mark.parametrize(
-    "picture",
-    [
+def test_a_picture_of_any_kind_is_shown_in_eight_bits():
+    for picture in [
         np.zeros((6, 8), bool),
         np.linspace(0, 1, 48).reshape(6, 8),
         Image.new("P", (8, 6)),
         Image.new("RGBA", (8, 6)),
         Source.of(np.zeros((6, 8), np.uint16)),
         View.of(np.zeros((6, 8), np.int16)),
-    ],
-    ids=["mask", "heat map", "palette", "transparent", "source", "view"],
-)
-def test_a_picture_of_any_kind_is_shown_in_eight_bits(picture):
-    def draw() -> ToolOutput:
-        """Draws."""
-        return ToolOutput(image=picture)
+    ]:
 
-    shown = said(draw).image
-    assert (shown.width, shown.height) == (8, 6)
-    assert shown.mode in ("L", "RGB")
+        def draw() -> ToolOutput:
+            """Draws."""
+            return ToolOutput(image=picture)  # noqa: B023
+
+        shown = said(draw).image
+        assert (shown.width, shown.height) == (8, 6)
+        assert shown.mode in ("L", "RGB")
 
 
 def test_a_picture_is_no_larger_than_the_budget_and_on_the_models_grid():
@@ -342,17 +337,17 @@ def test_plain_functions_run_at_the_same_time_in_threads():
     assert asyncio.run(play()) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("function", [mean, find])
-def test_pictures_are_looked_up_away_from_the_event_loop(function):
-    where = []
+def test_pictures_are_looked_up_away_from_the_event_loop():
+    for function in [mean, find]:
+        where = []
 
-    def found(name):
-        where.append(threading.get_ident())
-        return GRAY
+        def found(name):
+            where.append(threading.get_ident())  # noqa: B023
+            return GRAY
 
-    asyncio.run(call_stateless(Tool.from_function(function), {"image": "image_1"}, find_picture=found))
-    assert where
-    assert threading.get_ident() not in where
+        asyncio.run(call_stateless(Tool.from_function(function), {"image": "image_1"}, find_picture=found))
+        assert where
+        assert threading.get_ident() not in where
 
 
 def test_an_image_that_cannot_be_opened_is_no_error_of_the_model():

@@ -5,6 +5,7 @@ import inspect
 import json
 import threading
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -79,8 +80,23 @@ def result_of(kind, body, limit=None):
     return asyncio.run(asyncio.wait_for(run(tool_of(kind, body), limit), 60))
 
 
-def with_image(image):
-    return ToolOutput("drawn", image=image)
+def count_tries(kind, *outcomes):
+    """The result of a tool that raises or returns one outcome after the other (the last again), and its tries."""
+    tries = []
+
+    def body():
+        outcome = outcomes[min(len(tries), len(outcomes) - 1)]
+        tries.append(1)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    return result_of(kind, body), len(tries)
+
+
+def try_all(*outcomes):
+    """The results of the three kinds."""
+    return [count_tries(kind, *outcomes)[0] for kind in KINDS]
 
 
 def stored(result: ToolResult) -> str:
@@ -91,48 +107,29 @@ def stored(result: ToolResult) -> str:
 # ---- tools that raise
 
 
-@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_a_tool_raises_is_tried_once_more_and_kept_as_raised(kind, error):
-    tries = []
-
-    def body():
-        tries.append(1)
-        raise error
-
-    name = type(error).__name__
-    if kind == "coroutine" and isinstance(error, StopIteration):
-        name = "RuntimeError"  # Python's own doing
-    result = result_of(kind, body)
-    assert result.raised == name  # its message may hold a path or a name: only the log has it
-    assert result.error == f"probe failed ({result.raised})"
-    ends_a_process = not isinstance(error, Exception) or (isinstance(error, StopIteration) and kind != "coroutine")
-    assert len(tries) == (1 if ends_a_process else 2)
+def test_whatever_a_tool_raises_is_tried_once_more_and_kept_as_raised():
+    for kind, error in product(KINDS, RAISED):
+        name = type(error).__name__
+        if kind == "coroutine" and isinstance(error, StopIteration):
+            name = "RuntimeError"  # Python's own doing
+        result, tries = count_tries(kind, error)
+        assert result.raised == name  # its message may hold a path or a name: only the log has it
+        assert result.error == f"probe failed ({result.raised})"
+        ends_process = not isinstance(error, Exception) or (isinstance(error, StopIteration) and kind != "coroutine")
+        assert tries == (1 if ends_process else 2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_second_try_that_succeeds_is_a_success_that_says_it_raised_before(kind):
-    tries = []
-
-    def body():
-        tries.append(1)
-        if len(tries) == 1:
-            raise ConnectionError("refused")
-        return "seen"
-
-    result = result_of(kind, body)
-    assert (result.success, result.text, result.raised) == (True, "seen", "ConnectionError")
+def test_a_second_try_that_succeeds_is_a_success_that_says_it_raised_before():
+    for result in try_all(ConnectionError("refused"), "seen"):
+        assert (result.success, result.text, result.raised) == (True, "seen", "ConnectionError")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_tool_fault_is_not_tried_again(kind):
-    tries = []
-
-    def body():
-        tries.append(1)
-        raise ToolFault("probe: the scanner is off")
-
-    assert (result_of(kind, body).raised, len(tries)) == ("probe: the scanner is off", 1)
+def test_a_tool_fault_is_not_tried_again_and_a_tool_error_is_told_as_it_is():
+    for kind in KINDS:
+        result, tries = count_tries(kind, ToolFault("probe: the scanner is off"))
+        assert (result.raised, tries) == ("probe: the scanner is off", 1)
+        result, tries = count_tries(kind, ToolError("probe: nothing is open; open an image first"))
+        assert (result.error, tries) == ("probe: nothing is open; open an image first", 1)
 
 
 def test_a_keyboard_interrupt_of_a_tools_own_thread_is_a_fault_like_any_other():
@@ -141,14 +138,6 @@ def test_a_keyboard_interrupt_of_a_tools_own_thread_is_a_fault_like_any_other():
 
     for kind in ("stateful", "thread"):
         assert result_of(kind, body).raised.startswith("KeyboardInterrupt")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_tool_error_is_told_as_it_is(kind):
-    def body():
-        raise ToolError("probe: nothing is open; open an image first")
-
-    assert result_of(kind, body).error == "probe: nothing is open; open an image first"
 
 
 def test_the_exceptions_words_are_logged_for_the_author(caplog):
@@ -254,10 +243,10 @@ def test_a_call_that_is_cancelled_is_cancelled_and_leaves_no_task(kind, gate):
 # ---- tools that say or show what cannot be used
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("returned", [None, 3, b"bytes", ["a", "b"], View, ToolOutput(text=3), ToolOutput(facts=[1])])
-def test_what_is_neither_words_nor_facts_is_an_error(kind, returned):
-    assert result_of(kind, lambda: returned).raised.startswith(f"probe returned {describe_value(returned)}; allowed: ")
+def test_what_is_neither_words_nor_facts_is_an_error():
+    for returned in (None, 3, b"bytes", ["a", "b"], View, ToolOutput(text=3), ToolOutput(facts=[1])):
+        for result in try_all(returned):
+            assert result.raised.startswith(f"probe returned {describe_value(returned)}; allowed: ")
 
 
 def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
@@ -269,17 +258,17 @@ def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
-@pytest.mark.parametrize("returned", ["words", {"count": 2}, ToolOutput("words", {"count": 2})])
-def test_tools_of_every_kind_return_text_facts_or_both(returned):
-    results = [result_of(kind, lambda: returned) for kind in KINDS]
-    assert len({(result.description, result.facts) for result in results}) == 1
-    assert all(result.success for result in results)
+def test_tools_of_every_kind_return_text_facts_or_both():
+    for returned in ("words", {"count": 2}, ToolOutput("words", {"count": 2})):
+        results = try_all(returned)
+        assert len({(result.description, result.facts) for result in results}) == 1
+        assert all(result.success for result in results)
 
 
-@pytest.mark.parametrize(("kind", "view"), [("stateful", "no view"), ("thread", VIEW), ("coroutine", VIEW)])
-def test_only_a_stateful_tool_returns_a_view(kind, view):
-    assert "probe returned ToolOutput(" in result_of(kind, lambda: ToolOutput("new", view=view)).error
-    assert result_of("stateful", lambda: ToolOutput("new", view=VIEW)).success
+def test_only_a_stateful_tool_returns_a_view():
+    for kind, view in (("stateful", "no view"), ("thread", VIEW), ("coroutine", VIEW)):
+        assert "probe returned ToolOutput(" in count_tries(kind, ToolOutput("new", view=view))[0].error
+    assert count_tries("stateful", ToolOutput("new", view=VIEW))[0].success
 
 
 BROKEN = {
@@ -300,12 +289,11 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("image", BROKEN.values(), ids=BROKEN)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_that_cannot_be_shown_is_an_error_that_says_why(kind, image):
-    result = result_of(kind, lambda: with_image(image))
-    assert result.raised.startswith("probe returned an image that cannot be shown (")
-    assert result.image is None
+def test_a_picture_that_cannot_be_shown_is_an_error_that_says_why():
+    for image in BROKEN.values():
+        for result in try_all(ToolOutput("drawn", image=image)):
+            assert result.raised.startswith("probe returned an image that cannot be shown (")
+            assert result.image is None
 
 
 def test_a_path_is_never_opened_for_a_tool(tmp_path):
@@ -313,11 +301,9 @@ def test_a_path_is_never_opened_for_a_tool(tmp_path):
     assert "str is not an image" in result_of("thread", lambda: ToolOutput(image=str(tmp_path / "a.png"))).error
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_of_another_depth_is_shown_all_the_same(kind):
-    image = np.array([[0.0, np.nan], [0.5, 1.0]])
-    shown = result_of(kind, lambda: with_image(image)).image
-    assert np.asarray(shown.open()).shape == (2, 2)
+def test_a_picture_of_another_depth_is_shown_all_the_same():
+    for result in try_all(ToolOutput("drawn", image=np.array([[0.0, np.nan], [0.5, 1.0]]))):
+        assert np.asarray(result.image.open()).shape == (2, 2)
 
 
 def test_an_operation_that_breaks_the_view_is_a_fault():
@@ -332,10 +318,10 @@ def test_an_operation_that_breaks_the_view_is_a_fault():
 # ---- tools that say too much, or what no file can hold
 
 
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
-def test_a_hundred_megabytes_of_words_come_through_in_one_piece(kind):
+def test_a_hundred_megabytes_of_words_come_through_in_one_piece():
     """They are cut where the model is told of them, so that it can be told how much there was."""
-    assert len(result_of(kind, lambda: "x" * 100_000_000).text) == 100_000_000
+    for kind in ["thread", "coroutine"]:
+        assert len(result_of(kind, lambda: "x" * 100_000_000).text) == 100_000_000
 
 
 @pytest.mark.slow
@@ -369,23 +355,19 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize(("given", "kept"), ODD.values(), ids=ODD)
-@pytest.mark.parametrize("kind", KINDS)
-def test_facts_are_kept_as_json_can_hold_them(kind, given, kept):
-    facts = {"fact": given}
-    result = result_of(kind, lambda: ToolOutput("read", facts) if kind == "stateful" else facts)
-    assert result.facts["fact"] == kept
-    again = Record.from_json(stored(result)).turns[0].tool_results[0]
-    assert again.facts == result.facts
-    json.loads(stored(result).encode())
+def test_facts_are_kept_as_json_can_hold_them():
+    for given, kept in ODD.values():
+        for result in try_all(ToolOutput("read", {"fact": given})):
+            assert result.facts["fact"] == kept
+            again = Record.from_json(stored(result)).turns[0].tool_results[0]
+            assert again.facts == result.facts
+            json.loads(stored(result).encode())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_a_surrogate_pair_in_words_does_not_spoil_the_record(kind):
-    words = "a\ud800b"
-    result = result_of(kind, lambda: ToolOutput(words) if kind == "stateful" else words)
-    assert result.text == "a?b"
-    stored(result).encode()
+def test_half_a_surrogate_pair_in_words_does_not_spoil_the_record():
+    for result in try_all(ToolOutput("a\ud800b")):
+        assert result.text == "a?b"
+        stored(result).encode()
 
 
 # ---- the others

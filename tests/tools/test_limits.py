@@ -86,17 +86,14 @@ def test_the_limit_a_tool_brings_holds_unless_the_environment_says_another(scrat
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_a_limit_that_cannot_be_is_refused_when_the_environment_is_made():
+    for settings, words in [
         ({"max_calls": {"zom": 2}}, "did you mean 'zoom'"),
         ({"max_calls": {"zoom": -1}}, "max_calls.zoom"),
         ({"max_total_calls": -1}, "max_total_calls"),
-    ],
-)
-def test_a_limit_that_cannot_be_is_refused_when_the_environment_is_made(settings, words):
-    with pytest.raises(ConfigError, match=words):
-        Find(**settings)
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            Find(**settings)
 
 
 def test_limits_cannot_be_changed():
@@ -223,7 +220,7 @@ def test_two_tools_of_one_name_are_refused():
         Find(tools=[count, Tool.from_function(glance, "count")])
 
 
-@pytest.mark.parametrize("given", ["zoom", 3, [3], None])
-def test_what_lists_no_tools_is_refused_with_the_setting(given):
-    with pytest.raises(ConfigError, match="tools"):
-        Find(tools=given)
+def test_what_lists_no_tools_is_refused_with_the_setting():
+    for given in ["zoom", 3, [3], None]:
+        with pytest.raises(ConfigError, match="tools"):
+            Find(tools=given)

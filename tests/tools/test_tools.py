@@ -1,25 +1,22 @@
 """Tools as a model meets them: what it may write, what it is told, what it is shown."""
 
-import json
 from typing import Annotated, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given as drawn
+from hypothesis import settings
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from viewbox import tools
-from viewbox.errors import ToolError
 from viewbox.images.coordinates import from_unit, get_limits, to_unit
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
-from viewbox.utils.json_schema import check_schema
 
 NOISE = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)
 SOURCE = Source.of(NOISE)
-FIRST = ("zoom", "crop", "adjust_contrast", "reset")
 
 
 def view(**options):
@@ -42,12 +39,6 @@ def test_an_unknown_tool_is_named_with_the_nearest_one():
     assert error("zom", {}).endswith("(did you mean 'zoom'?)")
 
 
-def test_an_unknown_argument_is_named_with_the_nearest_one():
-    said = error("zoom", {"facto": 2})
-    assert "'facto'" in said
-    assert "did you mean 'factor'" in said
-
-
 def test_a_missing_argument_is_named():
     assert error("crop", {}) == "crop: argument 'box' is missing"
 
@@ -60,37 +51,20 @@ def test_an_argument_with_a_default_may_be_left_out_or_null():
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "allowed"),
-    [("zoom", 4.01, "0.5 to 4"), ("zoom", 0.49, "0.5 to 4"), ("adjust_contrast", 10**400, "finite")],
-)
-def test_a_number_out_of_range_is_told_the_range(name, given, allowed):
-    said = error(name, {"factor": given})
-    assert f"{name}: factor" in said
-    assert allowed in said
+def test_what_is_not_a_number_is_refused():
+    for given in [True, "2", [2], {"x": 2}]:
+        assert "must be of type number" in error("zoom", {"factor": given})
 
 
-@pytest.mark.parametrize("factor", [0.5, 4])
-def test_the_ends_of_a_range_are_allowed(factor):
-    assert call_stateful("zoom", view(), {"factor": factor})[1].success
+def test_what_is_not_finite_is_refused():
+    for given in ["NaN", "Infinity", "1e999", "9" * 400]:
+        assert "factor must be finite" in error("zoom", f'{{"factor": {given}}}')
+        assert "center must be finite" in error("zoom", f'{{"center": [0, {given}]}}')
 
 
-@pytest.mark.parametrize("given", [True, "2", [2], {"x": 2}])
-def test_what_is_not_a_number_is_refused(given):
-    assert "must be of type number" in error("zoom", {"factor": given})
-
-
-@pytest.mark.parametrize("given", ["NaN", "Infinity", "1e999", "9" * 400])
-def test_what_is_not_finite_is_refused(given):
-    assert "factor must be finite" in error("zoom", f'{{"factor": {given}}}')
-    assert "center must be finite" in error("zoom", f'{{"center": [0, {given}]}}')
-
-
-@pytest.mark.parametrize(
-    "given", [[0, 0, 1], [0, 0, 1, 1, 1], "0,0,1,1", [0, 0, 1, True], [0, 0, 1, None], {}, np.zeros(4)]
-)
-def test_what_is_not_a_box_is_refused(given):
-    assert "a box is 4 numbers" in error("crop", {"box": given})
+def test_what_is_not_a_box_is_refused():
+    for given in [[0, 0, 1], [0, 0, 1, 1, 1], "0,0,1,1", [0, 0, 1, True], [0, 0, 1, None], {}, np.zeros(4)]:
+        assert "a box is 4 numbers" in error("crop", {"box": given})
 
 
 def test_an_integer_passes_for_a_number():
@@ -116,9 +90,9 @@ def test_arguments_may_be_a_string_of_json():
     assert call_stateful("reset", view(), "")[1].success
 
 
-@pytest.mark.parametrize("given", ["{", "[" * 100_000, "[2]", "null", "2"])
-def test_arguments_that_are_no_json_object_are_refused_in_words(given):
-    assert error("zoom", given).startswith("zoom: the arguments ")
+def test_arguments_that_are_no_json_object_are_refused_in_words():
+    for given in ["{", "[" * 100_000, "[2]", "null", "2"]:
+        assert error("zoom", given).startswith("zoom: the arguments ")
 
 
 def test_a_tool_that_only_reads_leaves_the_view_and_shows_no_image(scratch):
@@ -136,37 +110,11 @@ def test_a_tool_that_only_reads_leaves_the_view_and_shows_no_image(scratch):
 # ---- schemas
 
 
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-@pytest.mark.parametrize("name", FIRST)
-def test_a_schema_is_valid_json_schema_in_the_function_format(name, coordinates):
-    schema = json.loads(json.dumps(TOOLS[name].build_schema(coordinates)))
-    assert schema["type"] == "function"
-    assert schema["function"]["name"] == name
-    assert schema["function"]["description"]
-    check_schema(schema["function"]["parameters"])
-    assert "x-kind" not in json.dumps(schema)
-
-
-def test_a_schema_states_ranges_and_what_is_required():
-    parameters = TOOLS["adjust_contrast"].build_schema()["function"]["parameters"]
-    assert parameters["required"] == ["factor"]
-    assert parameters["properties"]["factor"] == {"type": "number", "minimum": 0.5, "maximum": 3}
-
-
-@pytest.mark.parametrize(("coordinates", "top"), [("unit", 1), ("per_mille", 1000), ("pixel", None)])
-def test_a_schema_states_the_coordinates(coordinates, top):
-    box = TOOLS["crop"].build_schema(coordinates)["function"]["parameters"]["properties"]["box"]
-    assert box["items"].get("maximum") == top
-    assert {"unit": "fractions", "per_mille": "thousandths", "pixel": "pixels"}[coordinates] in box["description"]
-
-
-def test_a_description_is_the_docstring_on_one_line(scratch):
-    @tool
-    def wide(view: View) -> ToolOutput:
-        """Two
-        lines."""
-
-    assert TOOLS["wide"].description == "Two lines."
+def test_a_schema_states_the_coordinates():
+    for coordinates, top in [("unit", 1), ("per_mille", 1000), ("pixel", None)]:
+        box = TOOLS["crop"].build_schema(coordinates)["function"]["parameters"]["properties"]["box"]
+        assert box["items"].get("maximum") == top
+        assert {"unit": "fractions", "per_mille": "thousandths", "pixel": "pixels"}[coordinates] in box["description"]
 
 
 def test_hints_become_a_schema_with_ranges_choices_and_optional_values(scratch):
@@ -184,38 +132,28 @@ def test_hints_become_a_schema_with_ranges_choices_and_optional_values(scratch):
     assert parameters["properties"]["flag"] == {"type": "boolean"}
 
 
-def test_a_choice_that_is_not_offered_is_told_the_choices(scratch):
-    @tool
-    def choose(view: View, how: Literal["sobel", "laplacian"]) -> ToolOutput:
-        """Chooses."""
-
-    assert error("choose", {"how": "canny"}).endswith("allowed: sobel, laplacian")
-
-
 # ---- coordinates
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "box"),
-    [("unit", [0.25, 0.5, 0.75, 1]), ("per_mille", [250, 500, 750, 1000]), ("pixel", [50, 50, 150, 100])],
-)
-def test_one_box_in_three_conventions_is_one_view(coordinates, box):
-    after, _ = call_stateful("crop", view(), {"box": box}, coordinates=coordinates)
-    assert after.window == pytest.approx((0.25, 0.5, 0.75, 1))
+def test_one_box_in_three_conventions_is_one_view():
+    for coordinates, box in [
+        ("unit", [0.25, 0.5, 0.75, 1]),
+        ("per_mille", [250, 500, 750, 1000]),
+        ("pixel", [50, 50, 150, 100]),
+    ]:
+        after, _ = call_stateful("crop", view(), {"box": box}, coordinates=coordinates)
+        assert after.window == pytest.approx((0.25, 0.5, 0.75, 1))
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "center", "words"),
-    [
+def test_a_point_out_of_range_is_told_the_range():
+    for coordinates, center, words in [
         ("unit", [1.01, 0], "x = 1.01 is out of range; allowed: 0 to 1 (fractions"),
         ("unit", [0, -0.1], "y = -0.1 is out of range; allowed: 0 to 1 (fractions"),
         ("per_mille", [0, 1001], "y = 1001 is out of range; allowed: 0 to 1000 (thousandths"),
         ("pixel", [0, 101], "y = 101 is out of range; allowed: 0 to 100 (pixels"),
         ("pixel", [201, 0], "x = 201 is out of range; allowed: 0 to 200 (pixels"),
-    ],
-)
-def test_a_point_out_of_range_is_told_the_range(coordinates, center, words):
-    assert words in error("zoom", {"center": center}, coordinates=coordinates)
+    ]:
+        assert words in error("zoom", {"center": center}, coordinates=coordinates)
 
 
 def test_pixels_are_those_of_the_current_view():
@@ -226,7 +164,7 @@ def test_pixels_are_those_of_the_current_view():
 
 
 @settings(max_examples=100)
-@given(
+@drawn(
     st.tuples(st.floats(0, 1), st.floats(0, 1)),
     st.sampled_from(["unit", "per_mille", "pixel"]),
     st.tuples(st.integers(1, 2000), st.integers(1, 2000)),
@@ -264,14 +202,14 @@ def test_a_crop_gives_the_native_pixels_of_its_box():
     assert result.facts["area_percentage"] == 25.0
 
 
-@pytest.mark.parametrize("box", [[0.5, 0, 0.5, 1], [0.6, 0, 0.5, 1], [0, 0.6, 1, 0.5]])
-def test_a_reversed_or_empty_box_is_refused(box):
-    assert "x1 < x2 and y1 < y2" in error("crop", {"box": box})
+def test_a_reversed_or_empty_box_is_refused():
+    for box in [[0.5, 0, 0.5, 1], [0.6, 0, 0.5, 1], [0, 0.6, 1, 0.5]]:
+        assert "x1 < x2 and y1 < y2" in error("crop", {"box": box})
 
 
-@pytest.mark.parametrize("x", [0, 0.3, 0.6, 0.65, 0.9])
-def test_a_crop_of_ten_pixels_is_allowed_wherever_it_stands(x):
-    assert call_stateful("crop", View.of(Image.new("L", (100, 100))), {"box": [x, x, x + 0.1, x + 0.1]})[1].success
+def test_a_crop_of_ten_pixels_is_allowed_wherever_it_stands():
+    for x in [0, 0.3, 0.6, 0.65, 0.9]:
+        assert call_stateful("crop", View.of(Image.new("L", (100, 100))), {"box": [x, x, x + 0.1, x + 0.1]})[1].success
 
 
 def test_a_crop_of_less_than_ten_pixels_is_refused_with_the_limit():
@@ -287,14 +225,14 @@ def test_reset_shows_the_original_again():
     assert (np.asarray(result.image.open()) == NOISE).all()
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB"])
-@pytest.mark.parametrize("factor", [0.5, 1, 1.7, 3])
-def test_contrast_is_that_of_pillow(mode, factor):
-    picture = Image.fromarray(NOISE // 2 + 30).convert(mode)
-    ours = np.asarray(tools.apply_tool("adjust_contrast", picture, factor=factor)[1].image.open(), dtype=int)
-    theirs = np.asarray(ImageEnhance.Contrast(picture).enhance(factor), dtype=int)
-    assert ours.shape == theirs.shape
-    assert abs(ours - theirs).max() <= 1
+def test_contrast_is_that_of_pillow():
+    for factor in [0.5, 1, 1.7, 3]:
+        for mode in ["L", "RGB"]:
+            picture = Image.fromarray(NOISE // 2 + 30).convert(mode)
+            ours = np.asarray(tools.apply_tool("adjust_contrast", picture, factor=factor)[1].image.open(), dtype=int)
+            theirs = np.asarray(ImageEnhance.Contrast(picture).enhance(factor), dtype=int)
+            assert ours.shape == theirs.shape
+            assert abs(ours - theirs).max() <= 1
 
 
 def test_contrast_keeps_its_reference_level_when_the_viewer_looks_closer():
@@ -305,16 +243,6 @@ def test_contrast_keeps_its_reference_level_when_the_viewer_looks_closer():
     assert set(np.unique(np.asarray(result.image.open()))) == {150}
 
 
-def test_contrast_leaves_the_coordinates():
-    before = view().zoom(2)
-    assert call_stateful("adjust_contrast", before, {"factor": 2})[0].matrix == before.matrix
-
-
 def test_apply_takes_arrays_images_sources_and_views():
     given = (NOISE, Image.fromarray(NOISE), SOURCE, view())
     assert len({tools.apply_tool("zoom", one, factor=2)[1].image.open().tobytes() for one in given}) == 1
-
-
-def test_to_unit_raises_for_nan():
-    with pytest.raises(ToolError, match="out of range"):
-        to_unit([float("nan"), 0], "unit", (1, 1), "center")

@@ -45,20 +45,20 @@ def test_every_image_is_shown_at_the_start_and_a_tool_that_opens_them_is_offered
 GRAYS = [ImageRef.of(np.full((60, 120), shade, np.uint8)) for shade in range(20)]
 
 
-@pytest.mark.parametrize(
-    ("count", "size"), [(1, (60, 30)), (2, (60, 30)), (4, (60, 30)), (8, (42, 21)), (16, (30, 15))]
-)
-def test_the_pictures_share_four_times_the_pixels_of_one(count, size):
-    env = Find(max_pixels=60 * 30, coordinates="pixel")
-    task = Task("t", tuple(GRAYS[:count]), {"question": "Where?"})
-    play = Play(env, task)
-    first = play.state.messages[1]
-    assert [(image.width, image.height) for image in first.images] == [size] * count
-    assert ("reduced in size" in first.text) == (count > 4)
-    assert [view.image for view in play.state.turns[0].views] == list(range(count))
-    assert play.say_and_read(write_call("reset")).startswith(f"back to the original (size: {list(size)}")
-    play.say(json.dumps({"label": "x", "bbox": [0, 0, size[0], size[1] / 2]}))  # pixels of the picture as it is shown
-    assert play.state.answer["bbox"] == pytest.approx((0, 0, 1, 0.5))
+def test_the_pictures_share_four_times_the_pixels_of_one():
+    for count, size in [(1, (60, 30)), (2, (60, 30)), (4, (60, 30)), (8, (42, 21)), (16, (30, 15))]:
+        env = Find(max_pixels=60 * 30, coordinates="pixel")
+        task = Task("t", tuple(GRAYS[:count]), {"question": "Where?"})
+        play = Play(env, task)
+        first = play.state.messages[1]
+        assert [(image.width, image.height) for image in first.images] == [size] * count
+        assert ("reduced in size" in first.text) == (count > 4)
+        assert [view.image for view in play.state.turns[0].views] == list(range(count))
+        assert play.say_and_read(write_call("reset")).startswith(f"back to the original (size: {list(size)}")
+        play.say(
+            json.dumps({"label": "x", "bbox": [0, 0, size[0], size[1] / 2]})
+        )  # pixels of the picture as it is shown
+        assert play.state.answer["bbox"] == pytest.approx((0, 0, 1, 0.5))
 
 
 def test_of_too_many_images_the_first_are_shown_and_a_tool_opens_the_others():
@@ -71,20 +71,17 @@ def test_of_too_many_images_the_first_are_shown_and_a_tool_opens_the_others():
     assert play.state.messages[-1].images[0].open().getpixel((0, 0)) == 19
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
+def test_more_images_than_can_be_shown_are_refused_where_no_tool_opens_them():
+    for env in [
         remove_tools(Find()),
         remove_tools(Find(), refuse=True),
         Find(tools=()),
         Find(max_turns=1),
         Find(max_total_calls=0),
         Find(tools=["zoom", "open_image"], max_calls={"open_image": 0}),
-    ],
-)
-def test_more_images_than_can_be_shown_are_refused_where_no_tool_opens_them(env):
-    with pytest.raises(ConfigError, match="task t has 17 images, and no tool to open those after the first 16"):
-        env.reset(Task("t", tuple(GRAYS[:17])), seed=0)
+    ]:
+        with pytest.raises(ConfigError, match="task t has 17 images, and no tool to open those after the first 16"):
+            env.reset(Task("t", tuple(GRAYS[:17])), seed=0)
 
 
 def test_a_volume_is_one_image_among_others():
@@ -122,12 +119,12 @@ def test_boxes_are_of_the_first_image_whatever_is_open():
     assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_an_image_of_the_start_that_cannot_be_opened_ends_the_episode_whichever_it_is(place):
-    images = [TASK.images[0], TASK.images[0]]
-    images[place] = ImageRef("0", 1, 1, uri="nowhere.png")
-    with pytest.raises(ImageError, match=r"nowhere\.png"):
-        Find().reset(Task("m", tuple(images)), seed=0)
+def test_an_image_of_the_start_that_cannot_be_opened_ends_the_episode_whichever_it_is():
+    for place in [0, 1]:
+        images = [TASK.images[0], TASK.images[0]]
+        images[place] = ImageRef("0", 1, 1, uri="nowhere.png")
+        with pytest.raises(ImageError, match=r"nowhere\.png"):
+            Find().reset(Task("m", tuple(images)), seed=0)
 
 
 def test_an_image_that_is_not_shown_at_the_start_is_opened_when_it_is_asked_for():
@@ -219,10 +216,10 @@ def test_an_answer_without_a_view_is_about_the_overview():
     assert play.state.answer["bbox"] == (0, 0, 0.5, 1)
 
 
-@pytest.mark.parametrize("number", [2, -1, 99])
-def test_an_unknown_view_is_told_those_there_are(number):
-    said = Play(FindInView()).say_and_read(write_call(), json.dumps({"bbox": [0, 0, 1, 1], "view": number}))
-    assert f"view: unknown view {number}; allowed: 0 to 1" in said
+def test_an_unknown_view_is_told_those_there_are():
+    for number in [2, -1, 99]:
+        said = Play(FindInView()).say_and_read(write_call(), json.dumps({"bbox": [0, 0, 1, 1], "view": number}))
+        assert f"view: unknown view {number}; allowed: 0 to 1" in said
 
 
 def test_a_view_of_another_image_is_refused_in_words():

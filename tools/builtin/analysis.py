@@ -12,8 +12,7 @@ import numpy as np
 from ...errors import ArgumentError
 from ...images.statistics import describe_pixels, to_luminance
 from ...images.view import WHOLE, View
-from ..arguments import Box, Point, Range
-from ..fractions import ViewFractions
+from ..arguments import Box, Point, Range, ViewFractions
 from ..results import ToolOutput
 from ..tool import tool
 from .drawing import draw_grid, draw_outline

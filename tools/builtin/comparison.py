@@ -18,12 +18,11 @@ from ...images.resample import fit_size
 from ...images.source import Source
 from ...images.task_images import find_named, name_image
 from ...images.view import View
-from ..arguments import Hidden, ImageName, Range
-from ..fractions import ViewFractions
+from ..arguments import Hidden, ImageName, Range, ViewFractions
 from ..results import ToolOutput
 from ..tool import tool
 from .analysis import Color
-from .drawing import draw_mask, find_mask_box
+from .drawing import COLORS, draw_mask, find_mask_box
 from .intensity import to_gray
 
 SEAM = 2  # pixels of white between two pictures
@@ -119,7 +118,7 @@ def overlay_mask(
     opacity: 0.1 is faint, 1 hides what lies under it
     """
     inside = _sample_mask(view, _find_mask(view.source, _open_mask(image, images, mask)))
-    picture = draw_mask(view.to_picture(), inside, color, opacity)
+    picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
     if box is None:

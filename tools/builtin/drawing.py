@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 Corners = tuple[int, int, int, int]
+Color = tuple[int, int, int]
 
 COLORS = {
     "red": (255, 0, 0),
@@ -48,10 +49,10 @@ def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") 
     return marked
 
 
-def draw_mask(pixels: np.ndarray, inside: np.ndarray, color: str, opacity: float = 0.4) -> np.ndarray:
+def draw_mask(pixels: np.ndarray, inside: np.ndarray, color: Color, opacity: float = 0.4) -> np.ndarray:
     """A copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the color over all pixels `inside`, a bool (h, w)."""
     marked = _to_color(pixels)
-    marked[inside] = np.rint(marked[inside] * (1 - opacity) + np.array(COLORS[color]) * opacity).astype(np.uint8)
+    marked[inside] = np.rint(marked[inside] * (1 - opacity) + np.array(color) * opacity).astype(np.uint8)
     return marked
 
 
@@ -84,7 +85,7 @@ def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarr
 
 
 def _write_label(
-    marked: np.ndarray, at: tuple[int, int], text: str, color: tuple[int, int, int], letters: int, above: bool = False
+    marked: np.ndarray, at: tuple[int, int], text: str, color: Color, letters: int, above: bool = False
 ) -> None:
     """Writes text on black, its corner at `at` (left, top), or above it if there is room; stays within the picture."""
     font = _load_font(min(max(letters, SMALLEST_LETTERS), LARGEST_LETTERS))

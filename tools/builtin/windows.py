@@ -23,27 +23,7 @@ from .intensity import to_gray
 
 NARROWEST = 50  # gray levels: smallest width of a threshold
 
-Preset = Literal[
-    "brain",
-    "flair",
-    "t2",
-    "stroke",
-    "posterior_fossa",
-    "mri",
-    "mri_dark",
-    "mri_bright",
-    "ct_brain",
-    "ct_subdural",
-    "ct_bone",
-    "ct_soft_tissue",
-    "ct_stroke",
-    "ct_stroke_narrow",
-    "ct_posterior_fossa",
-    "ct_lung",
-    "ct_mediastinum",
-    "ct_liver",
-    "ct_angiography",
-]
+Preset = Literal[*PRESETS]  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)

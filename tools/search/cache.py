@@ -1,7 +1,7 @@
-"""Answers that are kept: in memory, and in a folder if one is named, up to an age and a size.
+"""Answers that are kept: in memory, or in a folder if one is named, up to an age and a size.
 
 The file is SQLite's, so that processes can share it. A file that cannot be used costs the answers in it and nothing
-else: a search goes on without it. (`diskcache` stores pickles, which run as code when they are read.)
+else: further ones are kept in memory. (`diskcache` stores pickles, which run as code when they are read.)
 """
 
 import logging
@@ -56,39 +56,35 @@ class AnswerCache:
     ) -> None:
         self.path = None if folder is None else folder / FILE
         self.seconds, self.max_bytes, self.clock = days * 86400, max_bytes, clock
-        self._memory: TLRUCache[str, tuple[float, bytes]] = TLRUCache(
-            max_memory, lambda key, kept, now: kept[0] + self.seconds, timer=clock, getsizeof=lambda kept: len(kept[1])
+        self._memory: TLRUCache[str, bytes] = TLRUCache(
+            max_memory, lambda key, kept, now: now + self.seconds, timer=clock, getsizeof=len
         )
         self._lock = Lock()
 
     def get(self, key: str) -> bytes | None:
-        """The answer; None if there is none that is young enough."""
+        """Return the answer; None if there is none that is young enough."""
+        if self.path is not None:
+            return self._run(lambda file: self._read(file, key))
         with self._lock:
-            kept: tuple[float, bytes] | None = self._memory.get(key)
-        if kept is None and self.path is not None:
-            kept = self._run(lambda file: self._read(file, key))
-            if kept is not None:
-                self._remember(key, kept)
-        return None if kept is None else kept[1]
+            kept: bytes | None = self._memory.get(key)
+            return kept
 
     def put(self, key: str, value: bytes) -> None:
         """Keep an answer; the oldest go if there are too many."""
         if len(value) > LARGEST:
             return
-        self._remember(key, (self.clock(), value))
         if self.path is not None:
             self._run(lambda file: self._write(file, key, value))
+        if self.path is None:
+            with self._lock, suppress(ValueError):  # larger than the whole memory
+                self._memory[key] = value
 
-    def _remember(self, key: str, kept: tuple[float, bytes]) -> None:
-        with self._lock, suppress(ValueError):  # larger than the whole memory
-            self._memory[key] = kept
-
-    def _read(self, file: sqlite3.Connection, key: str) -> tuple[float, bytes] | None:
+    def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self.clock()
         found = file.execute(
-            "SELECT at, value FROM answers WHERE key = ? AND at > ? AND at <= ?", (key, now - self.seconds, now + 60)
+            "SELECT value FROM answers WHERE key = ? AND at > ? AND at <= ?", (key, now - self.seconds, now + 60)
         ).fetchone()
-        return None if found is None or not isinstance(found[1], bytes) else (float(found[0]), found[1])
+        return None if found is None or not isinstance(found[0], bytes) else found[0]
 
     def _write(self, file: sqlite3.Connection, key: str, value: bytes) -> None:
         now = self.clock()

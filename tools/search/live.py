@@ -1,21 +1,20 @@
 """Answers queries from PubMed and Open-i, as they are now.
 
 Everything is asked on the event loop of `network.background`, whatever loop a search comes from. Identical searches
-that are in progress share one, and answers are kept (`cache`), so that each goes out once. Nothing but the two hosts is
-reached.
+wait for each other, and answers are kept (`cache`), so that each goes out once. Nothing but the two hosts is reached.
 """
 
 import asyncio
-import hashlib
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import httpx
 import msgspec
@@ -23,7 +22,6 @@ import msgspec
 from ...errors import ConfigError, ToolError
 from ...network import background
 from ...network.data_policy import check_sending
-from ...network.errors import RequestError
 from ...network.hosts import read_api_key
 from ...network.http import check_api_key
 from ...network.limiter import Limiter
@@ -42,14 +40,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """What tests change: the transport, requests a second, pauses, and the folder of the limiters' files."""
+    """What tests change: the transport, requests a second, and pauses."""
 
     transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport
     eutils_rate: int | None = None
     openi_rate: int = openi.RATE
     first_pause: float = FIRST_PAUSE
     retry_timeout: float = RETRY_TIMEOUT
-    limiters: Path | None = None
 
 
 class LiveSource:
@@ -84,76 +81,45 @@ class LiveSource:
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
 
     def prepare(self) -> None:
-        """Check that searches may be sent and counted; nothing is sent.
-
-        Raises:
-            ConfigError: the data in use must stay on this machine, or the limiters' files cannot be used.
-        """
+        """Raise `ConfigError` if the data in use must stay on this machine; nothing is sent."""
         check_sending(f"https://{eutils.HOST}")
-        try:
-            for client in _build_services(self._setup, self._key):
-                client.limiter.check()
-        except RequestError as error:
-            raise ConfigError(f"live search: {error}") from error
 
     async def search_articles(self, query: ArticleQuery) -> Sequence[Article]:
-        """The articles of PubMed, the best first."""
+        """Return the articles of PubMed, the best first."""
         kind = "articles" if query.search_type != "recent" else f"articles {datetime.now(UTC).year}"
         key = _build_key(kind, asdict(query))
-        read = msgspec.json.Decoder(list[Article]).decode
-        return await self._answer(
-            eutils.HOST, key, lambda clients: clients.eutils.search(query), msgspec.json.encode, read
-        )
+        return await self._answer(eutils.HOST, key, lambda clients: clients.eutils.search(query), list[Article])
 
     async def search_images(self, query: ImageQuery) -> Sequence[FoundImage]:
-        """The figures of Open-i, the best first."""
+        """Return the figures of Open-i, the best first."""
         key = _build_key("images", asdict(query))
-        read = msgspec.json.Decoder(list[FoundImage]).decode
-        return await self._answer(
-            openi.HOST, key, lambda clients: clients.openi.search(query), msgspec.json.encode, read
-        )
+        return await self._answer(openi.HOST, key, lambda clients: clients.openi.search(query), list[FoundImage])
 
     async def load_image(self, found: FoundImage) -> bytes:
-        """The file of a figure: PNG or JPEG, undecoded."""
+        """Return the file of a figure: PNG or JPEG, undecoded."""
         if not found.image_url:
             raise ToolError("the figure has no picture")
         key = _build_key("picture", {"url": found.image_url})
-        return await self._answer(openi.HOST, key, lambda clients: clients.openi.load(found.image_url), bytes, bytes)
+        return await self._answer(openi.HOST, key, lambda clients: clients.openi.load(found.image_url), bytes)
 
-    async def _answer(
-        self,
-        host: str,
-        key: str,
-        ask: "Callable[[_Clients], Awaitable[T]]",
-        encode: Callable[[T], bytes],
-        decode: Callable[[bytes], T],
-    ) -> T:
+    async def _answer(self, host: str, key: str, ask: "Callable[[_Clients], Awaitable[T]]", kind: type[T]) -> T:
         check_sending(f"https://{host}")
-        return await background.run_beside(self._share(key, ask, encode, decode))
+        return await background.run_beside(self._find(key, ask, kind))
 
     # ------------------------------------------------------------------ on the background's event loop
-    async def _share(
-        self,
-        key: str,
-        ask: "Callable[[_Clients], Awaitable[T]]",
-        encode: Callable[[T], bytes],
-        decode: Callable[[bytes], T],
-    ) -> T:
-        """What is kept, what another search in progress finds, or what the service answers."""
+    async def _find(self, key: str, ask: "Callable[[_Clients], Awaitable[T]]", kind: type[T]) -> T:
+        """Return what is kept, or what the service answers."""
         clients = self._get_clients()
-
-        async def find() -> T:
+        async with clients.locks.setdefault(key, asyncio.Lock()):
             kept = await asyncio.to_thread(self._cache.get, key)
             if kept is not None:
-                try:
-                    return decode(kept)
-                except (msgspec.DecodeError, ValueError):  # written by another version
-                    pass
+                with suppress(msgspec.DecodeError):  # written by another version
+                    return kept if kind is bytes else msgspec.json.decode(kept, type=kind)  # type: ignore[return-value]
             found = await ask(clients)
-            await asyncio.to_thread(self._cache.put, key, encode(found))
+            await asyncio.to_thread(
+                self._cache.put, key, found if isinstance(found, bytes) else msgspec.json.encode(found)
+            )
             return found
-
-        return await clients.in_flight.share(key, find)
 
     def _get_clients(self) -> "_Clients":
         loop = asyncio.get_running_loop()
@@ -166,63 +132,22 @@ class _Clients:
     """What belongs to one event loop; a forked process has another."""
 
     def __init__(self, setup: Setup, key: str | None, email: str | None) -> None:
-        pubmed, figures = _build_services(setup, key)
-        self.eutils = eutils.EutilsClient(pubmed, key, email)
-        self.openi = openi.OpeniClient(figures)
-        self.in_flight = InFlight()
+        def build(host: str, title: str, rate: int, advice: str = "") -> Service:
+            return Service(
+                host,
+                title,
+                Limiter(rate),
+                advice=advice,
+                first_pause=setup.first_pause,
+                retry_timeout=setup.retry_timeout,
+                transport=setup.transport,
+            )
 
-
-class InFlight:
-    """Work in progress by key, which all who ask for the same share. It ends early only if none of them waits."""
-
-    def __init__(self) -> None:
-        self._work: dict[str, tuple[asyncio.Task[Any], list[int]]] = {}
-
-    async def share(self, key: str, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of `start`, or of the same work that another caller has started."""
-        if key not in self._work:
-            task: asyncio.Task[T] = asyncio.ensure_future(start())
-            self._work[key] = task, [0]
-            task.add_done_callback(lambda done: self._end(key, done))
-        shared, waiting = self._work[key]
-        waiting[0] += 1
-        try:
-            result: T = await asyncio.shield(shared)
-            return result
-        finally:
-            waiting[0] -= 1
-            if not waiting[0] and not shared.done():
-                self._work.pop(key, None)
-                shared.cancel()
-
-    def _end(self, key: str, task: asyncio.Task[Any]) -> None:
-        if key in self._work and self._work[key][0] is task:
-            del self._work[key]
-        if not task.cancelled():
-            task.exception()  # it has been told to those who waited
-
-
-def _build_services(setup: Setup, key: str | None) -> tuple[Service, Service]:
-    """The service of PubMed, whose rate is counted by key, or by user without one, and that of Open-i."""
-    lane = f"ncbi-{hashlib.sha256(key.encode()).hexdigest()[:16]}" if key else "ncbi"
-    rate = setup.eutils_rate or (eutils.RATE_WITH_KEY if key else eutils.RATE)
-    advice = "is the key in NCBI_API_KEY valid?" if key else ""
-
-    def build(host: str, title: str, limiter: Limiter, advice: str = "") -> Service:
-        return Service(
-            host,
-            title,
-            limiter,
-            advice=advice,
-            first_pause=setup.first_pause,
-            retry_timeout=setup.retry_timeout,
-            transport=setup.transport,
-        )
-
-    return (
-        build(eutils.HOST, "PubMed", Limiter(lane, rate, setup.limiters), advice),
-        build(openi.HOST, "Open-i", Limiter("openi", setup.openi_rate, setup.limiters)),
-    )
+        rate = setup.eutils_rate or (eutils.RATE_WITH_KEY if key else eutils.RATE)
+        advice = "is the key in NCBI_API_KEY valid?" if key else ""
+        self.eutils = eutils.EutilsClient(build(eutils.HOST, "PubMed", rate, advice), key, email)
+        self.openi = openi.OpeniClient(build(openi.HOST, "Open-i", setup.openi_rate))
+        self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of searches in progress
 
 
 def _read_email(variable: str) -> str | None:

@@ -2,10 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Annotated, Literal, Protocol, get_args
+
+from msgspec import Meta
 
 SearchType = Literal["all", "review", "trial", "meta_analysis", "guideline", "case_report", "recent"]
 SEARCH_TYPES: tuple[SearchType, ...] = get_args(SearchType)
+# What a field must be where a record is read: no mark of a chat template or boundary in what names a record.
+Identifier = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,199}\Z")]
+Address = Annotated[str, Meta(pattern=r"\A(?:https?://[^\s\x00-\x20<>\"\x7f]+)?\Z", max_length=4_000)]
+Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
 
 @dataclass(frozen=True)
@@ -42,15 +48,15 @@ class Article:
     retracted: whether the record says so.
     """
 
-    pmid: str
+    pmid: Identifier
     title: str = ""
     journal: str = ""
-    year: int | None = None
+    year: Annotated[int, Meta(ge=1000, le=9999)] | None = None
     abstract: str = ""
     doi: str = ""
-    url: str = ""
-    types: tuple[str, ...] = ()
-    mesh: tuple[str, ...] = ()
+    url: Address = ""
+    types: Names = ()
+    mesh: Names = ()
     retracted: bool = False
 
 
@@ -65,10 +71,10 @@ class FoundImage:
     image_url: of the picture; empty in a snapshot, which holds its bytes.
     """
 
-    uid: str
+    uid: Identifier
     caption: str = ""
     source: str = ""
-    url: str = ""
+    url: Address = ""
     image_url: str = ""
     pmid: str = ""
     modality: str = ""

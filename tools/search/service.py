@@ -51,7 +51,6 @@ class Service:
             attempts=MAX_ATTEMPTS,
             first_pause=first_pause,
             max_body=MAX_BYTES,
-            whole=True,
             is_known=True,
             attempt_timeout=TIMEOUT,
             retry_timeout=retry_timeout,

@@ -190,7 +190,6 @@ class _Client:
             api_key=key,
             attempts=spec.attempts,
             max_body=spec.max_reply,
-            whole=True,
         )
 
 

@@ -32,8 +32,7 @@ from ...utils import concurrency
 from ...utils.frozen import FrozenDict
 from ..results import ToolOutput
 from ..tool import Tool
-from .mcp_server import find_difference, get_server, list_offered
-from .mcp_session import ServerSettings
+from .mcp_server import ServerSettings, find_difference, get_server, list_offered
 from .remote import (
     JPEG,
     PNG,
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 MAX_WORDS = 1000  # characters of a server's error
+MAX_PARTS = 256  # of a result
 NAMES_ONLY = (
     "a list of names is not enough; allowed: a mapping with each tool's schema, which `viewbox tools mcp` prints"
 )
@@ -78,15 +78,9 @@ class McpToolSpec(BaseModel):
 
 
 @register_specialist("mcp")
-class McpSpecialist(Specialist):
+class McpSpecialist(ServerSettings, Specialist):
     """The tools of an MCP server: a program that is started once a process, or an address."""
 
-    command: Annotated[
-        tuple[str, ...], Field(description="the program and its arguments; it ends with this process")
-    ] = ()
-    url: Annotated[
-        str | None, Field(description="in place of `command`: the address (streamable HTTP); this machine, or https")
-    ] = None
     tools: Annotated[
         Mapping[str, McpToolSpec],
         Field(min_length=1, description="the wanted tools by name, each with description, parameters and returns"),
@@ -94,20 +88,9 @@ class McpSpecialist(Specialist):
     prefix: Annotated[
         str | None, Field(description='before the names of the tools; default: the name of the specialist and "_"')
     ] = None
-    variables: Annotated[
-        tuple[str, ...],
-        Field(description="environment variables that the program sees, beside PATH, HOME, USER and the like"),
-    ] = ()
-    api_key_env: Annotated[
-        str | None, Field(min_length=1, description="with `url`: the environment variable with the API key")
-    ] = None
     unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
     pictures: Annotated[Form, Field(description="how pictures are sent: PNG as Base64, or as a data URL")] = "base64"
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for a call")] = 20.0
-    start_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for the server to start")] = (
-        30.0
-    )
-    concurrency: Annotated[int, Field(ge=1, le=256, description="calls in progress at once")] = 8
     resend: Annotated[
         bool,
         Field(
@@ -117,9 +100,6 @@ class McpSpecialist(Specialist):
         ),
     ] = True
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a call")
-    max_reply: ByteSize = Field(
-        default="16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply"
-    )
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -146,19 +126,6 @@ class McpSpecialist(Specialist):
     @property
     def address(self) -> str | None:
         return self.url
-
-    @property
-    def server(self) -> ServerSettings:
-        """What its process or connection is; equal ones are shared."""
-        return ServerSettings(
-            self.command,
-            self.url,
-            self.variables,
-            self.api_key_env,
-            self.start_timeout,
-            self.concurrency,
-            int(self.max_reply),
-        )
 
     def build_tools(self, name: str) -> Sequence[Tool]:
         path = f"specialists.{name}"
@@ -244,7 +211,10 @@ class McpTool:
         return {**plain, **pictures}
 
     def _read(self, result: "CallToolResult", view: View | None) -> ToolOutput:
-        texts, images, others = split_content(result)
+        parts = result.content[:MAX_PARTS]
+        texts = [part.text for part in parts if part.type == "text"]
+        images = [part.data for part in parts if part.type == "image"]
+        others = len(result.content) - len(texts) - len(images)
         if result.is_error:
             raise ToolError(f"{self.name}: {clean_text(' '.join(texts))[:MAX_WORDS] or 'the server gives no reason'}")
         returns = self.specialist.tools[self.tool].returns
@@ -276,26 +246,9 @@ class McpTool:
         return found
 
 
-MAX_BLOCKS = 256  # of a result
-
-
-def split_content(result: "CallToolResult") -> tuple[list[str], list[str], int]:
-    """(texts, pictures as Base64, how many other parts) of a result."""
-    texts: list[str] = []
-    images: list[str] = []
-    for block in result.content[:MAX_BLOCKS]:
-        if block.type == "text":
-            texts.append(block.text)
-        elif block.type == "image":
-            images.append(block.data)
-    return texts, images, len(result.content) - len(texts) - len(images)
-
-
 def repeats_facts(text: str, facts: Mapping[str, Any]) -> bool:
-    """Whether a text is the JSON of the facts, as servers send it for clients that read texts only."""
-    if not facts:
-        return False
+    """Return whether a text is the JSON of the facts, as servers send it for clients that read texts only."""
     try:
-        return json.loads(text) in (facts, facts.get("result"))
+        return bool(facts) and json.loads(text) in (facts, facts.get("result"))
     except (ValueError, RecursionError):
         return False

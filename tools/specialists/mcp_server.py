@@ -1,27 +1,40 @@
-"""An MCP server as `kind: mcp` uses it: shared by its calls, started when it is needed, and what it offers.
+"""An MCP server as `kind: mcp` uses it, by the official client: started when it is needed, shared, watched and ended.
 
 A server that dies or hangs takes every call with it that is in progress. Only one of them may be the reason. So each of
 them is sent once more, alone, to a fresh session: the call that ends the server again fails, and the others get what
 they would have got without it. Everything here but the listing runs on the event loop of `network.background`.
+
+Of a program's stderr only the end is kept, for messages; a line on its stdout that is no message is skipped. The
+replies of an address have a limit.
 """
 
 import asyncio
 import atexit
 import importlib.util
 import logging
+import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 from weakref import WeakKeyDictionary
 
-from ...errors import ConfigError, ToolError, ToolFault, describe_unknown
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+
+from ...errors import ConfigError, ToolError, ToolFault, ViewboxError, describe_unknown
 from ...network import background
-from .mcp_session import ServerSettings, Session, SessionEndedError, StartError, describe_failure
+from ...network.client_settings import build_client_settings
+from ...network.hosts import read_api_key
+from ...network.http import find_compression
+from ...utils.secrets import is_secret_name, mask_message, remember
+from ...utils.terminal import make_line
 from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 
 if TYPE_CHECKING:
+    import httpx2
+    from mcp import Client
     from mcp_types import CallToolResult, Tool
 
 log = logging.getLogger("viewbox.envs")
@@ -29,16 +42,269 @@ log = logging.getLogger("viewbox.envs")
 COOLDOWN = 30.0  # seconds without another start after one has failed
 MAX_TOOLS = 512  # that a server may list
 MAX_PAGES = 64
+MAX_MESSAGE = 300  # characters of an error
+KEPT = 4096  # bytes at the end of stderr, in which the last line is looked for
+WAIT = 0.2  # seconds for these to be read, after the program has ended
+SILENCE = 300.0  # seconds without a byte from an address, at least
+
+T = TypeVar("T")
+
+
+class StartError(ViewboxError):
+    """The server cannot be started, or cannot be reached."""
 
 
 class LostError(Exception):
-    """The session ended during a call."""
+    """The session ended during a call; `alone`: no other call can be the reason."""
 
     def __init__(self, message: str, *, alone: bool) -> None:
         super().__init__(message)
         self.alone = alone
 
 
+class ServerSettings(BaseModel):
+    """What a server is; equal settings share one process."""
+
+    model_config = ConfigDict(frozen=True)
+
+    command: Annotated[
+        tuple[str, ...], Field(description="the program and its arguments; it ends with this process")
+    ] = ()
+    url: Annotated[
+        str | None, Field(description="in place of `command`: the address (streamable HTTP); this machine, or https")
+    ] = None
+    variables: Annotated[
+        tuple[str, ...],
+        Field(description="environment variables that the program sees, beside PATH, HOME, USER and the like"),
+    ] = ()
+    api_key_env: Annotated[
+        str | None, Field(min_length=1, description="with `url`: the environment variable with the API key")
+    ] = None
+    start_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for the server to start")] = (
+        30.0
+    )
+    concurrency: Annotated[int, Field(ge=1, le=256, description="calls in progress at once")] = 8
+    max_reply: ByteSize = Field(
+        default="16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply"
+    )
+
+    @property
+    def server(self) -> "ServerSettings":
+        """These settings alone."""
+        return ServerSettings.model_construct(**{name: getattr(self, name) for name in ServerSettings.model_fields})
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.url or self.command[0]
+
+
+# ---------------------------------------------------------------------- one connection
+class Session:
+    """One connection, in a task of its own, because the library's contexts must end in the task that entered them."""
+
+    client: "Client"
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.calls: set[object] = set()  # in progress
+        self.served = 0  # calls, those in progress included
+        self.tools: list[Tool] | None = None  # that the server offers, if it was asked
+        self.was_alone = False  # whether at most one call was in progress when it ended
+        self.ended = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._is_warned = False
+        self._tail = b""  # of stderr
+        self._tail_reader: Thread | None = None
+
+    async def start(self) -> None:
+        """Raise `StartError` if the server does not answer."""
+        self.task = asyncio.create_task(self._run())
+        self.task.add_done_callback(self._see_end)
+        ready = asyncio.ensure_future(self._ready.wait())
+        try:
+            await asyncio.wait(
+                {self.task, ready}, timeout=self.settings.start_timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self._ready.is_set():
+                return
+            problem = f"no answer within {self.settings.start_timeout:g} s"
+            if self.task.done():
+                problem = describe_failure(self.task.exception()).replace("Connection closed", "it ended")
+            raise StartError(self._describe(problem))
+        finally:
+            ready.cancel()
+            if not self._ready.is_set():
+                self.end()
+                self.task.cancel()  # the library is still shaking hands
+
+    def _see_end(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs that nobody asked for it
+        self.end()
+
+    async def wait_for(self, request: Awaitable[T]) -> T:
+        """Return the result of a request; raise what it raises, or `LostError`."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        try:
+            return await request
+        except MCPError as error:  # servers use this code for errors of their own, too
+            if error.error.code != CONNECTION_CLOSED or not self.ended.is_set():
+                raise
+        # A session that has served others may have ended by itself, or because of one of them.
+        raise LostError(self._describe("the connection is closed"), alone=self.was_alone and self.served == 1)
+
+    def end(self) -> None:
+        """End it; what is in progress ends with it."""
+        if not self.ended.is_set():
+            self.was_alone = len(self.calls) <= 1
+            self.ended.set()
+
+    async def _run(self) -> None:
+        from mcp import Client
+
+        async with self._open() as transport, Client(transport, read_timeout_seconds=None, cache=None) as client:
+            self.client = client
+            self._ready.set()
+            await self.ended.wait()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
+        """Yield the transport."""
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        settings = self.settings
+        if settings.url is None:
+            logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)  # a traceback for each line
+            program, *arguments = settings.command
+            variables = read_variables(settings.variables)
+            parameters = StdioServerParameters(
+                command=program, args=arguments, env=variables, encoding_error_handler="replace"
+            )
+            with self._open_stderr() as stderr:
+                yield self._watch(stdio_client(parameters, stderr))
+            return
+        key = read_api_key(settings.url, settings.api_key_env) if settings.api_key_env else None
+        timeout = max(settings.start_timeout, SILENCE)
+        async with build_http_client(settings.url, key, max_reply=settings.max_reply, timeout=timeout) as client:
+            yield self._watch(streamable_http_client(settings.url, http_client=client))
+
+    @asynccontextmanager
+    async def _watch(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """Yield a transport that ends this session before the library sees that nothing more comes."""
+        from anyio.abc import ObjectReceiveStream
+
+        async with transport as (read, write):
+            session = self
+
+            class Watched(ObjectReceiveStream[Any]):
+                async def receive(self) -> Any:
+                    try:
+                        while isinstance(item := await read.receive(), Exception):
+                            session._warn_of_rubbish(item)
+                        return item
+                    except BaseException:
+                        session.end()
+                        raise
+
+                async def aclose(self) -> None:
+                    await read.aclose()
+
+            yield Watched(), write
+
+    def _warn_of_rubbish(self, error: Exception) -> None:
+        """Say once that a program writes to stdout what is no message."""
+        if not self._is_warned:
+            self._is_warned = True
+            log.warning("%s writes to stdout what is no message: %s", self.settings.name, describe_failure(error))
+
+    @contextmanager
+    def _open_stderr(self) -> Iterator[TextIO]:
+        """Yield the file that a program writes its stderr to; the end of it is kept by a thread."""
+        source, target = os.pipe()
+
+        def keep() -> None:
+            while chunk := os.read(source, 2**16):
+                self._tail = (self._tail + chunk)[-KEPT:]
+            os.close(source)
+
+        self._tail_reader = Thread(target=keep, daemon=True, name="viewbox stderr")
+        self._tail_reader.start()
+        with os.fdopen(target, "w") as file:
+            yield file
+
+    def _describe(self, problem: str) -> str:
+        """Return a problem with the last line that a program wrote to stderr."""
+        if self._tail_reader is not None and self.task.done():
+            self._tail_reader.join(WAIT)
+        lines = self._tail.decode("utf-8", "replace").strip().splitlines()
+        return _clean(": ".join([problem, *(line.strip()[:200] for line in lines[-1:])]))
+
+
+def read_variables(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables that a config names, which a program sees beside the library's harmless ones."""
+    variables = {name: os.environ[name] for name in names if name in os.environ}
+    for name, value in variables.items():
+        if is_secret_name(name):
+            remember(value)
+    return variables
+
+
+def describe_failure(error: BaseException | None) -> str:
+    """Return an error of the library, or of the server, in words."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return f"it cannot be started ({error.strerror})"
+    return _clean(str(error) or type(error).__name__)
+
+
+def _clean(text: str) -> str:
+    return make_line(" ".join(mask_message(text[: 100 * MAX_MESSAGE]).split()), MAX_MESSAGE)
+
+
+def build_http_client(url: str, key: str | None, *, max_reply: int, timeout: float) -> "httpx2.AsyncClient":
+    """Return the client that `mcp` sends its messages with.
+
+    Args:
+        url: of the server.
+        key: sent as a bearer token.
+        max_reply: limit of a reply, in bytes.
+        timeout: seconds to connect, and without a byte.
+    """
+    import httpx2
+
+    class BoundedStream(httpx2.AsyncByteStream):
+        def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+            self.inner = inner
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received = 0
+            async for chunk in self.inner:
+                received += len(chunk)
+                if received > max_reply:
+                    raise httpx2.StreamError(f"the reply is larger than {max_reply} bytes")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self.inner.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        compression = find_compression(response.headers.get("content-encoding"))
+        if compression:
+            raise httpx2.RemoteProtocolError(f"the reply is compressed ({compression}); allowed: identity")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = BoundedStream(response.stream)
+
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(timeout), event_hooks={"response": [bound]}, **build_client_settings(url, key)
+    )
+
+
+# ---------------------------------------------------------------------- the server
 class McpServer:
     """The server of some settings, shared by all their tools."""
 
@@ -51,7 +317,7 @@ class McpServer:
         self._failed: tuple[float, str] | None = None  # when the last start failed, and why
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout: float, *, resend: bool) -> "CallToolResult":
-        """What the server's tool returns.
+        """Return what the server's tool returns.
 
         Args:
             tool: its name at the server.
@@ -70,17 +336,18 @@ class McpServer:
             except LostError as lost:
                 if lost.alone or not resend:
                     raise
-            async with self._hold_all_places():
+            async with self._alone, AsyncExitStack() as held:
+                for _ in range(self.settings.concurrency):  # no other call is in progress then
+                    await held.enter_async_context(self._places)
                 return await self._attempt(tool, arguments, timeout)
         except LostError as lost:
-            problem = str(lost)
+            raise ToolFault(str(lost)) from None
         except StartError as error:
             log.warning("the MCP server %s cannot be used: %s", self.settings.name, error)
-            problem = "has no server at the moment"
-        raise ToolFault(problem)
+            raise ToolFault("has no server at the moment") from None
 
     async def list_tools(self) -> "list[Tool]":
-        """The tools that the server offered when the session began; raises `StartError`."""
+        """Return the tools that the server offered when the session began; raise `StartError`."""
         session = await self._connect()
         if session.tools is not None:
             return session.tools
@@ -110,7 +377,6 @@ class McpServer:
             self._session.end()
             await asyncio.wait({self._session.task})
 
-    # ------------------------------------------------------------------ one attempt
     async def _attempt(self, tool: str, arguments: Mapping[str, Any], timeout: float) -> "CallToolResult":
         from mcp.shared.exceptions import MCPError
         from mcp_types import INVALID_PARAMS, CallToolRequest, CallToolRequestParams, CallToolResult
@@ -119,43 +385,24 @@ class McpServer:
         call = object()
         session.calls.add(call)
         session.served += 1
-        params = CallToolRequestParams(name=tool, arguments=dict(arguments))
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
         try:
             async with asyncio.timeout(timeout):
-                request = session.client.session.send_request(CallToolRequest(params=params), CallToolResult)
-                result: CallToolResult = await session.wait_for(request)
-                return result
+                return await session.wait_for(session.client.session.send_request(request, CallToolResult))
         except TimeoutError:
             session.end()
             raise LostError(f"gave no result within {timeout:g} s", alone=session.was_alone) from None
         except asyncio.CancelledError:
             session.end()
             raise
-        except SessionEndedError as error:
-            session.end()
+        except LostError as error:
             log.warning("the MCP server %s ended during a call of %s: %s", self.settings.name, tool, error)
-            # A session that has served others may have ended by itself, or because of one of them.
-            alone = session.was_alone and session.served == 1
-            raise LostError("ended its server during the call", alone=alone) from None
+            raise LostError("ended its server during the call", alone=error.alone) from None
         except Exception as error:
             is_about_call = isinstance(error, MCPError) and error.error.code == INVALID_PARAMS
             raise (ToolError if is_about_call else ToolFault)(describe_failure(error)) from error
         finally:
             session.calls.discard(call)
-
-    @asynccontextmanager
-    async def _hold_all_places(self) -> AsyncIterator[None]:
-        """Inside the block no other call is in progress."""
-        held = 0
-        async with self._alone:
-            try:
-                while held < self.settings.concurrency:
-                    await self._places.acquire()
-                    held += 1
-                yield
-            finally:
-                for _ in range(held):
-                    self._places.release()
 
     async def _connect(self) -> Session:
         async with self._starting:
@@ -174,7 +421,7 @@ class McpServer:
 
 
 def get_server(settings: ServerSettings) -> McpServer:
-    """The server of these settings on the running (background) event loop."""
+    """Return the server of these settings on the running (background) event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _servers:
         _servers[loop] = {}
@@ -199,15 +446,8 @@ def _close_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 # ---------------------------------------------------------------------- what it offers
-class OfferedTool(NamedTuple):
-    """A tool of a server: its description, cleaned, and the JSON Schema of its arguments as the server sent it."""
-
-    description: str
-    schema: dict[str, Any]
-
-
-def list_offered(settings: ServerSettings, key: str) -> dict[str, OfferedTool]:
-    """The tools of a server, which is started or asked, by name.
+def list_offered(settings: ServerSettings, key: str) -> "dict[str, Tool]":
+    """Return the tools of a server, which is started or asked, by name.
 
     Args:
         settings: of the server.
@@ -221,19 +461,18 @@ def list_offered(settings: ServerSettings, key: str) -> dict[str, OfferedTool]:
     if settings.command and shutil.which(settings.command[0]) is None:
         key = f"{key}.command"
         raise ConfigError(f"{key}: there is no program {settings.command[0]!r}", key=key, given=settings.command)
+
+    async def ask() -> "list[Tool]":
+        return await get_server(settings).list_tools()
+
     try:
-        tools = background.run(_list_tools(settings))
+        return {tool.name: tool for tool in background.run(ask())}
     except StartError as error:
         raise ConfigError(f"{key}: the MCP server {settings.name}: {error}", key=key) from error
-    return {tool.name: OfferedTool(clean_note(tool.description, MAX_DESCRIPTION), tool.input_schema) for tool in tools}
-
-
-async def _list_tools(settings: ServerSettings) -> list[Any]:
-    return list(await get_server(settings).list_tools())
 
 
 def record_tools(settings: ServerSettings, pictures: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """The tools of a server as `tools` of a config: cleaned, cut and bounded.
+    """Return the tools of a server as `tools` of a config: cleaned, cut and bounded.
 
     Args:
         settings: of the server.
@@ -245,8 +484,18 @@ def record_tools(settings: ServerSettings, pictures: Sequence[str] = ()) -> dict
     return {name: _record(name, tool, pictures) for name, tool in list_offered(settings, "mcp").items()}
 
 
-def find_difference(key: str, tool: str, ours: Parameters, offered: dict[str, OfferedTool]) -> str | None:
-    """Why the server could not answer the calls that a config allows; None if it could.
+def _record(name: str, tool: "Tool", pictures: Sequence[str]) -> dict[str, Any]:
+    parameters = read_parameters(tool.input_schema, f"tools.{name}.parameters")
+    properties = {key: dict(value) for key, value in parameters.properties.items()}
+    for key in properties.keys() & set(pictures):
+        note = properties[key].get("description")
+        properties[key] = {"x-kind": "picture"} | ({"description": note} if note else {})
+    schema: dict[str, Any] = {"properties": properties, "required": list(parameters.required)}
+    return {"description": clean_note(tool.description, MAX_DESCRIPTION), "parameters": schema}
+
+
+def find_difference(key: str, tool: str, ours: Parameters, offered: "Mapping[str, Tool]") -> str | None:
+    """Return why the server could not answer the calls that a config allows; None if it could.
 
     Args:
         key: of the tool in the config.
@@ -256,19 +505,9 @@ def find_difference(key: str, tool: str, ours: Parameters, offered: dict[str, Of
     """
     if tool not in offered:
         return describe_unknown("tool of the server", tool, offered)
-    theirs = read_parameters(offered[tool].schema, f"{key}: of the server")
+    theirs = read_parameters(offered[tool].input_schema, f"{key}: of the server")
     unknown = [name for name in ours.properties if name not in theirs.properties]
     if unknown and theirs.properties:
         return describe_unknown("argument at the server", unknown[0], theirs.properties)
     missing = [name for name in theirs.required if name not in ours.required]
     return f"the server needs the argument {missing[0]!r}, which is not required here" if missing else None
-
-
-def _record(name: str, tool: OfferedTool, pictures: Sequence[str]) -> dict[str, Any]:
-    parameters = read_parameters(tool.schema, f"tools.{name}.parameters")
-    properties = {key: dict(value) for key, value in parameters.properties.items()}
-    for key in properties.keys() & set(pictures):
-        note = properties[key].get("description")
-        properties[key] = {"x-kind": "picture"} | ({"description": note} if note else {})
-    schema: dict[str, Any] = {"properties": properties, "required": list(parameters.required)}
-    return {"description": tool.description, "parameters": schema}

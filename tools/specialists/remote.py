@@ -23,8 +23,8 @@ from ...images.view import View
 from ...utils.box_paths import convert_at
 from ...utils.sanitize import replace_surrogates
 from ...utils.secrets import mask_text, mask_values
-from ..builtin.drawing import draw_mask, find_mask_box
-from ..fractions import ViewFractions
+from ..arguments import ViewFractions
+from ..builtin.drawing import COLORS, draw_mask, find_mask_box
 from ..results import MAX_CHARACTERS, ToolOutput
 from ..tool import Tool, is_tool_name
 from .schemas import Parameters
@@ -133,7 +133,7 @@ def read_reply(reply: Mapping[str, Any], returns: Returns, unit: Unit, view: Vie
             box = find_mask_box(inside)
             facts[str(returns.mask)] = {"share": float(inside.mean()), "box": box and ViewFractions(box)}
             if image is None:
-                image, beside = draw_mask(view.to_picture(), inside, "red"), ((view, (0.0, 0.0, 1.0, 1.0)),)
+                image, beside = draw_mask(view.to_picture(), inside, COLORS["red"]), ((view, (0.0, 0.0, 1.0, 1.0)),)
     except ToolError as error:
         raise ToolFault(f"{name} gave a reply that cannot be used: {error}") from None
     return ToolOutput(clean_text(text or ""), mask_values(facts), image, beside=beside)

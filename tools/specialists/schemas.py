@@ -1,12 +1,11 @@
 """From a JSON Schema that an author wrote, or a server sent, to the parameters of a tool.
 
 A schema of a server is text of a stranger that ends in a prompt, and a program that runs on a model's arguments. So its
-size and depth are bounded, its references are put in their place (one that leads outside it is refused), its
-descriptions are cleaned and cut, and only keywords that bounded code checks are kept. `x-kind: picture`, `point` or
-`box` marks a property that the model writes as it writes those of other tools.
+size and depth are bounded, its references are put in their place (one that leads outside it is refused), and its
+descriptions are cleaned and cut. `x-kind: picture`, `point` or `box` marks a property that the model writes as it
+writes those of other tools.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -26,13 +25,7 @@ MAX_DESCRIPTION = 4_000  # characters kept of the description of a tool
 KINDS: Mapping[str, Any] = {"picture": Picture, "point": Point, "box": Box}
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SCHEMAS = ("items", "additionalProperties", "not", "contains")
-_LIMITS = (
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems",
-    "maxItems", "uniqueItems", "minProperties", "maxProperties",
-)  # fmt: skip
-_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
+_UNREAD = frozenset({"title", "examples", "$comment", "$defs", "definitions", "$schema", "$id"})
 
 
 class Parameters(NamedTuple):
@@ -85,14 +78,14 @@ class _Reader:
             raise self._refuse(f"nested deeper than {MAX_DEPTH}") from None
 
     def read(self) -> Parameters:
-        root = self._resolve(self.root, 0)
+        root = self._resolve(self.root)
         if root.get("type", "object") != "object":
             raise self._refuse(f"type = {root['type']!r:.80}; allowed: object")
         properties, required = root.get("properties", {}), root.get("required", [])
         if not isinstance(properties, dict) or len(properties) > MAX_PROPERTIES:
             raise self._refuse(f"properties must be a mapping of at most {MAX_PROPERTIES} names")
-        read = {self._check_name(name): self._read_property(name, spec) for name, spec in properties.items()}
-        if not isinstance(required, list) or any(name not in read for name in required):
+        read = {name: self._read_property(name, spec) for name, spec in properties.items()}
+        if not isinstance(required, list) or any(str(name) not in read for name in required):
             allowed = ", ".join(read) or "none"
             raise self._refuse(f"required = {required!r:.80}; allowed: names of properties ({allowed:.200})")
         plain = {name: {k: v for k, v in spec.items() if k != "x-kind"} for name, spec in read.items()}
@@ -102,56 +95,48 @@ class _Reader:
             raise self._refuse(str(error).removeprefix("answer schema: ")) from error
         return Parameters(read, tuple(dict.fromkeys(required)))
 
-    def _read_property(self, name: str, spec: Any) -> dict[str, Any]:
+    def _read_property(self, name: Any, spec: Any) -> dict[str, Any]:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise self._refuse(f"the name {str(name)[:80]!r}; allowed: letters, digits, _, . and -, 64 at most")
         kind = spec.get("x-kind") if isinstance(spec, dict) else None
+        if not isinstance(spec, Mapping):
+            raise self._refuse(f"{str(spec)[:80]!r} is not a schema; allowed: a mapping")
         if kind is None:
-            return self._read_schema(spec, 1)
+            read: dict[str, Any] = self._read_part(spec, 1)
+            if all(isinstance(choice, str) for choice in read.get("enum", [0])):
+                read.setdefault("type", "string")
+            return read
         if kind not in KINDS:
             raise self._refuse(f"properties.{name}.x-kind: {describe_unknown('kind', str(kind)[:80], KINDS)}")
         note = clean_note(spec.get("description"))
         return build_parameter(KINDS[kind]) | ({"description": note} if note else {})
 
-    def _read_schema(self, given: Any, depth: int) -> dict[str, Any]:
-        """The part of a schema that is kept, with the parts that it refers to in their places."""
-        if isinstance(given, bool):
-            return {} if given else {"not": {}}
-        spec = self._resolve(_drop_null(self._resolve(given, depth)), depth)
+    def _read_part(self, given: Any, depth: int) -> Any:
+        """Return a schema as it is kept, or a value in it, with the parts that it refers to in their places."""
+        self.nodes += 1
+        if depth > 2 * MAX_DEPTH:  # a schema in a schema is two steps: a keyword and a name or number
+            raise self._refuse(f"nested deeper than {MAX_DEPTH}, or in a circle")
+        if self.nodes > MAX_NODES:
+            raise self._refuse(f"more than {MAX_NODES} parts")
+        if isinstance(given, list):
+            return [self._read_part(item, depth + 1) for item in given]
+        if isinstance(given, str):
+            return self._check_text(given)
+        if not isinstance(given, Mapping):
+            return given
         read: dict[str, Any] = {}
-        if "type" in spec:
-            read["type"] = self._read_type(spec["type"])
-        for name in _LIMITS:
-            if isinstance(spec.get(name), int | float) and math.isfinite(spec[name]):
-                read[name] = spec[name]
-        if "enum" in spec or "const" in spec:
-            read["enum"] = self._read_choices(spec.get("enum", [spec.get("const")]))
-            if all(isinstance(choice, str) for choice in read["enum"]):
-                read.setdefault("type", "string")
-        for name in ("pattern", "format"):
-            if isinstance(spec.get(name), str):
-                read[name] = self._check_text(spec[name])
-        for name in _SCHEMA_LISTS:
-            if isinstance(spec.get(name), list):
-                read[name] = [self._read_schema(item, depth + 1) for item in spec[name]]
-        for name in _SCHEMAS:
-            if name in spec:
-                is_plain = name == "additionalProperties" and isinstance(spec[name], bool)
-                read[name] = spec[name] if is_plain else self._read_schema(spec[name], depth + 1)
-        if isinstance(spec.get("properties"), dict):
-            items = spec["properties"].items()
-            read["properties"] = {self._check_name(key): self._read_schema(item, depth + 1) for key, item in items}
-            read["required"] = [self._check_name(key) for key in _to_list(spec.get("required"))]
-        if isinstance(spec.get("default"), bool | int | float | str) and self._is_plain(spec["default"]):
-            read["default"] = spec["default"]
-        if note := clean_note(spec.get("description")):
-            read["description"] = note
+        for keyword, item in self._resolve(_drop_null(self._resolve(given))).items():
+            if keyword == "description":
+                read |= {keyword: note} if (note := clean_note(item)) else {}
+            elif keyword == "properties" and isinstance(item, Mapping):
+                read[keyword] = {self._check_text(name): self._read_part(one, depth + 2) for name, one in item.items()}
+            elif keyword not in _UNREAD and (keyword, item) != ("default", None):
+                read[self._check_text(keyword)] = self._read_part(item, depth + 1)
         return read
 
-    def _resolve(self, spec: Any, depth: int) -> dict[str, Any]:
-        """An object of the schema; if it is a reference, what that refers to, with the keywords beside it."""
+    def _resolve(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object of the schema; if it is a reference, what that refers to, with the keywords beside it."""
         for _ in range(MAX_DEPTH):
-            self._count(spec, depth)
-            if not isinstance(spec, Mapping):
-                raise self._refuse(f"{str(spec)[:80]!r} is not a schema; allowed: a mapping")
             reference = spec.get("$ref")
             if reference is None:
                 return dict(spec)
@@ -159,55 +144,25 @@ class _Reader:
         raise self._refuse("its references lead in a circle")
 
     def _look_up(self, reference: Any) -> Mapping[str, Any]:
-        found: Any = self.root
-        for part in str(reference).removeprefix("#").split("/")[1:] if str(reference).startswith("#/") else [None]:
-            name = None if part is None else part.replace("~1", "/").replace("~0", "~")
+        found: Any = self.root if str(reference).startswith("#/") else None
+        for part in str(reference).split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
             found = found.get(name) if isinstance(found, Mapping) else None
         if not isinstance(found, Mapping):
             raise self._refuse(f"reference {str(reference)[:80]!r}; allowed: one inside the schema, as '#/$defs/NAME'")
         return found
 
-    def _count(self, spec: Any, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise self._refuse(f"nested deeper than {MAX_DEPTH}, or in a circle")
-        self.nodes += 1 + (len(spec) if isinstance(spec, Mapping | list) else 0)
-        if self.nodes > MAX_NODES:
-            raise self._refuse(f"more than {MAX_NODES} parts")
-
-    def _read_type(self, given: Any) -> Any:
-        types = given if isinstance(given, list) else [given]
-        if not types or any(one not in _TYPES for one in types):
-            raise self._refuse(f"type = {given!r:.80}; allowed: {', '.join(_TYPES)}")
-        return given
-
-    def _read_choices(self, choices: Any) -> list[Any]:
-        if not isinstance(choices, list) or not choices or not all(self._is_plain(item) for item in choices):
-            raise self._refuse(f"enum must be a list of texts and numbers, each of at most {MAX_TEXT} characters")
-        self._count(choices, 1)
-        return choices
-
-    def _check_name(self, name: Any) -> str:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise self._refuse(f"the name {str(name)[:80]!r}; allowed: letters, digits, _, . and -, 64 at most")
-        return name
-
-    def _check_text(self, text: str) -> str:
-        if not self._is_plain(text):
-            raise self._refuse(f"{text[:80]!r}; allowed: at most {MAX_TEXT} visible characters")
+    def _check_text(self, text: Any) -> str:
+        if not isinstance(text, str) or len(text) > MAX_TEXT or clean(text, MAX_TEXT) != text or "\n" in text:
+            raise self._refuse(f"{str(text)[:80]!r}; allowed: at most {MAX_TEXT} visible characters")
         return text
-
-    @staticmethod
-    def _is_plain(value: Any) -> bool:
-        if isinstance(value, str):
-            return len(value) <= MAX_TEXT and clean(value, MAX_TEXT) == value and "\n" not in value
-        return value is None or isinstance(value, bool) or (isinstance(value, int | float) and math.isfinite(value))
 
     def _refuse(self, problem: str) -> ConfigError:
         return ConfigError(f"{self.key}: {problem}", key=self.key)
 
 
 def _drop_null(spec: dict[str, Any]) -> dict[str, Any]:
-    """A schema that also allows null, as that of an optional argument does, without null: it is left out instead."""
+    """Return a schema that also allows null, as that of an optional argument, without null: it is left out instead."""
     for name in ("anyOf", "oneOf"):
         options = spec.get(name)
         if isinstance(options, list) and {"type": "null"} in options:
@@ -218,7 +173,3 @@ def _drop_null(spec: dict[str, Any]) -> dict[str, Any]:
         left = [one for one in spec["type"] if one != "null"]
         return {**spec, "type": left[0] if len(left) == 1 else left}
     return spec
-
-
-def _to_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -10,24 +10,22 @@ more calls, and one worker thread runs the batch. What goes wrong stays with the
   that hangs again is kept like a result. If `MAX_HUNG` threads of a model have not come back, further calls are refused
   until one does.
 
-Nothing here knows torch: a `Runner` does the work (`viewbox.tools.specialists.models`).
+Nothing here knows torch: a `ModelRunner` does the work (`viewbox.tools.specialists.models`).
 """
 
 import asyncio
-import dataclasses
 import logging
 import os
-import sys
+import pickle
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from cachetools import LRUCache
 
 from ...errors import ConfigError, ToolError, ToolFault
@@ -35,7 +33,12 @@ from ...images.ref import ImageRef
 from ...images.view import View
 from ...utils import concurrency
 
+if TYPE_CHECKING:
+    from .models.model import ModelRunner
+
 log = logging.getLogger("viewbox.tools.specialists.models")
+
+T = TypeVar("T")
 
 MAX_HUNG = 4  # threads of one model that have not come back, with which it still takes calls
 
@@ -48,47 +51,23 @@ class HungError(Exception):
     """A batch has taken longer than its timeout."""
 
 
-class Keyed(Protocol):
-    """What a model is asked; equal keys have equal results."""
-
-    @property
-    def key(self) -> Hashable: ...
-
-
 @dataclass(frozen=True)
 class Request:
-    """What a model is asked: a picture, and what else its result depends on."""
+    """What a model is asked: a picture or texts, and what else its result depends on."""
 
-    picture: ImageRef
-    arguments: Hashable = ()
+    content: ImageRef | tuple[str, ...]
+    arguments: tuple[Any, ...] = ()
+
+    @property
+    def picture(self) -> ImageRef:
+        """The picture of a model that looks at one."""
+        assert isinstance(self.content, ImageRef)
+        return self.content
 
     @property
     def key(self) -> Hashable:
-        """Names the result in the cache: the hash of the pixels as they are shown, and the arguments."""
-        return self.picture.hash, self.arguments
-
-
-class Runner(Protocol):
-    """A loaded model."""
-
-    def run(self, requests: Sequence[Any]) -> Sequence[Any]:
-        """One result for each request, or a `ToolError` or `ToolFault` in its place.
-
-        Episodes share results: nobody changes one.
-
-        Raises:
-            OutOfMemory: the batch is too large for the device.
-            Exception: the batch failed; its requests are run again one at a time.
-        """
-        ...
-
-    def rest(self) -> None:
-        """Move the weights off the device. No batch is running."""
-        ...
-
-    def wake(self) -> None:
-        """Move them back. Raises `ConfigError` if the device has no memory for them any more."""
-        ...
+        """Names the result in the cache: the hash of the pixels as they are shown, or the texts, and the arguments."""
+        return self.content.hash if isinstance(self.content, ImageRef) else self.content, self.arguments
 
 
 @dataclass(frozen=True)
@@ -110,21 +89,15 @@ class ServingSettings:
     offload: bool = False
 
     def merge(self, other: "ServingSettings") -> "ServingSettings":
-        """Settings of a model that two specialists share: the smaller values; offload only if both have it."""
-        return ServingSettings(
-            min(self.max_batch, other.max_batch),
-            min(self.wait, other.wait),
-            min(self.timeout, other.timeout),
-            min(self.cache_bytes, other.cache_bytes),
-            self.offload and other.offload,
-        )
+        """Return those of a model that two specialists share: the smaller values; offload only if both have it."""
+        return ServingSettings(*map(min, astuple(self), astuple(other)))
 
 
 @dataclass
 class Call:
     """A request in a queue; `futures` are those of all calls that wait for it."""
 
-    request: Keyed
+    request: Request
     futures: list[Future[Any]] = field(default_factory=list)
     is_second_try: bool = False
 
@@ -149,20 +122,12 @@ def describe_failure(error: Exception) -> ToolError | ToolFault:
 
 
 def measure_bytes(value: Any) -> int:
-    """About how many bytes a result takes in memory.
+    """Return about how many bytes a result takes.
 
-    >>> measure_bytes(np.zeros((100, 100), bool)) >= 10_000
+    >>> 10_000 < measure_bytes(bytes(10_000)) < 10_100
     True
     """
-    if isinstance(value, np.ndarray):
-        return int(value.nbytes) + 128
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return sum(measure_bytes(getattr(value, field.name)) for field in dataclasses.fields(value)) + 64
-    if isinstance(value, Mapping):
-        return sum(measure_bytes(one) for item in value.items() for one in item) + sys.getsizeof(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return sum(map(measure_bytes, value)) + sys.getsizeof(value)
-    return sys.getsizeof(value)
+    return len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
 class ModelServer:
@@ -173,15 +138,15 @@ class ModelServer:
         settings: how calls are collected.
     """
 
-    def __init__(self, load: Callable[[], Runner], settings: ServingSettings | None = None) -> None:
-        self.settings = settings or ServingSettings()
-        self.batch_size = self.settings.max_batch  # smaller after the device had no memory for more
+    def __init__(self, load: "Callable[[], ModelRunner]", settings: ServingSettings = ServingSettings()) -> None:
+        self.settings = settings
+        self.batch_size = settings.max_batch  # smaller after the device had no memory for more
         self.batches: list[int] = []  # the sizes of the last batches, for people who measure
-        self.runner: Runner | None = None
+        self.runner: ModelRunner | None = None
         self._load = load
         self._load_lock = RLock()
         self._failure: ConfigError | None = None
-        self._cache: LRUCache[Hashable, Any] = LRUCache(self.settings.cache_bytes, measure_bytes)
+        self._cache: LRUCache[Hashable, Any] = LRUCache(settings.cache_bytes, measure_bytes)
         self._lock = Lock()  # of the cache and the calls in flight
         self._in_flight: dict[Hashable, Call] = {}
         self._inbox: SimpleQueue[Call] = SimpleQueue()
@@ -221,12 +186,12 @@ class ModelServer:
                 self.runner.rest()
                 self._rests = True
 
-    def _wake(self, runner: Runner) -> None:
+    def _wake(self, runner: "ModelRunner") -> None:
         if self._rests:
             runner.wake()
             self._rests = False
 
-    async def ask(self, request: Keyed) -> Any:
+    async def ask(self, request: Request) -> Any:
         """The result of a request.
 
         Raises:
@@ -243,7 +208,7 @@ class ModelServer:
                 raise ToolFault("is not available") from error
         return await asyncio.wrap_future(self.submit(request))
 
-    def submit(self, request: Keyed) -> Future[Any]:
+    def submit(self, request: Request) -> Future[Any]:
         """Queue a request; equal requests that wait at the same time are run once. The model is loaded."""
         future: Future[Any] = Future()
         with self._lock:
@@ -333,7 +298,7 @@ class ModelServer:
             if not future.done() and future.set_running_or_notify_cancel():
                 set_outcome(future, outcome)
 
-    def _run(self, requests: Sequence[Keyed]) -> Sequence[Any]:
+    def _run(self, requests: Sequence[Request]) -> Sequence[Any]:
         runner = self.runner
         assert runner is not None
         self.batches = [*self.batches[-999:], len(requests)]
@@ -345,9 +310,6 @@ class ModelServer:
         return results
 
 
-Job = tuple[Future[Any], Callable[[], Any]]
-
-
 class Worker:
     """Runs functions in a daemon thread. One that takes too long keeps its thread, and the next gets another.
 
@@ -357,20 +319,20 @@ class Worker:
 
     def __init__(self) -> None:
         self.hung: list[Future[Any]] = []  # of functions that were given up
-        self._inbox: SimpleQueue[Job | None] | None = None
+        self._inbox: SimpleQueue[Callable[[], None] | None] | None = None
 
     def count_hung(self) -> int:
-        """How many functions that were given up have still not returned."""
+        """Return how many functions that were given up have still not returned."""
         self.hung = [future for future in self.hung if not future.done()]
         return len(self.hung)
 
-    def run(self, function: Callable[[], Any], timeout: float) -> Any:
-        """What the function returns, or its exception. Raises `HungError` after `timeout` seconds."""
+    def run(self, function: Callable[[], T], timeout: float) -> T:
+        """Return what the function returns, or raise its exception; raise `HungError` after `timeout` seconds."""
         if self._inbox is None:
             self._inbox = SimpleQueue()
             Thread(target=_work, args=(self._inbox,), daemon=True, name="viewbox model").start()
-        future: Future[Any] = Future()
-        self._inbox.put((future, function))
+        future: Future[T] = Future()
+        self._inbox.put(lambda: _fulfil(future, function))
         try:
             return future.result(timeout)
         except TimeoutError as error:
@@ -382,14 +344,13 @@ class Worker:
             raise HungError(f"no result after {timeout:g} s") from error
 
 
-def _work(inbox: SimpleQueue[Job | None]) -> None:
+def _work(inbox: "SimpleQueue[Callable[[], None] | None]") -> None:
     while (job := inbox.get()) is not None:
-        _run_job(*job)
-        del job
+        job()
+        del job  # frees its objects while the next is waited for
 
 
-def _run_job(future: Future[Any], function: Callable[[], Any]) -> None:
-    """Run one in a frame of its own, which frees its objects."""
+def _fulfil(future: Future[T], function: Callable[[], T]) -> None:
     try:
         future.set_result(function())
     except Exception as error:
@@ -403,7 +364,7 @@ _servers_lock = Lock()
 os.register_at_fork(after_in_child=_servers.clear)  # a child process has none of their threads
 
 
-def get_server(key: Hashable, load: Callable[[], Runner], settings: ServingSettings) -> ModelServer:
+def get_server(key: Hashable, load: "Callable[[], ModelRunner]", settings: ServingSettings) -> ModelServer:
     """The server of a model; a new one if no specialist has named this model yet.
 
     Args:
@@ -451,7 +412,7 @@ class ServedTool:
         """Free the device until the next call, if the specialist says `offload`."""
         self.server.rest()
 
-    async def ask(self, view: View, arguments: Hashable = ()) -> Any:
+    async def ask(self, view: View, arguments: tuple[Any, ...] = ()) -> Any:
         """The model's result for a picture as it is shown. Raises `ToolError` or `ToolFault`."""
         picture = await concurrency.run_in_thread(view.to_ref)
         try:

@@ -196,9 +196,8 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
 
 
 # ---------------------------------------------------------------------- which key goes where
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_the_default_key_goes_to_openai_only(monkeypatch):
+    for url in [
         "http://127.0.0.1:8000/v1",
         "http://localhost/v1",
         "http://api.openai.com/v1",
@@ -210,13 +209,11 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
         "https://api-openai.com/v1",
         "https://example.org/api.openai.com",
         "https://example.org/v1",
-    ],
-)
-def test_the_default_key_goes_to_openai_only(url, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    assert read_api_key(url, None) is None
-    assert read_api_key("https://api.openai.com/v1", None) == KEY
-    assert read_api_key("https://API.openai.com:443/v1", None) == KEY
+    ]:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        assert read_api_key(url, None) is None
+        assert read_api_key("https://api.openai.com/v1", None) == KEY
+        assert read_api_key("https://API.openai.com:443/v1", None) == KEY
 
 
 OTHER_NAMES = [
@@ -241,39 +238,38 @@ def test_variables_that_hold_other_secrets_are_not_read(chosen, monkeypatch):
         assert KEY not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["MY_API_KEY", "API_KEY", "VLLM_API_TOKEN", "JUDGE_KEY", "LAB_JUDGE_KEY", "my_api_key"]
-)
-def test_variables_made_for_a_server_are(name, monkeypatch):
-    monkeypatch.setenv(name, f" {KEY}\n")
-    assert read_api_key("https://example.org/v1", name) == KEY
-    assert read_api_key("http://localhost:1/v1", name) == KEY
+def test_variables_made_for_a_server_are(monkeypatch):
+    for name in ["MY_API_KEY", "API_KEY", "VLLM_API_TOKEN", "JUDGE_KEY", "LAB_JUDGE_KEY", "my_api_key"]:
+        monkeypatch.setenv(name, f" {KEY}\n")
+        assert read_api_key("https://example.org/v1", name) == KEY
+        assert read_api_key("http://localhost:1/v1", name) == KEY
 
 
-@pytest.mark.parametrize(
-    "url", ["http://example.org/v1", "http://0.0.0.0:1/v1", "http://localhost.evil.com", "http://192.168.0.7:8000/v1"]
-)
-@pytest.mark.parametrize("chosen", [True, False])
-def test_no_key_travels_unencrypted(url, chosen, monkeypatch):
-    monkeypatch.setenv("MY_API_KEY", KEY)
-    with pytest.raises(ConfigError, match="not sent over http to another machine"):
-        read_api_key(url, "MY_API_KEY", chosen=chosen)
-    with pytest.raises(ConfigError, match="not sent over http to another machine"):
-        OpenAIGenerator(url, "m", api_key=KEY)
-    with pytest.raises(ConfigError, match="not sent over http to another machine"):
-        OpenAIGenerator(url, "m", extra={"nested": [{"api_key": KEY}]})
+def test_no_key_travels_unencrypted(monkeypatch):
+    for chosen in [True, False]:
+        for url in [
+            "http://example.org/v1",
+            "http://0.0.0.0:1/v1",
+            "http://localhost.evil.com",
+            "http://192.168.0.7:8000/v1",
+        ]:
+            monkeypatch.setenv("MY_API_KEY", KEY)
+            with pytest.raises(ConfigError, match="not sent over http to another machine"):
+                read_api_key(url, "MY_API_KEY", chosen=chosen)
+            with pytest.raises(ConfigError, match="not sent over http to another machine"):
+                OpenAIGenerator(url, "m", api_key=KEY)
+            with pytest.raises(ConfigError, match="not sent over http to another machine"):
+                OpenAIGenerator(url, "m", extra={"nested": [{"api_key": KEY}]})
 
 
-@pytest.mark.parametrize(
-    "name", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "openai_api_key", "GEMINI_API_KEY"]
-)
-def test_a_file_cannot_send_a_providers_key_to_another_host(name, monkeypatch):
-    monkeypatch.setenv(name, KEY)
-    with pytest.raises(ConfigError, match="this key goes to"):
-        read_api_key("https://judge.example/v1", name)
-    with pytest.raises(ConfigError, match="this key goes to"):
-        build({"type": "judge", "endpoint": "https://judge.example/v1", "model": "m", "api_key_env": name})
-    assert read_api_key("https://judge.example/v1", name, chosen=True) == KEY
+def test_a_file_cannot_send_a_providers_key_to_another_host(monkeypatch):
+    for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "openai_api_key", "GEMINI_API_KEY"]:
+        monkeypatch.setenv(name, KEY)
+        with pytest.raises(ConfigError, match="this key goes to"):
+            read_api_key("https://judge.example/v1", name)
+        with pytest.raises(ConfigError, match="this key goes to"):
+            build({"type": "judge", "endpoint": "https://judge.example/v1", "model": "m", "api_key_env": name})
+        assert read_api_key("https://judge.example/v1", name, chosen=True) == KEY
 
 
 @pytest.mark.parametrize("name", ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "HOME"])

@@ -21,7 +21,7 @@ PUBLIC = "130.14.29.1"
 
 # ---------------------------------------------------------------------- URLs
 NOT_ALLOWED = "its host is not an allowed one"
-NO_HOST = "this is not a host"
+NO_URL = "it is not scheme://host[:port][/path][?query] in ASCII"
 REFUSED = {
     # this machine and its network, in some of their spellings
     "https://127.0.0.1/": NOT_ALLOWED,
@@ -29,8 +29,8 @@ REFUSED = {
     "https://2130706433/": NOT_ALLOWED,
     "https://169.254.169.254/latest/meta-data": NOT_ALLOWED,
     "https://[::ffff:127.0.0.1]/": NOT_ALLOWED,
-    "https://[fe80::1%25eth0]/": "has a zone",
-    "https://[::1": NO_HOST,
+    "https://[fe80::1%25eth0]/": NO_URL,
+    "https://[::1": NO_URL,
     "https://[1:2:3:4:5:6:7:8:9]/": "not an IPv6 address",
     "https://localhost/": NOT_ALLOWED,
     # the host looks like the allowed one
@@ -38,34 +38,34 @@ REFUSED = {
     f"https://x.{HOST}/": NOT_ALLOWED,
     "https://nlm.nih.gov/": NOT_ALLOWED,
     f"https://{HOST}./": NOT_ALLOWED,
-    "https://openi..nlm.nih.gov/": "a label that is empty",
-    f"https://.{HOST}/": NO_HOST,
-    "https://openi.nlm.nih.gοv/": "printable ASCII",  # Greek
-    "https://openi.nlm.nih.gov\u200b/": "printable ASCII",
+    "https://openi..nlm.nih.gov/": NO_URL,
+    f"https://.{HOST}/": NO_URL,
+    "https://openi.nlm.nih.gοv/": NO_URL,  # Greek
+    "https://openi.nlm.nih.gov\u200b/": NO_URL,
     "https://openi.nlm.nih.xn--gv-jbc/": NOT_ALLOWED,
-    "https://%6fpeni.nlm.nih.gov/": NO_HOST,
-    f"https://{HOST}%00.evil.example/": NO_HOST,
-    f"https://{'a' * 64}.{HOST}/": "too long",
+    "https://%6fpeni.nlm.nih.gov/": NO_URL,
+    f"https://{HOST}%00.evil.example/": NO_URL,
+    f"https://{'a' * 64}.{HOST}/": NO_URL,
     # user names, other ports, other schemes
-    f"https://{HOST}@evil.example/": "a user name",
-    f"https://user:hunter2@{HOST}/": "a user name",
-    f"https://evil.example#@{HOST}/": "a fragment",
+    f"https://{HOST}@evil.example/": NO_URL,
+    f"https://user:hunter2@{HOST}/": NO_URL,
+    f"https://evil.example#@{HOST}/": NO_URL,
     f"https://evil.example?@{HOST}/": NOT_ALLOWED,
-    f"https://evil.example\\@{HOST}/": "a backslash",
+    f"https://evil.example\\@{HOST}/": NO_URL,
     f"https://{HOST}:80/": "its port is 80",
     f"https://{HOST}:65536/": "port 65536",
-    f"https://{HOST}:443:443/": NO_HOST,
+    f"https://{HOST}:443:443/": NO_URL,
     f"http://{HOST}/": "its scheme is http",
     f"file://{HOST}/etc/passwd": "its scheme is file",
-    "data:image/png;base64,AAAA": "it is not scheme://host",
-    f"//{HOST}/": "it is not scheme://host",
-    "": "it is not scheme://host",
+    "data:image/png;base64,AAAA": NO_URL,
+    f"//{HOST}/": NO_URL,
+    "": NO_URL,
     # characters
-    f"https://{HOST}/a\r\nHost: evil.example\r\n\r\n": "printable ASCII",
-    f"https://{HOST}/a b": "printable ASCII",
-    f"https://{HOST}/\ud800": "printable ASCII",
-    f"https://{HOST}/{'a' * 10_000}": "characters, more than",
-    None: "a NoneType",
+    f"https://{HOST}/a\r\nHost: evil.example\r\n\r\n": NO_URL,
+    f"https://{HOST}/a b": NO_URL,
+    f"https://{HOST}/\ud800": NO_URL,
+    f"https://{HOST}/{'a' * 10_000}": NO_URL,
+    None: NO_URL,
 }
 
 
@@ -90,7 +90,7 @@ def test_no_error_repeats_the_query_which_may_hold_a_key(secret):
 
 # ---------------------------------------------------------------------- requests
 def fetch(transport, url=URL, **settings):
-    settings = {"attempts": 1, "attempt_timeout": 5, "whole": True, "is_known": True, **settings}
+    settings = {"attempts": 1, "attempt_timeout": 5, "is_known": True, **settings}
 
     async def send():
         connection = Connection(f"https://{HOST}", transport=transport, **settings)

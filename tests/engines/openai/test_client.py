@@ -308,7 +308,7 @@ def test_a_retry_after_that_says_nothing_is_a_short_pause(ask, header):
         (make_response(400, {"error": {"message": "too many images"}}), "HTTP 400: too many images"),
         (make_response(422, {"detail": "no seed"}), "HTTP 422: no seed"),
         (make_response(413, "request too large"), "HTTP 413: request too large"),
-        (servers.flood_body, "the body of the reply is larger than 4194304 bytes without its long texts"),
+        (servers.flood_body, "the body of the reply is larger than 16777216 bytes"),
     ],
 )
 def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask, answer, words):

@@ -35,14 +35,14 @@ def facts(name, image, **arguments):
 # ---- statistics
 
 
-@pytest.mark.parametrize("pixels", ALL, ids=lambda pixels: f"{pixels.dtype}-{pixels.size}")
-def test_statistics_are_those_of_numpy(pixels):
-    found = facts("get_intensity_stats", pixels)
-    said = {"mean": pixels.mean(dtype=float), "std": pixels.std(dtype=float), "median": np.median(pixels)}
-    assert {name: found[name] for name in said} == pytest.approx(said)
-    assert (found["min"], found["max"]) == (pixels.min(), pixels.max())
-    assert found["histogram"] == tuple(np.histogram(pixels, 10)[0])
-    assert found["size"] == pixels.shape[::-1]
+def test_statistics_are_those_of_numpy():
+    for pixels in ALL:
+        found = facts("get_intensity_stats", pixels)
+        said = {"mean": pixels.mean(dtype=float), "std": pixels.std(dtype=float), "median": np.median(pixels)}
+        assert {name: found[name] for name in said} == pytest.approx(said)
+        assert (found["min"], found["max"]) == (pixels.min(), pixels.max())
+        assert found["histogram"] == tuple(np.histogram(pixels, 10)[0])
+        assert found["size"] == pixels.shape[::-1]
 
 
 def test_statistics_are_of_all_native_pixels_not_of_the_shown_grid():
@@ -62,13 +62,13 @@ def test_boxes_side_by_side_share_no_pixel():
     assert sum(parts) == 100
 
 
-@pytest.mark.parametrize("turn", ["rotate", "flip_horizontal", "flip_vertical"])
-def test_statistics_of_a_box_in_a_turned_view_are_of_what_is_seen_there(turn):
-    view = getattr(View.of(GRAY).crop((0.1, 0.1, 0.9, 0.6)), turn)()
-    seen = view.get_values()[: view.size[1] // 2, : view.size[0] // 2]
-    found = facts("get_intensity_stats", view, box=[0, 0, 0.5, 0.5])
-    assert found["mean"] == pytest.approx(seen.mean())
-    assert found["size"] == seen.shape[::-1]
+def test_statistics_of_a_box_in_a_turned_view_are_of_what_is_seen_there():
+    for turn in ["rotate", "flip_horizontal", "flip_vertical"]:
+        view = getattr(View.of(GRAY).crop((0.1, 0.1, 0.9, 0.6)), turn)()
+        seen = view.get_values()[: view.size[1] // 2, : view.size[0] // 2]
+        found = facts("get_intensity_stats", view, box=[0, 0, 0.5, 0.5])
+        assert found["mean"] == pytest.approx(seen.mean())
+        assert found["size"] == seen.shape[::-1]
 
 
 def test_statistics_name_hounsfield_units_and_only_those():
@@ -88,18 +88,15 @@ def test_statistics_of_colors_are_of_their_luminance():
     assert found["max"] == pytest.approx((pixels[:, :50] @ [0.299, 0.587, 0.114]).max(), abs=1)
 
 
-@pytest.mark.parametrize(
-    ("box", "column", "rows", "size"),
-    [
+def test_statistics_of_a_box_smaller_than_a_pixel_are_of_the_pixel_it_lies_in():
+    for box, column, rows, size in [
         ([0.101, 0.1, 0.104, 0.9], 10, slice(6, 54), (1, 48)),  # within one column, between its edge and its center
         ([0.5, 0.5, 0.501, 0.501], 50, slice(30, 31), (1, 1)),
         ([0.999, 0.999, 1, 1], 99, slice(59, 60), (1, 1)),
-    ],
-)
-def test_statistics_of_a_box_smaller_than_a_pixel_are_of_the_pixel_it_lies_in(box, column, rows, size):
-    found = facts("get_intensity_stats", GRAY, box=box)
-    assert found["size"] == size
-    assert found["mean"] == pytest.approx(GRAY[rows, column].mean())
+    ]:
+        found = facts("get_intensity_stats", GRAY, box=box)
+        assert found["size"] == size
+        assert found["mean"] == pytest.approx(GRAY[rows, column].mean())
 
 
 def test_the_pixel_of_a_small_box_is_found_in_a_turned_view():
@@ -109,9 +106,9 @@ def test_the_pixel_of_a_small_box_is_found_in_a_turned_view():
     assert (found["size"], found["mean"]) == ((1, 1), GRAY[30, 50])
 
 
-@pytest.mark.parametrize("name", ["get_intensity_stats", "annotate_region"])
-def test_a_reversed_box_is_refused(name):
-    assert "x1 < x2 and y1 < y2" in call_stateful(name, View.of(GRAY), {"box": [0.5, 0, 0.5, 1]})[1].error
+def test_a_reversed_box_is_refused():
+    for name in ["get_intensity_stats", "annotate_region"]:
+        assert "x1 < x2 and y1 < y2" in call_stateful(name, View.of(GRAY), {"box": [0.5, 0, 0.5, 1]})[1].error
 
 
 # ---- profiles
@@ -207,17 +204,17 @@ def test_a_distance_is_the_same_however_the_view_is_turned_and_zoomed():
 # ---- marks
 
 
-@pytest.mark.parametrize("color", list(COLORS))
-def test_an_outline_is_two_pixels_wide_within_its_box(color):
-    before = np.asarray(View.of(GRAY).render().convert("RGB"))
-    result = read("annotate_region", GRAY, {"box": [0.2, 0.25, 0.6, 0.75], "color": color})
-    shown = np.asarray(result.image.open())
-    marked = (shown == COLORS[color]).all(2)
-    said = np.zeros((60, 100), bool)
-    said[15:45, 20:60] = True
-    said[17:43, 22:58] = False
-    assert marked[said].all()
-    assert (shown[~said] == before[~said]).all()
+def test_an_outline_is_two_pixels_wide_within_its_box():
+    for color in list(COLORS):
+        before = np.asarray(View.of(GRAY).render().convert("RGB"))
+        result = read("annotate_region", GRAY, {"box": [0.2, 0.25, 0.6, 0.75], "color": color})
+        shown = np.asarray(result.image.open())
+        marked = (shown == COLORS[color]).all(2)
+        said = np.zeros((60, 100), bool)
+        said[15:45, 20:60] = True
+        said[17:43, 22:58] = False
+        assert marked[said].all()
+        assert (shown[~said] == before[~said]).all()
 
 
 def test_an_outline_is_drawn_where_the_turned_view_shows_it():
@@ -227,16 +224,16 @@ def test_an_outline_is_drawn_where_the_turned_view_shows_it():
     assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (30, 25, 60, 50)
 
 
-@pytest.mark.parametrize("top", [0.5, 0])
-def test_a_label_is_drawn_above_its_box_or_inside_at_the_edge(top):
-    box = [0.1, top, 0.9, 1]
-    plain = np.asarray(read("annotate_region", GRAY, {"box": box}).image.open())
-    labeled = np.asarray(read("annotate_region", GRAY, {"box": box, "label": "left lung"}).image.open())
-    rows = np.nonzero((plain != labeled).any((1, 2)))[0]
-    assert rows.max() < (30 if top else 20)
-    words = labeled[rows.min() : rows.max() + 1].astype(int)
-    assert ((words[..., 0] > 200) & (words[..., 1] == 0)).sum() > 40
-    assert (words == 0).all(2).sum() > 200
+def test_a_label_is_drawn_above_its_box_or_inside_at_the_edge():
+    for top in [0.5, 0]:
+        box = [0.1, top, 0.9, 1]
+        plain = np.asarray(read("annotate_region", GRAY, {"box": box}).image.open())
+        labeled = np.asarray(read("annotate_region", GRAY, {"box": box, "label": "left lung"}).image.open())
+        rows = np.nonzero((plain != labeled).any((1, 2)))[0]
+        assert rows.max() < (30 if top else 20)
+        words = labeled[rows.min() : rows.max() + 1].astype(int)
+        assert ((words[..., 0] > 200) & (words[..., 1] == 0)).sum() > 40
+        assert (words == 0).all(2).sum() > 200
 
 
 def test_a_label_that_is_too_long_is_refused_with_the_limit():
@@ -244,13 +241,14 @@ def test_a_label_that_is_too_long_is_refused_with_the_limit():
     assert "label has 41 characters; allowed: at most 40" in result.error
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "box"),
-    [("unit", (0.25, 0.5, 0.75, 1.0)), ("per_mille", (250, 500, 750, 1000)), ("pixel", (25, 30, 75, 60))],
-)
-def test_a_box_that_was_drawn_is_told_as_it_was_written(coordinates, box):
-    result = read("annotate_region", GRAY, {"box": list(box), "label": "a  b"}, coordinates=coordinates)
-    assert {**result.facts, "shows": None} == {"box": box, "color": "red", "label": "a b", "shows": None}
+def test_a_box_that_was_drawn_is_told_as_it_was_written():
+    for coordinates, box in [
+        ("unit", (0.25, 0.5, 0.75, 1.0)),
+        ("per_mille", (250, 500, 750, 1000)),
+        ("pixel", (25, 30, 75, 60)),
+    ]:
+        result = read("annotate_region", GRAY, {"box": list(box), "label": "a  b"}, coordinates=coordinates)
+        assert {**result.facts, "shows": None} == {"box": box, "color": "red", "label": "a b", "shows": None}
 
 
 def test_a_box_thinner_than_a_pixel_is_still_seen():
@@ -258,13 +256,13 @@ def test_a_box_thinner_than_a_pixel_is_still_seen():
     assert tuple(shown[59, 99]) == COLORS["red"]
 
 
-@pytest.mark.parametrize("divisions", range(2, 9))
-def test_a_grid_has_its_lines_between_its_cells(divisions):
-    plain = np.zeros((160, 240), np.uint8)
-    result = read("show_grid", plain, {"divisions": divisions})
-    marked = np.asarray(result.image.open()).any(2)
-    assert np.nonzero(marked[-1])[0].tolist() == [round(240 * i / divisions) for i in range(1, divisions)]
-    assert np.nonzero(marked[:, -1])[0].tolist() == [round(160 * i / divisions) for i in range(1, divisions)]
+def test_a_grid_has_its_lines_between_its_cells():
+    for divisions in range(2, 9):
+        plain = np.zeros((160, 240), np.uint8)
+        result = read("show_grid", plain, {"divisions": divisions})
+        marked = np.asarray(result.image.open()).any(2)
+        assert np.nonzero(marked[-1])[0].tolist() == [round(240 * i / divisions) for i in range(1, divisions)]
+        assert np.nonzero(marked[:, -1])[0].tolist() == [round(160 * i / divisions) for i in range(1, divisions)]
 
 
 def test_the_cells_of_a_grid_are_named_row_by_row():
@@ -281,10 +279,10 @@ def test_every_cell_of_a_grid_is_labeled_in_its_corner():
             assert (corner == 0).all(2).sum() > 30  # black behind the letters
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_marks_leave_the_picture_that_is_shown_later_as_it_is(mode):
-    view = View.of(Image.fromarray(GRAY).convert(mode))
-    before = np.asarray(view.render()).copy()
-    read("annotate_region", view, {"box": [0, 0, 1, 1], "label": "all"})
-    read("show_grid", view)
-    assert (np.asarray(view.render()) == before).all()
+def test_marks_leave_the_picture_that_is_shown_later_as_it_is():
+    for mode in ["L", "RGB"]:
+        view = View.of(Image.fromarray(GRAY).convert(mode))
+        before = np.asarray(view.render()).copy()
+        read("annotate_region", view, {"box": [0, 0, 1, 1], "label": "all"})
+        read("show_grid", view)
+        assert (np.asarray(view.render()) == before).all()

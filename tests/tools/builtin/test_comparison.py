@@ -84,16 +84,16 @@ def test_what_is_marked_in_the_prior_is_on_the_right_at_the_same_place():
     assert found == pytest.approx(expected, abs=1.01)
 
 
-@pytest.mark.parametrize(("most", "multiple"), [(256, 16), (4096, 1), (4096, 28)])
-def test_two_pictures_fit_or_the_reason_is_said(most, multiple):
-    tall = Source.of(np.zeros((900, 3), np.uint8))
-    result = beside(View.of(tall, max_pixels=most, multiple=multiple), [tall, tall])
-    if most < 2 * multiple**2:
-        assert result.error == "show_beside: there is no room for two pictures in a view of this environment"
-    else:
-        width, height = result.image.open().size
-        assert 0 < width * height <= most
-        assert width % multiple == height % multiple == 0
+def test_two_pictures_fit_or_the_reason_is_said():
+    for most, multiple in [(256, 16), (4096, 1), (4096, 28)]:
+        tall = Source.of(np.zeros((900, 3), np.uint8))
+        result = beside(View.of(tall, max_pixels=most, multiple=multiple), [tall, tall])
+        if most < 2 * multiple**2:
+            assert result.error == "show_beside: there is no room for two pictures in a view of this environment"
+        else:
+            width, height = result.image.open().size
+            assert 0 < width * height <= most
+            assert width % multiple == height % multiple == 0
 
 
 def test_the_view_fills_the_budget_before_and_its_halves_share_it():
@@ -121,16 +121,13 @@ def test_a_series_is_shown_in_the_same_plane_at_the_same_relative_place():
     assert beside(View.of(now.get_slice(4)), images, slice=20).error == "show_beside: axial slice 20; allowed: 0 to 19"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_a_picture_that_is_not_there_is_refused():
+    for arguments, said in [
         ({"image": "image_4"}, "unknown image 'image_4'; allowed: image_1 to image_3"),
         ({"image": "image_0"}, "unknown image 'image_0'"),
         ({"slice": 1}, "that image is a single picture; allowed: none"),
-    ],
-)
-def test_a_picture_that_is_not_there_is_refused(arguments, said):
-    assert said in beside(View.of(NOW), **arguments).error
+    ]:
+        assert said in beside(View.of(NOW), **arguments).error
 
 
 def test_a_pair_is_not_a_picture_of_the_view_even_if_it_has_its_size():
@@ -214,16 +211,13 @@ def test_a_mask_is_one_of_the_images_or_a_file_or_an_array(tmp_path):
     assert np.array_equal(np.asarray(shown[0].image.open())[0, :, 0], blended)
 
 
-@pytest.mark.parametrize(
-    ("mask", "said"),
-    [
+def test_a_mask_that_does_not_fit_is_refused():
+    for mask, said in [
         (None, "overlay_mask: this task has no mask of its own; give the name of an image"),
         (np.zeros((64, 64), np.uint8), "the mask is of 64x64 pixels, the image of 96x64: they do not match"),
         (stack(3).get_slice(0), "one of image and mask is a volume, the other a single picture"),
-    ],
-)
-def test_a_mask_that_does_not_fit_is_refused(mask, said):
-    assert said in overlaid(View.of(NOW), mask).error
+    ]:
+        assert said in overlaid(View.of(NOW), mask).error
 
 
 def test_a_mask_that_cannot_be_opened_is_no_fault_of_the_model():

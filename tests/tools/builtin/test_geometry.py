@@ -54,10 +54,10 @@ def walk(rng, now, most):
 # ---- the map
 
 
-def test_a_point_comes_back_in_ten_thousand_chains_of_tools():
+def test_a_point_comes_back_in_a_thousand_chains_of_tools():
     rng, farthest = random.Random(0), 0.0
     empty = np.zeros(4096 * 4096, np.uint8)  # untouched: no memory is taken
-    for _ in range(10_000):
+    for _ in range(1_000):
         width, height = rng.randint(1, 4096), rng.randint(1, 4096)
         overview = View.of(Source(empty[: width * height].reshape(height, width)), max_pixels=rng.choice([4096, 2**18]))
         now = walk(rng, overview, 20)
@@ -72,7 +72,7 @@ def test_a_point_comes_back_in_ten_thousand_chains_of_tools():
 
 def test_a_box_comes_back_upright_through_chains_of_tools():
     rng = random.Random(1)
-    for _ in range(1000):
+    for _ in range(300):
         now = walk(rng, view(), 20)
         (x1, x2), (y1, y2) = (sorted((rng.random(), rng.random())) for _ in "xy")
         there = now.box_to_original((x1, y1, x2, y2))
@@ -83,7 +83,7 @@ def test_a_box_comes_back_upright_through_chains_of_tools():
 
 def test_the_affine_map_is_what_points_go_through():
     rng = random.Random(2)
-    for _ in range(1000):
+    for _ in range(300):
         now = walk(rng, view(), 20)
         u, v = rng.random(), rng.random()
         a, b, c, d, e, f = now.matrix
@@ -124,9 +124,9 @@ def middle(gray):
 
 
 @pytest.mark.slow
-def test_a_painted_marker_is_where_the_transform_says_in_ten_thousand_chains():
+def test_a_painted_marker_is_where_the_transform_says_in_a_thousand_chains():
     rng, met = random.Random(3), Counter()
-    while met["all"] < 10_000:
+    while met["all"] < 1_000:
         depth, width, height = rng.choice(DEPTHS), rng.randint(10, 160), rng.randint(10, 160)
         plain = Source.of(np.zeros((height, width), np.uint8))
         now = walk(rng, View.of(plain, max_pixels=rng.choice([24 * 24, 64 * 64])), 20)
@@ -142,7 +142,7 @@ def test_a_painted_marker_is_where_the_transform_says_in_ten_thousand_chains():
         magnified = (u2 - u1) * now.size[0] > box[2] - box[0]
         met.update(["all", depth, "magnified" if magnified else "not"])
         met.update({"turned": now.turned, "mirror image": now.is_mirror_image})
-    assert min(met.values()) > 300, met
+    assert min(met.values()) > 30, met
 
 
 def smooth(x, y):
@@ -150,23 +150,23 @@ def smooth(x, y):
     return 0.5 + 0.25 * np.sin(x / 9 + 1) + 0.25 * np.cos(y / 13 - x / 40)
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_a_smooth_picture_is_shown_with_the_values_it_has_there(depth):
-    rng = random.Random(depth)
-    rows, columns = np.indices((150, 190)) + 0.5
-    wave = smooth(columns, rows)
-    if depth in ("L", "RGB"):
-        source, top = Source.of(Image.fromarray(np.rint(wave * 255).astype(np.uint8)).convert(depth)), 255
-    else:
-        source, top = Source.of((wave * 30000).astype(depth)), 30000
-    for _ in range(100):
-        now = walk(rng, View.of(source, max_pixels=80 * 80), 6)
-        values = now.get_values().astype(float)
-        v, u = (np.indices((now.size[1], now.size[0])) + 0.5) / np.array(now.size[::-1])[:, None, None]
-        a, b, c, d, e, f = now.matrix
-        said = smooth((a * u + b * v + c) * 190, (d * u + e * v + f) * 150) * top
-        said = said[..., None] if depth == "RGB" else said
-        assert abs(values - said)[2:-2, 2:-2].max(initial=0) <= 0.02 * top, now
+def test_a_smooth_picture_is_shown_with_the_values_it_has_there():
+    for depth in DEPTHS:
+        rng = random.Random(depth)
+        rows, columns = np.indices((150, 190)) + 0.5
+        wave = smooth(columns, rows)
+        if depth in ("L", "RGB"):
+            source, top = Source.of(Image.fromarray(np.rint(wave * 255).astype(np.uint8)).convert(depth)), 255
+        else:
+            source, top = Source.of((wave * 30000).astype(depth)), 30000
+        for _ in range(100):
+            now = walk(rng, View.of(source, max_pixels=80 * 80), 6)
+            values = now.get_values().astype(float)
+            v, u = (np.indices((now.size[1], now.size[0])) + 0.5) / np.array(now.size[::-1])[:, None, None]
+            a, b, c, d, e, f = now.matrix
+            said = smooth((a * u + b * v + c) * 190, (d * u + e * v + f) * 150) * top
+            said = said[..., None] if depth == "RGB" else said
+            assert abs(values - said)[2:-2, 2:-2].max(initial=0) <= 0.02 * top, now
 
 
 def test_magnifying_agrees_with_scipy():
@@ -185,50 +185,50 @@ def overlaps(low, high, count, side):
     return np.clip(covered, 0, None) / (edges[1] - edges[0])
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
-@pytest.mark.parametrize("size", [(21, 16), (32, 24), (50, 37), (63, 47)])
-def test_minifying_whole_pixels_is_the_mean_of_areas(dtype, size):
-    found = resample(NOISE.astype(dtype), (0, 0, 64, 48), size)
-    said = overlaps(0, 48, size[1], 48) @ NOISE @ overlaps(0, 64, size[0], 64).T
-    assert found.dtype == dtype
-    assert abs(found - said).max() <= 0.5 + 1e-3
+def test_minifying_whole_pixels_is_the_mean_of_areas():
+    for size in [(21, 16), (32, 24), (50, 37), (63, 47)]:
+        for dtype in ["uint8", "uint16", "int16", "float32"]:
+            found = resample(NOISE.astype(dtype), (0, 0, 64, 48), size)
+            said = overlaps(0, 48, size[1], 48) @ NOISE @ overlaps(0, 64, size[0], 64).T
+            assert found.dtype == dtype
+            assert abs(found - said).max() <= 0.5 + 1e-3
 
 
-@pytest.mark.parametrize("size", [(9, 7), (32, 24), (40, 30), (58, 43)])
-def test_minifying_between_pixels_leaves_no_pixel_out(size):
-    box = (2.3, 1.6, 62.4, 46.2)
-    seen = []
-    for x in range(6, 58):
-        dot = np.zeros((48, 64), np.float32)
-        dot[20, x] = 1
-        seen.append(resample(dot, box, size).sum())
-    one = size[0] * size[1] / ((box[2] - box[0]) * (box[3] - box[1]))
-    assert min(seen) > 0.6 * one
-    assert max(seen) < 1.4 * one
+def test_minifying_between_pixels_leaves_no_pixel_out():
+    for size in [(9, 7), (32, 24), (40, 30), (58, 43)]:
+        box = (2.3, 1.6, 62.4, 46.2)
+        seen = []
+        for x in range(6, 58):
+            dot = np.zeros((48, 64), np.float32)
+            dot[20, x] = 1
+            seen.append(resample(dot, box, size).sum())
+        one = size[0] * size[1] / ((box[2] - box[0]) * (box[3] - box[1]))
+        assert min(seen) > 0.6 * one
+        assert max(seen) < 1.4 * one
 
 
-@pytest.mark.parametrize(("step", "count"), [(0.25, 40), (1, 10), (1.5, 8), (3.5, 4)])
-def test_the_edge_of_a_view_is_interpolated_from_what_lies_beyond_it(step, count):
-    noise = np.random.default_rng(1).integers(0, 256, (100, 100), dtype=np.uint8)
-    low, high, more = 30.5, 30.5 + step * count, 6 * step
-    part = resample(noise, (low, low, high, high), (count, count))
-    larger = resample(noise, (low - more, low - more, high + more, high + more), (count + 12, count + 12))
-    assert abs(part.astype(int) - larger[6:-6, 6:-6]).max() <= 2
+def test_the_edge_of_a_view_is_interpolated_from_what_lies_beyond_it():
+    for step, count in [(0.25, 40), (1, 10), (1.5, 8), (3.5, 4)]:
+        noise = np.random.default_rng(1).integers(0, 256, (100, 100), dtype=np.uint8)
+        low, high, more = 30.5, 30.5 + step * count, 6 * step
+        part = resample(noise, (low, low, high, high), (count, count))
+        larger = resample(noise, (low - more, low - more, high + more, high + more), (count + 12, count + 12))
+        assert abs(part.astype(int) - larger[6:-6, 6:-6]).max() <= 2
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_every_orientation_at_native_size_shows_the_native_pixels(depth):
-    pixels = NOISE if depth in ("L", "RGB") else (NOISE * 7.0 - (300 if depth != "uint16" else 0)).astype(depth)
-    source = Source.of(Image.fromarray(pixels).convert("RGB") if depth == "RGB" else pixels)
-    now, said = View.of(source).crop((0.25, 0.25, 0.75, 1)), source.pixels[12:48, 16:48]
-    for name, turn in [
-        ("rotate", lambda p: np.rot90(p, -1)),
-        ("flip_horizontal", np.fliplr),
-        ("flip_vertical", np.flipud),
-    ] * 4:
-        now, said = getattr(now, name)(), turn(said)
-        assert (now.get_values() == said).all()
-    assert (now.rotate(clockwise=False).get_values() == np.rot90(said)).all()
+def test_every_orientation_at_native_size_shows_the_native_pixels():
+    for depth in DEPTHS:
+        pixels = NOISE if depth in ("L", "RGB") else (NOISE * 7.0 - (300 if depth != "uint16" else 0)).astype(depth)
+        source = Source.of(Image.fromarray(pixels).convert("RGB") if depth == "RGB" else pixels)
+        now, said = View.of(source).crop((0.25, 0.25, 0.75, 1)), source.pixels[12:48, 16:48]
+        for name, turn in [
+            ("rotate", lambda p: np.rot90(p, -1)),
+            ("flip_horizontal", np.fliplr),
+            ("flip_vertical", np.flipud),
+        ] * 4:
+            now, said = getattr(now, name)(), turn(said)
+            assert (now.get_values() == said).all()
+        assert (now.rotate(clockwise=False).get_values() == np.rot90(said)).all()
 
 
 def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
@@ -250,18 +250,15 @@ def test_rotate_tells_the_sizes_before_and_after():
     assert call_stateful("rotate", after, {"clockwise": False})[0] == view()
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "turn"),
-    [("flip_horizontal", "laterality", np.fliplr), ("flip_vertical", "orientation", np.flipud)],
-)
-def test_a_mirrored_view_says_so_and_warns(name, what, turn):
-    after, result = call_stateful(name, view(), {})
-    assert result.facts == {"size": (64, 48), what: "reversed", "shows": (0, 0, 1, 1)}
-    assert "Careful: this is a mirror image" in result.text
-    assert (np.asarray(result.image.open()) == turn(NOISE)).all()
-    _, again = call_stateful(name, after, {})
-    assert again.facts[what] == "as in the original"
-    assert "no longer a mirror image" in again.text
+def test_a_mirrored_view_says_so_and_warns():
+    for name, what, turn in [("flip_horizontal", "laterality", np.fliplr), ("flip_vertical", "orientation", np.flipud)]:
+        after, result = call_stateful(name, view(), {})
+        assert result.facts == {"size": (64, 48), what: "reversed", "shows": (0, 0, 1, 1)}
+        assert "Careful: this is a mirror image" in result.text
+        assert (np.asarray(result.image.open()) == turn(NOISE)).all()
+        _, again = call_stateful(name, after, {})
+        assert again.facts[what] == "as in the original"
+        assert "no longer a mirror image" in again.text
 
 
 def test_a_view_mirrored_both_ways_is_turned_and_no_mirror_image():
@@ -295,10 +292,10 @@ def test_another_image_of_the_task_is_opened():
     assert "(another image)" in call_stateful("undo", after, {})[1].text
 
 
-@pytest.mark.parametrize("name", ["image_3", f"image_{10**30}", "image_0", "image_-1", "view_0", "1", ""])
-def test_an_image_that_is_not_there_is_refused(name):
-    result = call_stateful("open_image", view(), {"image": name}, hidden={"images": [SOURCE, SOURCE]})[1]
-    assert "allowed: image_1 and image_2" in result.error
+def test_an_image_that_is_not_there_is_refused():
+    for name in ["image_3", f"image_{10**30}", "image_0", "image_-1", "view_0", "1", ""]:
+        result = call_stateful("open_image", view(), {"image": name}, hidden={"images": [SOURCE, SOURCE]})[1]
+        assert "allowed: image_1 and image_2" in result.error
 
 
 def test_without_other_images_open_image_says_so():

@@ -1,14 +1,12 @@
 """Point operations against Pillow, scikit-image and the textbook, and what holds for every intensity tool."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
-from skimage.exposure import equalize_hist
 
 from viewbox.images.view import View
-from viewbox.tools import TOOLS, call_stateful
+from viewbox.tools import call_stateful
 
 COLOR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)
 GRAY = np.ascontiguousarray(COLOR[..., 0])
@@ -32,7 +30,6 @@ CALLS = [
     ("symmetry_diff", {}),
     ("invert", {}),
 ]
-NAMES = sorted({name for name, _ in CALLS})
 KEEP_COLOR = {"adjust_contrast", "adjust_brightness", "adjust_sharpness", "denoise"}
 # value by value: the same whatever part of the picture is shown
 POINTWISE = {"adjust_contrast", "adjust_brightness", "threshold", "window_level", "equalize_histogram", "invert"}
@@ -57,22 +54,18 @@ def luma(pixels):
 # ---- point operations
 
 
-@pytest.mark.parametrize("pixels", [GRAY, COLOR])
-@pytest.mark.parametrize("factor", [0.5, 0.77, 1, 1.3, 2])
-def test_brightness_is_that_of_pillow(pixels, factor):
-    theirs = np.asarray(ImageEnhance.Brightness(Image.fromarray(pixels)).enhance(factor), dtype=int)
-    assert abs(shown(pixels, ("adjust_brightness", {"factor": factor})) - theirs).max() <= 1  # Pillow rounds down
+def test_brightness_is_that_of_pillow():
+    for factor in [0.5, 0.77, 1, 1.3, 2]:
+        for pixels in [GRAY, COLOR]:
+            theirs = np.asarray(ImageEnhance.Brightness(Image.fromarray(pixels)).enhance(factor), dtype=int)
+            assert (
+                abs(shown(pixels, ("adjust_brightness", {"factor": factor})) - theirs).max() <= 1
+            )  # Pillow rounds down
 
 
-@pytest.mark.parametrize("factor", [0.5, 1.3, 3])
-def test_contrast_takes_the_mean_of_a_color_picture_as_pillow_does(factor):
-    theirs = np.asarray(ImageEnhance.Contrast(Image.fromarray(COLOR)).enhance(factor), dtype=int)
-    assert abs(shown(COLOR, ("adjust_contrast", {"factor": factor})) - theirs).max() <= 1
-
-
-@pytest.mark.parametrize("name", ["adjust_contrast", "adjust_brightness", "adjust_sharpness"])
-def test_a_factor_of_one_changes_nothing(name):
-    assert (shown(COLOR, (name, {"factor": 1})) == COLOR).all()
+def test_a_factor_of_one_changes_nothing():
+    for name in ["adjust_contrast", "adjust_brightness", "adjust_sharpness"]:
+        assert (shown(COLOR, (name, {"factor": 1})) == COLOR).all()
 
 
 def test_inversion_takes_each_value_from_255():
@@ -83,10 +76,6 @@ def test_inverting_color_inverts_its_luma():
     assert abs(shown(COLOR, ("invert", {})) - (255 - luma(COLOR))).max() <= 1
 
 
-def test_inverting_twice_is_where_one_began():
-    assert (shown(GRAY, ("invert", {}), ("invert", {})) == GRAY).all()
-
-
 def test_equalization_is_that_of_pillow_and_of_the_textbook():
     skewed = (255 * (GRAY / 255.0) ** 3).astype(np.uint8)
     ours = shown(skewed, ("equalize_histogram", {}))
@@ -95,11 +84,6 @@ def test_equalization_is_that_of_pillow_and_of_the_textbook():
     lowest = cdf[cdf > 0][0]
     assert (ours == np.round((cdf - lowest) / (cdf[-1] - lowest) * 255)[skewed]).all()
     assert abs(ours - np.asarray(ImageOps.equalize(Image.fromarray(skewed)), dtype=int)).max() <= counts.max() / 10
-
-
-def test_equalization_follows_the_rank_that_scikit_image_finds():
-    ours, theirs = shown(GRAY, ("equalize_histogram", {})), equalize_hist(GRAY) * 255
-    assert abs(ours - theirs).max() <= 255 * (np.bincount(GRAY.ravel()).max() / GRAY.size) + 1  # where black begins
 
 
 def test_equalization_leaves_a_uniform_picture():
@@ -116,47 +100,32 @@ def test_a_deep_picture_is_changed_as_it_is_displayed():
 # ---- what holds for all of them
 
 
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-def test_color_is_kept_or_dropped_as_the_table_says(name, arguments):
-    assert after(COLOR, (name, arguments)).render().mode == ("RGB" if name in KEEP_COLOR else "L")
-
-
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-def test_a_result_states_its_arguments_and_the_size(name, arguments):
-    _, result = call_stateful(name, View.of(GRAY), arguments)
-    assert result.facts.items() >= {**arguments, "size": (90, 60)}.items()
-
-
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-def test_coordinates_stay(name, arguments):
+def test_a_call_keeps_coordinates_states_its_arguments_and_can_be_undone():
     before = View.of(COLOR).zoom(2, (0.3, 0.3)).rotate()
-    now = after(before, (name, arguments))
-    assert (now.matrix, now.size) == (before.matrix, before.size)
+    for name, arguments in CALLS:
+        now, result = call_stateful(name, before, arguments)
+        assert (now.matrix, now.size, now.undo()) == (before.matrix, before.size, before), name
+        assert result.facts.items() >= {**arguments, "size": before.size}.items()
+        assert now.render().mode == ("RGB" if name in KEEP_COLOR else "L"), name
 
 
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-def test_one_undo_takes_it_back(name, arguments):
-    before = View.of(COLOR)
-    assert after(before, (name, arguments)).undo() is before
+def test_neither_the_source_nor_the_view_before_is_written_to():
+    for source in [GRAY, COLOR, DEEP, DEEP.astype(np.float32)]:
+        for name, arguments in CALLS:
+            source = source.copy()
+            before = View.of(source)
+            native, picture = source.copy(), before.to_uint8().copy()
+            after(before, (name, arguments)).zoom(2).render()
+            assert (before.source.pixels == native).all()
+            assert (before.to_uint8() == picture).all()
 
 
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-@pytest.mark.parametrize("source", [GRAY, COLOR, DEEP, DEEP.astype(np.float32)])
-def test_neither_the_source_nor_the_view_before_is_written_to(name, arguments, source):
-    source = source.copy()
-    before = View.of(source)
-    native, picture = source.copy(), before.to_uint8().copy()
-    after(before, (name, arguments)).zoom(2).render()
-    assert (before.source.pixels == native).all()
-    assert (before.to_uint8() == picture).all()
-
-
-@pytest.mark.parametrize(("name", "arguments"), [item for item in CALLS if item[0] in POINTWISE])
-@pytest.mark.parametrize("source", [GRAY, DEEP])
-def test_statistics_are_fixed_at_the_call(name, arguments, source):
-    part = (1 / 3, 0.25, 2 / 3, 0.75)
-    now = after(source, (name, arguments))
-    assert (now.crop(part).to_uint8() == now.to_uint8()[15:45, 30:60]).all()
+def test_statistics_are_fixed_at_the_call():
+    for source in [GRAY, DEEP]:
+        for name, arguments in [item for item in CALLS if item[0] in POINTWISE]:
+            part = (1 / 3, 0.25, 2 / 3, 0.75)
+            now = after(source, (name, arguments))
+            assert (now.crop(part).to_uint8() == now.to_uint8()[15:45, 30:60]).all()
 
 
 def test_the_order_of_calls_is_the_order_of_operations():
@@ -165,30 +134,32 @@ def test_the_order_of_calls_is_the_order_of_operations():
     assert (shown(GRAY, inverted, brighter) == np.minimum(255, 2 * (255 - GRAY.astype(int)))).all()
 
 
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-@pytest.mark.parametrize("source", [COLOR, DEEP])
-def test_a_chain_is_the_same_drawn_step_by_step_and_all_at_once(name, arguments, source):
-    steps = after(source, ("adjust_brightness", {"factor": 0.8}), (name, arguments))
-    at_once = View.of(source)
-    for operation in steps.operations:
-        at_once = at_once.apply(operation)
-    assert (at_once.to_uint8() == steps.to_uint8()).all()
+def test_a_chain_is_the_same_drawn_step_by_step_and_all_at_once():
+    for source in [COLOR, DEEP]:
+        for name, arguments in CALLS:
+            steps = after(source, ("adjust_brightness", {"factor": 0.8}), (name, arguments))
+            at_once = View.of(source)
+            for operation in steps.operations:
+                at_once = at_once.apply(operation)
+            assert (at_once.to_uint8() == steps.to_uint8()).all()
 
 
 SHAPES = {"one pixel": (1, 1), "2x3": (3, 2), "very long": (2, 5000), "very tall": (5000, 1), "uniform": (40, 50)}
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize(("name", "arguments"), CALLS)
-@pytest.mark.parametrize("kind", ["gray", "color", "deep"])
-def test_odd_pictures_survive_every_tool(shape, name, arguments, kind):
-    pixels = np.full(shape + ((3,) if kind == "color" else ()), 100, np.uint16 if kind == "deep" else np.uint8)
-    now = after(View.of(pixels, max_pixels=4096), (name, arguments))
-    for view in (now, now.zoom(2)):
-        picture = view.to_uint8()
-        assert picture.dtype == np.uint8
-        assert picture.shape[:2] == view.size[::-1]
-        assert picture.min() == picture.max()
+def test_odd_pictures_survive_every_tool():
+    for kind in ["gray", "color", "deep"]:
+        for name, arguments in CALLS:
+            for shape in SHAPES.values():
+                pixels = np.full(
+                    shape + ((3,) if kind == "color" else ()), 100, np.uint16 if kind == "deep" else np.uint8
+                )
+                now = after(View.of(pixels, max_pixels=4096), (name, arguments))
+                for view in (now, now.zoom(2)):
+                    picture = view.to_uint8()
+                    assert picture.dtype == np.uint8
+                    assert picture.shape[:2] == view.size[::-1]
+                    assert picture.min() == picture.max()
 
 
 RANGES = [
@@ -205,32 +176,22 @@ RANGES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "argument", "low", "high", "others"), RANGES)
-def test_a_number_out_of_range_is_told_the_range(name, argument, low, high, others):
-    for value in (low - 1, high + 1):
-        said = call_stateful(name, View.of(GRAY), {**others, argument: value})[1].error
-        assert f"{name}: {argument} = {value}" in said
-        assert f"allowed: {low:g} to {high:g}" in said
-
-
-@pytest.mark.parametrize(("name", "argument", "low", "high", "others"), RANGES)
-def test_the_ends_of_a_range_are_allowed(name, argument, low, high, others):
-    if name == "threshold":  # which has a least width as well
-        low, high = (0, 205) if argument == "lower" else (50, 255)
-    for value in (low, high):
-        assert call_stateful(name, View.of(GRAY), {**others, argument: value})[1].success
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_words_for_the_model_are_short(name):
-    assert len(TOOLS[name].description) <= 300
+def test_the_ends_of_a_range_are_allowed_and_what_is_beyond_is_told_the_range():
+    for name, argument, low, high, others in RANGES:
+        ends = {("threshold", "lower"): (0, 205), ("threshold", "upper"): (50, 255)}  # which has a least width as well
+        for value in ends.get((name, argument), (low, high)):
+            assert call_stateful(name, View.of(GRAY), {**others, argument: value})[1].success
+        for value in (low - 1, high + 1):
+            said = call_stateful(name, View.of(GRAY), {**others, argument: value})[1].error
+            assert f"{name}: {argument} = {value}" in said
+            assert f"allowed: {low:g} to {high:g}" in said
 
 
 GEOMETRY = st.sampled_from([("zoom", {"factor": 3, "center": [0.2, 0.7]}), ("crop", {"box": [0.1, 0.2, 0.7, 0.9]})])
 REFUSALS = ("does not overlap the data", "undo or reset first", "allowed: at least 10x10", "maximum zoom reached")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.sampled_from(CALLS) | GEOMETRY, min_size=1, max_size=8),
     st.tuples(st.integers(20, 70), st.integers(20, 70)),

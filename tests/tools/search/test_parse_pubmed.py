@@ -58,18 +58,15 @@ def test_formulas_markup_and_unicode_become_one_line():
     assert found.title == "Größe von α-Zellen < 5 µm: 東京 (V2) CO2 🫁"
 
 
-@pytest.mark.parametrize(
-    ("date", "year"),
-    [
+def test_the_year_is_found_in_every_form_of_a_date():
+    for date, year in [
         ("<MedlineDate>1998 Dec-1999 Jan</MedlineDate>", 1998),
         ("<MedlineDate>Winter 2024</MedlineDate>", 2024),
         ("<Year>2O21</Year>", 2020),  # then the date of the electronic article
         ("", 2020),
         ("<Year>20210</Year>", 2020),
-    ],
-)
-def test_the_year_is_found_in_every_form_of_a_date(date, year):
-    assert read_one(date=date).year == year
+    ]:
+        assert read_one(date=date).year == year
 
 
 def test_the_doi_is_the_article_s_own():
@@ -80,18 +77,20 @@ def test_the_doi_is_the_article_s_own():
     assert read_one(location='<ELocationID EIdType="doi">javascript:x</ELocationID>').doi == ""
 
 
-@pytest.mark.parametrize(
-    ("parts", "retracted"),
-    [
+def test_a_retracted_article_is_marked_and_its_notice_is_not():
+    for parts, retracted in [
         ({"types": "<PublicationType>Retracted Publication</PublicationType>"}, True),
         ({"corrections": '<CommentsCorrections RefType="RetractionIn"/>'}, True),
-        ({"types": "<PublicationType>Retraction of Publication</PublicationType>",
-          "corrections": '<CommentsCorrections RefType="RetractionOf"/>'}, False),  # the notice itself
+        (
+            {
+                "types": "<PublicationType>Retraction of Publication</PublicationType>",
+                "corrections": '<CommentsCorrections RefType="RetractionOf"/>',
+            },
+            False,
+        ),  # the notice itself
         ({"corrections": '<CommentsCorrections RefType="ExpressionOfConcernIn"/>'}, False),
-    ],
-)  # fmt: skip
-def test_a_retracted_article_is_marked_and_its_notice_is_not(parts, retracted):
-    assert read_one(**parts).retracted is retracted
+    ]:
+        assert read_one(**parts).retracted is retracted
 
 
 def test_a_chapter_of_a_book_is_an_article_of_its_book():
@@ -112,9 +111,8 @@ def test_no_records_are_no_articles():
     assert read_articles(make_set()) == {}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+def test_what_is_no_set_of_articles_is_refused_with_its_reason():
+    for content, reason in [
         (b"<eFetchResult><ERROR>ID list is empty!</ERROR></eFetchResult>", "eFetchResult ID list is empty!"),
         (b"<ERROR>Search Backend failed</ERROR>", "ERROR Search Backend failed"),
         (b"<PubmedArticleSet><PubmedArticle>", "not XML"),
@@ -128,11 +126,9 @@ def test_no_records_are_no_articles():
             "Forbidden",
         ),
         (b'<!DOCTYPE x [<!ENTITY % e SYSTEM "http://127.0.0.1/x">%e;]><PubmedArticleSet/>', "Forbidden"),
-    ],
-)
-def test_what_is_no_set_of_articles_is_refused_with_its_reason(content, reason):
-    with pytest.raises(UnusableReplyError, match=reason):
-        read_articles(content)
+    ]:
+        with pytest.raises(UnusableReplyError, match=reason):
+            read_articles(content)
 
 
 @pytest.mark.parametrize("tag", ["i", "mml:math"])

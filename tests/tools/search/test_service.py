@@ -70,10 +70,11 @@ def test_a_longer_pause_than_there_is_time_is_said_at_once_and_sends_nothing_mor
     literature, setup = served
     literature.esearch = make_response(503, "maintenance", Retry_After=120)
     start = time.monotonic()
+    source = make_source(setup)
     with pytest.raises(ToolFault, match="HTTP 503"):
-        find(setup)
+        asyncio.run(source.search_articles(ArticleQuery("sign")))
     with pytest.raises(ToolFault, match=r"asked for a pause, which lasts for another 1[12][0-9] s"):
-        find(setup, "other words")
+        asyncio.run(source.search_articles(ArticleQuery("other words")))
     assert time.monotonic() - start < 60
     assert literature.count() == {"esearch": 1}
 
@@ -102,25 +103,23 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_records_of_another_form_end_in_a_named_error(name, served):
-    literature, setup = served
-    literature.efetch = DAMAGED[name]
-    with pytest.raises(ToolFault, match="PubMed gave no answer") as error:
-        find(setup)
-    assert len(str(error.value)) < 600
+def test_records_of_another_form_end_in_a_named_error(served):
+    for name in DAMAGED:
+        literature, setup = served
+        literature.efetch = DAMAGED[name]
+        with pytest.raises(ToolFault, match="PubMed gave no answer") as error:
+            find(setup)
+        assert len(str(error.value)) < 600
 
 
-@pytest.mark.parametrize(
-    "body", [b"[]", b"null", b"{}", b'{"esearchresult": 7}', b"[" * 50_000, DAMAGED["html"], b'{"list": 3}']
-)
-def test_json_of_another_form_ends_in_a_named_error(body, served):
-    literature, setup = served
-    literature.esearch = literature.openi = body
-    with pytest.raises(ToolFault, match="PubMed gave no answer"):
-        find(setup)
-    with pytest.raises(ToolFault, match="Open-i gave no answer"):
-        asyncio.run(make_source(setup).search_images(ImageQuery("sign")))
+def test_json_of_another_form_ends_in_a_named_error(served):
+    for body in [b"[]", b"null", b"{}", b'{"esearchresult": 7}', b"[" * 50_000, DAMAGED["html"], b'{"list": 3}']:
+        literature, setup = served
+        literature.esearch = literature.openi = body
+        with pytest.raises(ToolFault, match="PubMed gave no answer"):
+            find(setup)
+        with pytest.raises(ToolFault, match="Open-i gave no answer"):
+            asyncio.run(make_source(setup).search_images(ImageQuery("sign")))
 
 
 def test_a_hundred_megabytes_end_at_the_limit(served):
@@ -129,20 +128,6 @@ def test_a_hundred_megabytes_end_at_the_limit(served):
     with pytest.raises(ToolFault, match="larger than 10485760 bytes"):
         find(setup)
     assert literature.server.flooded < 20 * 2**20
-
-
-def test_a_hundred_megabytes_that_are_not_announced_end_there_too(served):
-    def flood(handler):
-        handler.send_response(200)
-        handler.end_headers()
-        for _ in range(1600):
-            handler.wfile.write(b" " * 65536)
-        handler.close_connection = True
-
-    literature, setup = served
-    literature.efetch = flood
-    with pytest.raises(ToolFault, match="larger than 10485760 bytes"):
-        find(setup)
 
 
 def test_compressed_answers_are_refused(served):
@@ -169,10 +154,3 @@ def test_words_of_every_kind_reach_the_server_as_they_are(served):
     (asked,) = literature.find_queries("esearch")
     assert asked["term"] == words
     assert "api_key" not in asked
-
-
-def test_words_cannot_leave_the_filter(served):
-    literature, setup = served
-    asyncio.run(make_source(setup).search_articles(ArticleQuery('a) OR (b "c', "review")))
-    (asked,) = literature.find_queries("esearch")
-    assert asked["term"] == "(a OR b c) AND review[pt]"

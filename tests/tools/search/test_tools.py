@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.small_literature import SmallLiterature, make_png, make_tools
 from viewbox import BaseMultiTurnEnv, Task, make
-from viewbox.configs.schema import load
 from viewbox.core.tool_calls import MAX_FOUND
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError
@@ -89,16 +88,6 @@ def test_live_search_is_refused_in_training_unless_the_config_says_so():
     mixture = make("mixture", environments={"digits": {"specialists": {"lit": {"kind": "literature"}}}, "phantom": {}})
     with pytest.raises(ConfigError, match="live search"):
         _check_may_train(mixture)
-
-
-def test_the_training_command_refuses_live_search(viewbox, tmp_path):
-    path = tmp_path / "live.yaml"
-    config = load("quickstart").model_dump(mode="json", exclude_unset=True)
-    config["env"]["specialists"] = {"lit": {"kind": "literature"}}
-    path.write_text(json.dumps(config))
-    code, out, err = viewbox("train", path, "--dry-run")
-    assert code != 0
-    assert "env.specialists.lit" in out + err
 
 
 def test_live_search_is_refused_for_data_that_may_not_leave_this_machine():

@@ -58,16 +58,14 @@ def test_pictures_may_be_base64_alone():
     assert base64.b64decode(sent["pictures"]["image"]).startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("unit", "box", "at"), [("fraction", [0, 0.25, 0.5, 1], [0.5, 0.5]), ("pixel", [0, 8, 24, 32], [24, 16])]
-)
-def test_places_are_sent_and_read_in_the_unit_of_the_server(unit, box, at):
-    reply = {"findings": [{"box": box, "p": 0.5}, {"box": None}], "center": at}
-    returns = {"boxes": ["findings[].box"], "points": ["center"]}
-    result, sent = ask_once(reply, returns, unit, {"box": [0, 0.25, 0.5, 1], "at": [0.5, 0.5]})
-    assert sent["arguments"] == {"box": box, "at": at}
-    assert result.facts["findings"] == ({"box": (0.0, 0.25, 0.5, 1.0), "p": 0.5}, {"box": None})
-    assert result.facts["center"] == (0.5, 0.5)
+def test_places_are_sent_and_read_in_the_unit_of_the_server():
+    for unit, box, at in [("fraction", [0, 0.25, 0.5, 1], [0.5, 0.5]), ("pixel", [0, 8, 24, 32], [24, 16])]:
+        reply = {"findings": [{"box": box, "p": 0.5}, {"box": None}], "center": at}
+        returns = {"boxes": ["findings[].box"], "points": ["center"]}
+        result, sent = ask_once(reply, returns, unit, {"box": [0, 0.25, 0.5, 1], "at": [0.5, 0.5]})
+        assert sent["arguments"] == {"box": box, "at": at}
+        assert result.facts["findings"] == ({"box": (0.0, 0.25, 0.5, 1.0), "p": 0.5}, {"box": None})
+        assert result.facts["center"] == (0.5, 0.5)
 
 
 def test_the_model_reads_its_own_coordinates_and_no_marks_of_ours():
@@ -122,14 +120,14 @@ def write_mask():
     return base64.b64encode(buffer.getvalue()).decode(), (mask > 0).astype(int).tolist()
 
 
-@pytest.mark.parametrize("form", [0, 1], ids=["png", "rows"])
-def test_a_mask_is_drawn_on_the_picture_and_measured(form):
-    result, _ = ask_once({"m": write_mask()[form]}, {"mask": "m"})
-    assert result.facts["m"] == {"share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
-    shown = np.asarray(result.image.open())
-    assert shown[0, 0].tolist() == [42, 42, 42]
-    assert shown[10, 15, 0] > shown[10, 15, 1]
-    assert result.views[0].image == 0
+def test_a_mask_is_drawn_on_the_picture_and_measured():
+    for form in [0, 1]:
+        result, _ = ask_once({"m": write_mask()[form]}, {"mask": "m"})
+        assert result.facts["m"] == {"share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
+        shown = np.asarray(result.image.open())
+        assert shown[0, 0].tolist() == [42, 42, 42]
+        assert shown[10, 15, 0] > shown[10, 15, 1]
+        assert result.views[0].image == 0
 
 
 def test_an_empty_mask_has_no_box():
@@ -186,9 +184,8 @@ def test_the_server_s_words_about_the_call_reach_the_model_and_no_others():
 # ---- settings
 
 
-@pytest.mark.parametrize(
-    ("settings", "key", "says"),
-    [
+def test_a_mistake_is_named_with_what_is_allowed():
+    for settings, key, says in [
         ({"url": "ftp://example.org"}, "url", "cannot be used; allowed: http(s)://host"),
         (
             {"url": "http://user:pass@example.org"},
@@ -202,13 +199,11 @@ def test_the_server_s_words_about_the_call_reach_the_model_and_no_others():
         ({"parameters": {"properties": {"box": {"x-kind": "box"}}}}, "", "properties.box is a place in no picture"),
         ({"parameters": {}, "returns": {"mask": "m"}}, "", "returns names a box, point or mask in no picture"),
         ({"parameters": {"properties": {"a": {"x-kind": "bax"}}}}, "parameters", "did you mean 'box'?"),
-    ],
-)
-def test_a_mistake_is_named_with_what_is_allowed(settings, key, says):
-    with pytest.raises(ConfigError) as caught:
-        make_env(**{"url": "http://127.0.0.1:1/a", **settings})
-    assert caught.value.key == ".".join(filter(None, ["specialists.look", key]))
-    assert says in str(caught.value)
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            make_env(**{"url": "http://127.0.0.1:1/a", **settings})
+        assert caught.value.key == ".".join(filter(None, ["specialists.look", key]))
+        assert says in str(caught.value)
 
 
 def test_making_an_environment_asks_nothing_and_needs_no_key():

@@ -180,9 +180,8 @@ def test_the_key_is_sent_to_the_address(monkeypatch):
 # ---- settings
 
 
-@pytest.mark.parametrize(
-    ("settings", "key", "says"),
-    [
+def test_a_mistake_is_named_with_what_is_allowed():
+    for settings, key, says in [
         ({"command": []}, "", "needs either command or url"),
         ({"command": ["a"], "url": "https://example.org"}, "", "needs either command or url"),
         ({"url": "http://example.org/mcp"}, "url", "allowed: https, or an address on localhost"),
@@ -200,13 +199,11 @@ def test_the_key_is_sent_to_the_address(monkeypatch):
         ),
         ({"description": "Tools."}, "", "description belongs to each of `tools`"),
         ({"tools": {"x" * 80: {}}}, "", "is not a tool name"),
-    ],
-)
-def test_a_mistake_is_named_with_what_is_allowed(settings, key, says):
-    with pytest.raises(ConfigError) as caught:
-        make_env(**{"command": ["server"], **settings} if "url" not in settings else settings)
-    assert caught.value.key == ".".join(filter(None, ["specialists.hospital", key]))
-    assert says in str(caught.value)
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            make_env(**{"command": ["server"], **settings} if "url" not in settings else settings)
+        assert caught.value.key == ".".join(filter(None, ["specialists.hospital", key]))
+        assert says in str(caught.value)
 
 
 def test_a_missing_program_or_package_is_named(monkeypatch):

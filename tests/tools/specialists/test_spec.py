@@ -159,9 +159,8 @@ def test_without_tools_nothing_is_prepared(meter):
         assert env.play(env.tasks[0], viewbox.ScriptedPolicy(["done"])).end_reason == "answered"
 
 
-@pytest.mark.parametrize(
-    ("specs", "key", "says"),
-    [
+def test_a_mistake_is_named_with_what_is_allowed(meter):
+    for specs, key, says in [
         ({"a": {"kind": "metre"}}, "specialists.a.kind", "unknown kind of specialist 'metre'; allowed: "),
         ({"a": {}}, "specialists.a.kind", "specialists.a.kind is missing; allowed: "),
         ({"a": {"kind": 3}}, "specialists.a.kind", "specialists.a.kind = 3; allowed: "),
@@ -179,14 +178,12 @@ def test_without_tools_nothing_is_prepared(meter):
             "is a float; allowed: a function",
         ),
         ({"a": {"kind": "function", "function": "math:sqrt"}}, "specialists.a", "no type hint"),
-    ],
-)
-def test_a_mistake_is_named_with_what_is_allowed(meter, specs, key, says):
-    with pytest.raises(ConfigError) as caught:
-        Ward(specialists=specs)
-    assert caught.value.key == key
-    assert str(caught.value).startswith("ward: ")
-    assert says in str(caught.value)
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            Ward(specialists=specs)
+        assert caught.value.key == key
+        assert str(caught.value).startswith("ward: ")
+        assert says in str(caught.value)
 
 
 def test_a_restricted_environment_sends_nothing_to_another_machine(meter):

@@ -5,10 +5,8 @@ the schema is trusted, and only objects that `schema.py` names may exist, so the
 column. Rows are limited in bytes, and a statement in steps.
 """
 
-import os
 import re
 import sqlite3
-import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -18,11 +16,11 @@ from ....utils.terminal import describe_error
 from .schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS, UNREAD
 
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
+NO_SNAPSHOT: Final = "it is not a snapshot; allowed: a file that `viewbox snapshot build` wrote"
 _STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps
 _STEPS_AT_ONCE: Final = 100_000
 # What reading a damaged file raises; Python decodes SQLite's messages strictly, and they may quote the file.
 READ_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
-_HEADER: Final = 100  # bytes of the file's header
 _PRAGMAS: Final = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY")
 
 
@@ -32,11 +30,14 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
     Raises:
         ConfigError: the file is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
     """
-    check_header(path)
-    address = f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1"
     try:
+        if not path.exists():
+            raise refuse(path, "there is no such file")
+        if not path.is_file():
+            raise refuse(path, "it is not a regular file")
+        address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError, ValueError) as error:
         raise refuse(path, f"it cannot be opened ({describe_error(error, 200)})") from None
     try:
         limit_steps(connection, _STEPS_TO_OPEN)
@@ -44,6 +45,7 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
         connection.text_factory = _decode
+        _check_version(connection, path)
         _check_schema(connection, path)
         for index in ("article_index", "figure_index"):
             connection.execute(f"SELECT rowid FROM {index} LIMIT 1").fetchall()
@@ -51,6 +53,8 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
         connection.close()
         if "no such module" in str(error):
             raise refuse(path, "the SQLite of this Python has no FTS5, with which a snapshot is searched") from None
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+            raise refuse(path, NO_SNAPSHOT) from None
         raise refuse(path, f"it is damaged ({describe_error(error, 200)})") from None
     except BaseException:
         connection.close()
@@ -58,36 +62,19 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def check_header(path: Path) -> None:
-    """Raise `ConfigError` unless the file has the first bytes and the size of a snapshot of this version."""
-    try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise refuse(path, "it is not a regular file")
-        with open(path, "rb") as file:
-            header = file.read(_HEADER)
-    except FileNotFoundError:
-        raise refuse(path, "there is no such file") from None
-    except (OSError, ValueError) as error:
-        raise refuse(path, f"it cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    if len(header) < _HEADER or _read_number(header, 68) != APPLICATION_ID:
-        raise refuse(path, "it is not a snapshot; allowed: a file that `viewbox snapshot build` wrote")
-    version = _read_number(header, 60)
-    if version != FORMAT_VERSION:
-        raise refuse(path, f"it is of format {version}; this viewbox reads format {FORMAT_VERSION}: build it again")
-    page = int.from_bytes(header[16:18], "big")
-    expected = _read_number(header, 28) * (65536 if page == 1 else page)
-    if header[18:20] != b"\x01\x01" or status.st_size != expected:
-        raise refuse(path, f"it is damaged: {status.st_size:,} bytes, its header says {expected:,}")
-
-
 def refuse(path: Path, reason: str) -> ConfigError:
     """The error for a snapshot that cannot be used."""
     return ConfigError(f"snapshot {path}: {reason}", key="snapshot", given=str(path))
 
 
-def _read_number(header: bytes, place: int) -> int:
-    return int.from_bytes(header[place : place + 4], "big")
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    (application,), (version,) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    if application != APPLICATION_ID:
+        raise refuse(path, NO_SNAPSHOT)
+    if version != FORMAT_VERSION:
+        raise refuse(path, f"it is of format {version}; this viewbox reads format {FORMAT_VERSION}: build it again")
 
 
 def limit_steps(connection: sqlite3.Connection, steps: int = MAX_STEPS) -> None:

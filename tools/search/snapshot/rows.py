@@ -1,23 +1,21 @@
 """Articles and figures as rows of a snapshot, and back; and which search types find an article.
 
-A row may be a stranger's: `read_article` and `read_figure` refuse what no record can be, so that it costs that row.
-Long text is cut, not refused.
+A row may be a stranger's: what no record can be is refused, so that it costs that row. Long text is cut when it is
+written.
 """
 
 import json
-import operator
-import re
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from ....errors import ViewboxError, describe_value
 from ....utils.sanitize import replace_surrogates
 from ...specialists.remote import JPEG, PNG
 from ..records import Article, FoundImage, SearchType
-from .schema import FIGURE_COLUMNS, MAX_LIST, MAX_NAME, MAX_SHORT, MAX_TEXT
+from .schema import ARTICLE_COLUMNS, FIGURE_COLUMNS, MAX_NAME, MAX_TEXT
 
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")  # no mark of a chat template or boundary
-_ADDRESS = re.compile(r"(?:https?://[^\s\x00-\x20<>\"\x7f]+)?")
 RECENT_YEARS = 5  # "recent": of the year in which the snapshot was recorded and the four before it
 
 _REVIEWS = frozenset({"review", "systematic review", "scoping review"})
@@ -46,41 +44,25 @@ _KINDS: dict[SearchType, frozenset[str]] = {
 
 
 class BadRecord(ViewboxError, ValueError):
-    """A row that is no article or figure; `key` is its column."""
-
-    def __init__(self, column: str, given: object, expected: str) -> None:
-        super().__init__(f"{column} is {describe_value(given)}; expected: {expected}", key=column, given=given)
+    """A row that is no article or figure."""
 
 
 def write_article(article: Article) -> tuple[Any, ...]:
-    """The values of `schema.ARTICLE_COLUMNS`.
-
-    Raises:
-        BadRecord: a field cannot be read back.
-    """
-    return _list_values(read_article(_list_values(article)))
-
-
-def _list_values(article: Article) -> tuple[Any, ...]:
-    return (
-        *(article.pmid, article.title, article.journal, article.year, article.abstract, article.doi, article.url),
-        *(_write_list(article.types), _write_list(article.mesh), int(article.retracted)),
-    )
+    """Return the values of `schema.ARTICLE_COLUMNS`; raise `BadRecord` if a field cannot be read back."""
+    row = tuple(_write(getattr(article, name)) for name in ARTICLE_COLUMNS)
+    read_article(row)
+    return row
 
 
 def write_figure(found: FoundImage) -> tuple[Any, ...]:
-    """The values of `schema.FIGURE_COLUMNS`; the address of the picture is left out.
-
-    Raises:
-        BadRecord: a field cannot be read back.
-    """
-    values = operator.attrgetter(*FIGURE_COLUMNS)
-    row: tuple[Any, ...] = values(read_figure(values(found)))
+    """Return the values of `schema.FIGURE_COLUMNS`; raise `BadRecord` if a field cannot be read back."""
+    row = tuple(_write(getattr(found, name)) for name in FIGURE_COLUMNS)
+    read_figure(row)
     return row
 
 
 def read_article(row: Sequence[Any]) -> Article:
-    """The article of a row of `schema.ARTICLE_COLUMNS`.
+    """Return the article of a row of `schema.ARTICLE_COLUMNS`.
 
     Raises:
         BadRecord: a value is of another type, or no value of its column.
@@ -89,43 +71,24 @@ def read_article(row: Sequence[Any]) -> Article:
     ('Review',)
     >>> read_article(("1", b"A title", "", 2020, "", "", "", "[]", "[]", 0))
     Traceback (most recent call last):
-    viewbox.tools.search.snapshot.rows.BadRecord: title is 7 bytes; expected: text
+    viewbox.tools.search.snapshot.rows.BadRecord: Expected `str`, got `bytes` - at `$.title`
     """
-    pmid, title, journal, year, abstract, doi, url, types, mesh, retracted = row
-    if year is not None and not (type(year) is int and 1000 <= year <= 9999):
-        raise BadRecord("year", year, "a year of four digits, or null")
-    if retracted not in (0, 1):
-        raise BadRecord("retracted", retracted, "0 or 1")
-    return Article(
-        _read_identifier("pmid", pmid),
-        _read_text("title", title, MAX_SHORT),
-        _read_text("journal", journal, MAX_SHORT),
-        year,
-        _read_text("abstract", abstract, MAX_TEXT),
-        _read_text("doi", doi, MAX_NAME),
-        _read_address(url),
-        _read_list("types", types),
-        _read_list("mesh", mesh),
-        bool(retracted),
-    )
+    fields = dict(zip(ARTICLE_COLUMNS, row, strict=True))
+    try:
+        for name in ("types", "mesh"):
+            fields[name] = json.loads(fields[name]) if isinstance(fields[name], str) else None
+        fields["retracted"] = {0: False, 1: True}.get(fields["retracted"])
+        return msgspec.convert(fields, Article)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(str(error)) from None
 
 
 def read_figure(row: Sequence[Any]) -> FoundImage:
-    """The figure of a row of `schema.FIGURE_COLUMNS`.
-
-    Raises:
-        BadRecord: a value is of another type, or no value of its column.
-    """
-    uid, caption, source, url, pmid, modality, body_part = row
-    return FoundImage(
-        uid=_read_identifier("uid", uid),
-        caption=_read_text("caption", caption, MAX_TEXT),
-        source=_read_text("source", source, MAX_SHORT),
-        url=_read_address(url),
-        pmid=_read_text("pmid", pmid, MAX_NAME),
-        modality=_read_text("modality", modality, MAX_NAME),
-        body_part=_read_text("body_part", body_part, MAX_NAME),
-    )
+    """Return the figure of a row of `schema.FIGURE_COLUMNS`; raise `BadRecord` as for an article."""
+    try:
+        return msgspec.convert(dict(zip(FIGURE_COLUMNS, row, strict=True)), FoundImage)
+    except ValueError as error:
+        raise BadRecord(str(error)) from None
 
 
 def check_picture(content: Any, limit: int) -> bytes:
@@ -135,42 +98,19 @@ def check_picture(content: Any, limit: int) -> bytes:
         BadRecord: it is no such file, or larger than `limit` bytes.
     """
     if not isinstance(content, bytes) or not content.startswith((PNG, JPEG)):
-        raise BadRecord("content", content, "the bytes of a PNG or JPEG")
+        raise BadRecord(f"content is {describe_value(content)}; expected: the bytes of a PNG or JPEG")
     if len(content) > limit:
-        raise BadRecord("content", content, f"at most {limit:,} bytes")
+        raise BadRecord(f"content is {describe_value(content)}; expected: at most {limit:,} bytes")
     return content
 
 
-def _write_list(items: Sequence[str]) -> str:
-    return json.dumps([item[:MAX_NAME] for item in items])
-
-
-def _read_identifier(column: str, value: Any) -> str:
-    if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value):
-        raise BadRecord(column, value, "1 to 200 letters, digits and . _ : -")
-    return value
-
-
-def _read_text(column: str, value: Any, limit: int) -> str:
-    if not isinstance(value, str):
-        raise BadRecord(column, value, "text")
-    return replace_surrogates(value[:limit]).replace("\x00", " ")
-
-
-def _read_address(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MAX_SHORT or not _ADDRESS.fullmatch(value):
-        raise BadRecord("url", value, "an http(s) address, or empty")
-    return value
-
-
-def _read_list(column: str, value: Any) -> tuple[str, ...]:
-    try:
-        items = json.loads(value) if isinstance(value, str) and len(value) <= MAX_TEXT else None
-    except (ValueError, RecursionError):
-        items = None
-    if not isinstance(items, list) or len(items) > MAX_LIST or not all(isinstance(item, str) for item in items):
-        raise BadRecord(column, value, f"a JSON list of at most {MAX_LIST} texts")
-    return tuple(_read_text(column, item, MAX_NAME) for item in items)
+def _write(value: Any) -> Any:
+    """Return the value of a field as SQLite holds it."""
+    if isinstance(value, tuple):
+        return json.dumps([item[:MAX_NAME] for item in value])
+    if isinstance(value, str):
+        return replace_surrogates(value[:MAX_TEXT]).replace("\x00", " ")
+    return int(value) if isinstance(value, bool) else value
 
 
 def list_kinds(article: Article, recorded_year: int) -> list[SearchType]:

@@ -9,8 +9,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x56425331  # "VBS1", at byte 68 of the file
 FORMAT_VERSION: Final = 1  # `user_version`, at byte 60 of the file
 
-MAX_NAME, MAX_SHORT, MAX_TEXT = 200, 4_000, 100_000  # characters: identifiers; titles and URLs; abstracts and captions
-MAX_LIST: Final = 500  # publication types or headings of an article
+MAX_NAME, MAX_TEXT = 200, 100_000  # characters that are written: of a type or heading; of any other text
 MAX_PICTURE: Final = 10 * 2**20  # bytes of a figure's file
 MAX_ROW: Final = 2**24  # bytes of a row or value that SQLite reads
 

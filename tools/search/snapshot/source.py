@@ -6,14 +6,13 @@ matches. Records with equal scores are ordered by id, the newest first.
 
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ....errors import ConfigError, ToolError, ToolFault
+from ....errors import ToolError, ToolFault
 from ....utils import concurrency
 from ....utils.terminal import describe_error
 from ..records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
@@ -22,9 +21,7 @@ from .connection import READ_ERRORS, limit_steps, open_snapshot
 from .rows import BadRecord, check_picture, read_article, read_figure, write_kind_token
 from .words import Group, get_synonyms, quote, read_query
 
-Q = TypeVar("Q")
 R = TypeVar("R", Article, FoundImage)
-T = TypeVar("T")
 
 MAX_LIMIT: Final = 100  # records of an answer
 SPARE: Final = 20  # more records are looked at than asked for: a bad row must not shorten the answer
@@ -42,8 +39,7 @@ class SnapshotInfo:
 class SnapshotSource:
     """A `SearchSource` that answers from the file that `viewbox snapshot build` wrote.
 
-    Nothing is opened before the first search or `prepare()`. Each thread has a connection of its own, and so has a
-    forked process.
+    The file is opened for each search, which takes a millisecond: any thread and process may ask.
 
     Args:
         path: of the file.
@@ -51,11 +47,6 @@ class SnapshotSource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._kept = threading.local()
-        self._opened: tuple[int, ...] | None = None  # which file
-
-    def __reduce__(self) -> "tuple[type[SnapshotSource], tuple[Path]]":
-        return SnapshotSource, (self.path,)
 
     def prepare(self) -> None:
         """Open the file.
@@ -83,11 +74,7 @@ class SnapshotSource:
         if query.search_type not in SEARCH_TYPES:
             raise ToolError(f"search type = {query.search_type!r:.80}; allowed: {', '.join(SEARCH_TYPES)}")
         conditions = [] if query.search_type == "all" else [f'kinds : "{write_kind_token(query.search_type)}"']
-        limit = max(0, min(query.limit, MAX_LIMIT))
-        with self._connect() as connection:
-            ids = _rank(connection, "article_index", schema.ARTICLE_WEIGHTS, query.words, conditions, limit)
-            columns = ", ".join(schema.ARTICLE_COLUMNS)
-            return _read_good(connection, f"SELECT {columns} FROM articles WHERE id = ?", ids, read_article, limit)
+        return self._find("article", schema.ARTICLE_COLUMNS, schema.ARTICLE_WEIGHTS, query, conditions, read_article)
 
     def find_images(self, query: ImageQuery) -> list[FoundImage]:
         """`search_images`, at once."""
@@ -97,11 +84,27 @@ class SnapshotSource:
             for group in read_query(words, get_synonyms())
             if group.required
         ]
+        return self._find("figure", schema.FIGURE_COLUMNS, schema.FIGURE_WEIGHTS, query, conditions, read_figure)
+
+    def _find(
+        self,
+        kind: str,
+        columns: Sequence[str],
+        weights: Mapping[str, float],
+        query: ArticleQuery | ImageQuery,
+        conditions: Sequence[str],
+        read: Callable[[Sequence[Any]], R],
+    ) -> list[R]:
+        """Return the records of a kind that match a query, the best first; bad rows are left out."""
         limit = max(0, min(query.limit, MAX_LIMIT))
+        statement = f"SELECT {', '.join(columns)} FROM {kind}s WHERE id = ?"
+        found: list[R] = []
         with self._connect() as connection:
-            ids = _rank(connection, "figure_index", schema.FIGURE_WEIGHTS, query.words, conditions, limit)
-            columns = ", ".join(schema.FIGURE_COLUMNS)
-            return _read_good(connection, f"SELECT {columns} FROM figures WHERE id = ?", ids, read_figure, limit)
+            for number in _rank(connection, f"{kind}_index", weights, query.words, conditions, limit):
+                row = _fetch(connection, statement, number)
+                with suppress(BadRecord):
+                    found += [] if row is None else [read(row)]
+        return found[:limit]
 
     def read_picture(self, uid: str) -> bytes:
         """The file of the figure `uid`, undecoded.
@@ -117,13 +120,6 @@ class SnapshotSource:
         except BadRecord:
             raise ToolError(f"figure {uid!r:.80}: the snapshot holds no picture of it") from None
 
-    def get_article(self, pmid: str) -> Article | None:
-        """The article with this PMID; None if the snapshot has none, or its row is bad."""
-        with self._connect() as connection:
-            columns = ", ".join(schema.ARTICLE_COLUMNS)
-            statement = f"SELECT {columns} FROM articles WHERE pmid = ?"
-            return next(iter(_read_good(connection, statement, [pmid], read_article, 1)), None)
-
     def describe(self) -> SnapshotInfo:
         """What the snapshot says about itself."""
         with self._connect() as connection:
@@ -134,39 +130,21 @@ class SnapshotSource:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """The connection of this thread.
+        """Open the file.
 
         Raises:
             ConfigError: the file cannot be opened.
             ToolError: the search takes too many steps.
-            ToolFault: SQLite cannot read what it needs, or the file is not the one that was opened first.
+            ToolFault: SQLite cannot read what it needs.
         """
-        kept: dict[int, sqlite3.Connection] = self._kept.__dict__.setdefault("by_process", {})
-        process = os.getpid()  # a forked child must neither use nor close its parent's
-        if process not in kept:
-            kept[process] = self._open()
         try:
-            limit_steps(kept[process])
-            yield kept[process]
+            with closing(open_snapshot(self.path)) as connection:
+                limit_steps(connection)
+                yield connection
         except READ_ERRORS as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
                 raise ToolError("the search takes too long; use fewer words") from None
             raise ToolFault(f"the search failed: the snapshot is damaged ({describe_error(error, 200)})") from None
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            connection = open_snapshot(self.path)
-            status = os.stat(self.path)
-        except (ConfigError, OSError):
-            if self._opened is None:
-                raise
-            raise ToolFault("the search failed: its snapshot was replaced while it was in use") from None
-        found = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-        self._opened = self._opened or found
-        if found != self._opened:
-            connection.close()
-            raise ToolFault("the search failed: its snapshot was replaced while it was in use")
-        return connection
 
 
 def _rank(
@@ -214,22 +192,3 @@ def _fetch(connection: sqlite3.Connection, statement: str, key: object) -> tuple
     except (*READ_ERRORS, OverflowError, UnicodeEncodeError):
         return None
     return row
-
-
-def _read_good(
-    connection: sqlite3.Connection,
-    statement: str,
-    keys: Sequence[int | str],
-    read: Callable[[Sequence[Any]], R],
-    limit: int,
-) -> list[R]:
-    """The records of the first `limit` good rows."""
-    found: list[R] = []
-    for key in keys:
-        if len(found) >= limit:
-            break
-        row = _fetch(connection, statement, key)
-        if row is not None:
-            with suppress(BadRecord):
-                found.append(read(row))
-    return found

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ....errors import ToolError, ToolFault
-from ...arguments import Picture, Range
-from ...fractions import ViewFractions
+from ...arguments import Picture, Range, ViewFractions
 from ...results import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
@@ -59,7 +58,7 @@ class DetectionRunner(ModelRunner):
         return (super().get_group(request), request.arguments)
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
-        (threshold,) = get_arguments(requests)
+        (threshold,) = requests[0].arguments
         inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
         sizes = [(request.picture.height, request.picture.width) for request in requests]
@@ -77,14 +76,14 @@ class GroundingRunner(ModelRunner):
     same_size = True
 
     def get_group(self, request: Request) -> Hashable:
-        threshold, phrase = get_arguments([request])
+        threshold, phrase = request.arguments
         # The processors of OWL-ViT give every text the same length; other models would see padding.
         is_padded = self.config.model_type in ("owlvit", "owlv2")
         return (super().get_group(request), threshold, None if is_padded else phrase)
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
-        threshold, _ = get_arguments(requests[:1])
-        phrases = [[get_arguments([request])[1]] for request in requests]
+        threshold, _ = requests[0].arguments
+        phrases = [[request.arguments[1]] for request in requests]
         self._check_length(phrases)
         inputs = self.to_device(self.processor(text=phrases, images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
@@ -110,12 +109,6 @@ class GroundingRunner(ModelRunner):
             count = len(self.processor.tokenizer(phrase)["input_ids"])
             if most is not None and count > most:
                 raise ToolError(f"The phrase takes {count} tokens; allowed: at most {most}, so use fewer words.")
-
-
-def get_arguments(requests: Sequence[Request]) -> tuple[Any, ...]:
-    """The arguments of the requests of a group, which are those of the first."""
-    arguments: Any = requests[0].arguments
-    return tuple(arguments)
 
 
 def collect(

@@ -130,7 +130,7 @@ class ModelRunner:
         return sorted(info["missing_keys"])
 
     def _choose_auto_class(self) -> Any:
-        """The class of `auto_classes` that knows the type of the model; `architectures` decides between several."""
+        """Return the first class of `auto_classes` that knows the type of the model."""
         import transformers
 
         known = {name: getattr(transformers, name) for name in self.auto_classes}
@@ -141,13 +141,7 @@ class ModelRunner:
             raise ConfigError(
                 f"{given}: {describe_unknown('model_type', self.config.model_type, types)}", key="model", allowed=types
             )
-        named = set(self.config.architectures or ())
-
-        def lists(one: Any) -> bool:
-            classes = one._model_mapping[type(self.config)]
-            return bool(named & {cls.__name__ for cls in (classes if isinstance(classes, tuple) else (classes,))})
-
-        return next((one for one in fitting if lists(one)), fitting[0])
+        return fitting[0]
 
     def _check_weights(self, missing: Sequence[str]) -> None:
         given = f"model = {self.spec.model!r}"
@@ -187,6 +181,7 @@ class ModelRunner:
             ) from error
 
     def rest(self) -> None:
+        """Move the weights off the device. No batch is running."""
         import torch
 
         self.model.to("cpu")
@@ -194,10 +189,17 @@ class ModelRunner:
             torch.cuda.empty_cache()
 
     def wake(self) -> None:
+        """Move them back. Raise `ConfigError` if the device has no memory for them any more."""
         self.move_to(self.device)
 
     # ------------------------------------------------------------------ a batch
     def run(self, requests: Sequence[Request]) -> Sequence[Any]:
+        """Return one result for each request, or a `ToolError` or `ToolFault` in its place; episodes share results.
+
+        Raises:
+            OutOfMemory: the batch is too large for the device.
+            Exception: the batch failed; its requests are run again one at a time.
+        """
         import torch
 
         results: list[Any] = [None] * len(requests)

@@ -9,8 +9,9 @@ policy reads area, box and mean intensity of each region, and sees the picture w
 """
 
 import inspect
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,8 +19,8 @@ from pydantic import Field
 
 from ....errors import ConfigError, ToolError, ToolFault, describe_unknown
 from ....images.view import WHOLE, View
-from ...arguments import Box, Picture, Point
-from ...fractions import ViewFractions
+from ...arguments import Box, Picture, Point, ViewFractions
+from ...builtin.drawing import draw_mask, find_mask_box
 from ...results import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
@@ -34,7 +35,6 @@ COLORS = {  # of the overlay, in this order
     "cyan": (40, 220, 220),
     "magenta": (230, 60, 230),
 }
-OPACITY = 0.4
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,16 @@ def describe_regions(view: View, found: Segmented, label: str | None, most: int)
     if not masks:
         return ToolOutput("nothing found" if label is None else f"no {label} found")
     regions = []
-    names = list(COLORS)
-    for place, (one, mask) in enumerate(masks[:most]):
+    picture = view.to_picture()
+    for (one, mask), (name, color) in zip(masks[:most], cycle(COLORS.items()), strict=False):
+        picture = draw_mask(picture, mask, color)
         facts: dict[str, Any] = {"label": one.label}
         if one.score is not None:
             facts["score"] = round(one.score, 3)
         facts |= {
-            "color": names[place % len(names)],
+            "color": name,
             "area_percent": round(100 * float(mask.mean()), 2),
-            "box": ViewFractions(find_box(mask)),
+            "box": ViewFractions(find_mask_box(mask) or WHOLE),
             "mean_intensity": round(float(gray[mask].mean()), 1),
         }
         if pixel is not None:
@@ -115,30 +116,7 @@ def describe_regions(view: View, found: Segmented, label: str | None, most: int)
         regions.append(facts)
     more = f"; the {most} largest" if len(masks) > most else ""
     text = f"{len(masks)} {'region' if len(masks) == 1 else 'regions'}{more}"
-    picture = draw_overlay(view.to_picture(), [mask for _, mask in masks[:most]])
     return ToolOutput(text, {"regions": regions}, picture, beside=((view, WHOLE),))
-
-
-def find_box(mask: np.ndarray) -> tuple[float, float, float, float]:
-    """The smallest box around a mask, in fractions of the picture.
-
-    >>> find_box(np.array([[False, True], [False, False]]))
-    (0.5, 0.0, 1.0, 0.5)
-    """
-    rows, columns = np.nonzero(mask.any(1))[0], np.nonzero(mask.any(0))[0]
-    height, width = mask.shape
-    x1, x2 = float(columns[0]) / width, float(columns[-1] + 1) / width
-    return x1, float(rows[0]) / height, x2, float(rows[-1] + 1) / height
-
-
-def draw_overlay(pixels: np.ndarray, masks: Sequence[np.ndarray]) -> np.ndarray:
-    """The picture, uint8 (height, width, 3), with a half-transparent color on each mask."""
-    drawn = np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels.copy()
-    colors = list(COLORS.values())
-    for place, mask in enumerate(masks):
-        color = np.array(colors[place % len(colors)])
-        drawn[mask] = np.rint((1 - OPACITY) * drawn[mask] + OPACITY * color).astype(np.uint8)
-    return drawn
 
 
 BACKGROUND = ("background", "unlabeled")  # labels that are no region unless `labels` names them
@@ -186,16 +164,9 @@ class SegmentationRunner(ModelRunner):
         found = read(outputs, **given)
         build = self._build_semantic if self.task == "semantic" else self._build_instances
         return [
-            self._build(build, one, request) if good else ToolFault(NOT_FINITE)
+            build_segmented(build, one, request) if good else ToolFault(NOT_FINITE)
             for one, request, good in zip(found, requests, usable, strict=True)
         ]
-
-    def _build(self, build: Any, found: Any, request: Request) -> Segmented | ToolFault:
-        try:
-            segmented: Segmented = build(found, request)
-            return segmented
-        except ToolFault as error:
-            return error
 
     def _is_wanted(self, label: str) -> bool:
         return label in self.labels if self.labels else label.lower() not in BACKGROUND
@@ -217,6 +188,14 @@ class SegmentationRunner(ModelRunner):
             if self._is_wanted(label := self.config.id2label.get(one["label_id"], str(one["label_id"])))
         ]
         return Segmented(numbers, tuple(segments))
+
+
+def build_segmented(build: Callable[[Any, Request], Segmented], found: Any, request: Request) -> Segmented | ToolFault:
+    """Return what a function makes of a model's output, or its fault."""
+    try:
+        return build(found, request)
+    except ToolFault as error:
+        return error
 
 
 def find_usable(outputs: Any, count: int) -> list[bool]:
@@ -276,12 +255,12 @@ class PromptedRunner(ModelRunner):
     same_size = True
 
     def get_group(self, request: Request) -> Hashable:
-        box, point = _get_prompts(request)
+        box, point = request.arguments
         return (super().get_group(request), box is None, point is None)
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
         prompts: dict[str, Any] = {}
-        boxes, points = zip(*(_get_prompts(request) for request in requests), strict=True)
+        boxes, points = zip(*(request.arguments for request in requests), strict=True)
         if boxes[0] is not None:
             prompts["input_boxes"] = [[_to_pixels(box, one)] for box, one in zip(boxes, requests, strict=True)]
         if points[0] is not None:
@@ -296,15 +275,9 @@ class PromptedRunner(ModelRunner):
         masks = self.processor.post_process_masks(outputs.pred_masks.float().cpu(), **sizes)
         scores = outputs.iou_scores.float().cpu().reshape(len(requests), -1)[:, 0].tolist()
         return [
-            _build(mask, score, request) if good else ToolFault(NOT_FINITE)
-            for mask, score, request, good in zip(masks, scores, requests, usable, strict=True)
+            build_segmented(_build_region, one, request) if good else ToolFault(NOT_FINITE)
+            for *one, request, good in zip(masks, scores, requests, usable, strict=True)
         ]
-
-
-def _get_prompts(request: Request) -> tuple[Any, Any]:
-    arguments: Any = request.arguments
-    box, point = arguments
-    return box, point
 
 
 def _to_pixels(fractions: Sequence[float], request: Request) -> list[float]:
@@ -312,12 +285,9 @@ def _to_pixels(fractions: Sequence[float], request: Request) -> list[float]:
     return [part * sides[place % 2] for place, part in enumerate(fractions)]
 
 
-def _build(mask: Any, score: float, request: Request) -> Segmented | ToolFault:
-    try:
-        numbers = check_map(mask.numpy().reshape(mask.shape[-2:]), request)
-    except ToolFault as error:
-        return error
-    return Segmented(numbers, (Segment(1, LABEL, score),))
+def _build_region(found: tuple[Any, float], request: Request) -> Segmented:
+    mask, score = found
+    return Segmented(check_map(mask.numpy().reshape(mask.shape[-2:]), request), (Segment(1, LABEL, score),))
 
 
 @dataclass(frozen=True)

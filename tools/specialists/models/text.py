@@ -42,7 +42,7 @@ class TextRunner(ModelRunner):
         groups: dict[Hashable, list[tuple[int, Any]]] = {}
         for place, request in enumerate(requests):
             inputs = self._encode(request)
-            _, most = _get_arguments(request)
+            _, most = request.arguments
             shapes = tuple(sorted((name, tuple(one.shape)) for name, one in inputs.items()))
             groups.setdefault((most, shapes), []).append((place, inputs))
         for (most, _), members in groups.items():  # type: ignore[misc]
@@ -52,7 +52,7 @@ class TextRunner(ModelRunner):
 
     def _encode(self, request: Request) -> Any:
         """The tensors of one request: with the model's chat template if it has one."""
-        prompt, _ = _get_arguments(request)
+        prompt, _ = request.arguments
         (picture,) = self.open_pictures([request])
         if getattr(self.processor, "chat_template", None):
             content = [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]
@@ -81,12 +81,6 @@ class TextRunner(ModelRunner):
             tokens = tokens[:, prompt.shape[1] :] if bool((given == prompt).all()) else tokens
         texts = self.processor.batch_decode(tokens, skip_special_tokens=True)
         return [ToolFault(NOT_FINITE) if bad else text.strip() for text, bad in zip(texts, finite.bad, strict=True)]
-
-
-def _get_arguments(request: Request) -> tuple[str, int]:
-    arguments: Any = request.arguments
-    prompt, most = arguments
-    return prompt, most
 
 
 def _build_check(count: int) -> Any:

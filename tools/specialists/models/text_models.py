@@ -10,7 +10,6 @@ padding, a text has the same result whatever stands beside it.
 
 import logging
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -18,22 +17,11 @@ from pydantic import Field, ValidationError
 
 from ....configs.validation import describe_errors
 from ....errors import ConfigError, ToolError, ToolFault
-from ..serving import ModelServer
+from ..serving import ModelServer, Request
 from .model import NOT_FINITE, ModelRunner, ModelSettings
 
 MAX_TOKENS = 512  # of a text, or a query and a text; the end of a longer one is cut off
 MAX_CHARS = 20_000  # of a text that are tokenized
-
-
-@dataclass(frozen=True)
-class TextRequest:
-    """What a model of texts is asked: one text, or a query and a text."""
-
-    texts: tuple[str, ...]
-
-    @property
-    def key(self) -> Hashable:
-        return self.texts
 
 
 class TextRunner(ModelRunner):
@@ -56,9 +44,14 @@ class TextRunner(ModelRunner):
         self.model.max_seq_length = min(limit for limit in limits if limit)
         return ()
 
-    def get_group(self, request: TextRequest) -> Hashable:  # type: ignore[override]
-        texts = (text[:MAX_CHARS] for text in request.texts)
+    def get_group(self, request: Request) -> Hashable:
+        texts = _cut(request)
         return len(self.processor(*texts, truncation=True, max_length=self.model.max_seq_length).input_ids)
+
+
+def _cut(request: Request) -> tuple[str, ...]:
+    assert isinstance(request.content, tuple)
+    return tuple(text[:MAX_CHARS] for text in request.content)
 
 
 class EmbeddingRunner(TextRunner):
@@ -66,8 +59,8 @@ class EmbeddingRunner(TextRunner):
 
     library_class = "SentenceTransformer"
 
-    def infer(self, requests: Sequence[TextRequest]) -> Sequence[Any]:  # type: ignore[override]
-        texts = [request.texts[0][:MAX_CHARS] for request in requests]
+    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
+        texts = [_cut(request)[0] for request in requests]
         vectors = self.model.encode(texts, batch_size=len(texts), show_progress_bar=False, normalize_embeddings=True)
         return [vector if np.isfinite(vector).all() else ToolFault(NOT_FINITE) for vector in vectors]
 
@@ -85,10 +78,10 @@ class CrossEncoderRunner(TextRunner):
             raise ConfigError(f"model = {self.spec.model!r}: {given}; allowed: {allowed}", key="model")
         return super().load(name, dtype, options)
 
-    def infer(self, requests: Sequence[TextRequest]) -> Sequence[Any]:  # type: ignore[override]
+    def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
         from torch.nn import Identity
 
-        pairs = [tuple(text[:MAX_CHARS] for text in request.texts) for request in requests]
+        pairs = [_cut(request) for request in requests]
         scores = self.model.predict(pairs, batch_size=len(pairs), show_progress_bar=False, activation_fn=Identity())
         return [float(score) if np.isfinite(score) else ToolFault(NOT_FINITE) for score in scores]
 
@@ -163,7 +156,7 @@ def _load(cls: type[ModelSettings], setting: str, spec: str | Mapping[str, Any])
 
 def _ask(server: ModelServer, texts: Sequence[tuple[str, ...]]) -> list[Any]:
     """One result for each; called in a thread. Raises `ToolFault` if the model failed on one of them."""
-    futures = [server.submit(TextRequest(one)) for one in texts]
+    futures = [server.submit(Request(one)) for one in texts]
     try:
         return [future.result() for future in futures]
     except (ToolError, ToolFault) as error:

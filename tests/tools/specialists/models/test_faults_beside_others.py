@@ -9,7 +9,6 @@ from tests.support.servers import serve
 from tests.support.tiny_specialists import save_vit
 from tests.support.ward import Ward, get_result, make_tasks, play
 
-BAD = 3  # the task that asks the specialist that fails
 FUNCTIONS = """
 import time
 import numpy as np
@@ -53,23 +52,18 @@ def gives_nan(image: Picture) -> dict:
     return {"share": float("nan")}
 """
 FAULTS = {
-    "raises": "failing failed (RuntimeError)",
-    "has_no_memory": "failing failed (MemoryError)",
-    "exits": "failing failed (SystemExit)",
-    "hangs": "failing took longer than 3 seconds",
-    "gives_no_words": "failing returned",
-    "gives_no_picture": "failing returned an image that cannot be shown",
+    "raises": "failed (RuntimeError)",
+    "has_no_memory": "failed (MemoryError)",
+    "exits": "failed (SystemExit)",
+    "hangs": "took longer than 3 seconds",
+    "gives_no_words": "returned",
+    "gives_no_picture": "returned an image that cannot be shown",
     "says_100_mb": None,
     "gives_nan": None,
 }
 
 
-SETTINGS = {"tool_timeout": 3}
-
-
-def make_calls():
-    """Eight tasks; only the fourth asks the tool `failing`."""
-    return make_tasks(*[("failing" if number == BAD else "good", {"image": "image_1"}) for number in range(8)])
+GOOD = [("good", {"image": "image_1"})] * 7
 
 
 @pytest.fixture
@@ -81,48 +75,39 @@ def functions(tmp_path):
     return {name: {**words, "function": f"{path}:{name}"} for name in ("good", *FAULTS)}
 
 
-def compare(episodes, clean, ends=("error", None)):
-    """The result of the call that fails and ends its episode; all other episodes are those of the clean run."""
-    episodes, clean = list(episodes), list(clean)
-    failed = episodes.pop(BAD)
-    assert get_result(clean.pop(BAD)).error is None
-    assert len(episodes) == len(clean) == 7
-    for one, other in zip(episodes, clean, strict=True):
-        assert get_result(one).error is None
-        assert one.to_json() == other.to_json()
-    assert (failed.end_reason, failed.scores.total) == ends
-    return get_result(failed)
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_function_that_fails_costs_its_call(functions, name):
-    def run(failing):
-        specialists = {"good": functions["good"], "failing": functions[failing]}
-        return play(Ward(specialists=specialists, **SETTINGS), make_calls())
-
-    episodes = run(name)
-    result = compare(episodes, run("good"), ("answered", 1.0) if FAULTS[name] is None else ("error", None))
+def play_beside(specialists, *failing):
+    """The results of the failing tools, beside seven calls of a good one that are those of a clean run."""
+    env = Ward(specialists=specialists, tool_timeout=3)
+    clean = play(Ward(specialists=specialists, tool_timeout=60), make_tasks(*GOOD))
+    episodes = play(env, make_tasks(*GOOD, *((name, {"image": "image_1"}) for name in failing)))
+    assert [one.to_json() for one in episodes[:7]] == [one.to_json() for one in clean]
+    assert all(get_result(one).error is None for one in clean)
     assert max(len(episode.to_json()) for episode in episodes) < 30_000
-    if FAULTS[name] is None:
-        assert result.error is None
-    else:
-        assert result.error.startswith(FAULTS[name])
-        assert "patient" not in result.error
+    return {
+        name: (get_result(one).error, one.end_reason, one.scores.total)
+        for name, one in zip(failing, episodes[7:], strict=True)
+    }
+
+
+def test_a_function_that_fails_costs_its_call(functions):
+    for name, (error, *ends) in play_beside(functions, *FAULTS).items():
+        if FAULTS[name] is None:
+            assert (error, ends) == (None, ["answered", 1.0])
+        else:
+            assert error.startswith(f"{name} {FAULTS[name]}")
+            assert "patient" not in error
+            assert ends == ["error", None]
 
 
 def test_an_address_that_goes_down_costs_its_calls(functions):
     parameters = {"properties": {"image": {"x-kind": "picture"}}, "required": ["image"]}
-
-    def make_env(url):
-        away = {"kind": "http", "url": url, "parameters": parameters, "attempts": 1, "description": "Looks."}
-        return Ward(specialists={"good": functions["good"], "failing": away})
-
     with serve(lambda sent, number: {"ratio": 1}) as server:
-        clean = play(make_env(server.url), make_calls())
-        env = make_env(server.url)
+        away = {"kind": "http", "url": server.url, "parameters": parameters, "attempts": 1, "description": "Looks."}
+        env = Ward(specialists={"good": functions["good"], "away": away})
         env.prepare()
-    result = compare(play(env, make_calls()), clean)
-    assert result.error.startswith(("failing cannot be reached", "failing gave no reply that can be used"))
+    episodes = play(env, make_tasks(*GOOD, ("away", {"image": "image_1"})))
+    assert {get_result(one).error for one in episodes[:7]} == {None}
+    assert get_result(episodes[7]).error.startswith(("away cannot be reached", "away gave no reply that can be used"))
 
 
 def test_two_models_do_not_share_results_of_one_picture(tmp_path):

@@ -74,10 +74,10 @@ def test_questions_of_different_lengths_in_a_batch_have_the_answers_that_each_ha
     assert [one.text for one in together] == [write(folder, env, question) for question in questions]
 
 
-@pytest.mark.parametrize("question", ["  ", "why " * 1000])
-def test_a_question_that_is_none(folder, question):
-    (result,) = get_results(make(folder), call("look", question=question))
-    assert "allowed: 1 to 2000" in result.error
+def test_a_question_that_is_none(folder):
+    for question in ["  ", "why " * 1000]:
+        (result,) = get_results(make(folder), call("look", question=question))
+        assert "allowed: 1 to 2000" in result.error
 
 
 def test_numbers_that_are_not_finite_are_an_error(folder):

@@ -189,19 +189,16 @@ def test_a_model_that_is_no_cross_encoder_is_refused(tmp_path, encoder):
         assert caught.value.key == "retrieval.reranker.model"
 
 
-@pytest.mark.parametrize(
-    ("settings", "key", "words"),
-    [
+def test_settings_that_cannot_be_used_are_named():
+    for settings, key, words in [
         ({"embedding": "./none"}, "retrieval.embedding.model", "no such folder"),
         ({"embedding": {"model": "a", "devise": "cpu"}}, "retrieval.embedding.devise", "device"),
         ({"embedding": {}}, "retrieval.embedding.model", "missing"),
         ({"reranker": {"model": "./none"}}, "retrieval.reranker.model", "no such folder"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_named(settings, key, words):
-    with pytest.raises(ConfigError, match=words) as caught:
-        Retriever(TOOLS, RetrievalSettings(**settings)).prepare()
-    assert caught.value.key == key
+    ]:
+        with pytest.raises(ConfigError, match=words) as caught:
+            Retriever(TOOLS, RetrievalSettings(**settings)).prepare()
+        assert caught.value.key == key
 
 
 def test_torch_is_loaded_only_if_a_model_is_named():
