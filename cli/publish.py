@@ -49,10 +49,10 @@ def check(
 ) -> None:
     """Check a package before you publish it: a table with a row for each thing, and how to mend those that fail.
 
-    The package is copied elsewhere, built as a wheel and installed into a fresh environment that holds what it declares
-    and nothing else. There it is imported and played, in processes with limits on time and memory: its right answers
-    must score 1, wrong ones less, and the same seed must give the same episode in every process. The commands of its
-    README are run, except those that install, send, or need a model.
+    The package is copied elsewhere, built as a wheel and unpacked, where it finds what it declares and nothing else.
+    There it is imported and played, in processes with limits on time and memory: its right answers must score 1, wrong
+    ones less, and the same seed must give the same episode in every process. The commands of its README are run, except
+    those that install, send, or need a model.
 
     **This runs the code of the package**, with your rights. Code that hangs, exits or takes too much costs its row, but
     nothing contains a program that means harm: read a stranger's code first.

@@ -1,7 +1,7 @@
 """Checks a package before it is published: `check_package` gives a table of rows.
 
-Each row is a function with `@check` in one of the themes below. The author's code runs in processes of its own, in a
-fresh environment, with limits on time and memory; code that hangs, exits or takes too much costs its row. It is run,
+Each row is a function with `@check` in one of the themes below. The author's code runs in processes of its own, with
+what it declares, and with limits on time and memory; code that hangs, exits or takes too much costs its row. It is run,
 not contained: docs/security.md.
 """
 
@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, describe_unknown
-from . import installation, opening, playing, written  # noqa: F401  (their rows, in the order of the table)
+from . import after  # and with it the rows of `before` and `inside`, in the order of the table
+from .process import Limits
 from .project import copy_project, is_project, read_project
 from .rows import CHECKS, Check, Failed, NotTried, Row
-from .trial import Limits, Trial
+from .trial import Trial
 
 __all__ = ["CHECKS", "Limits", "Row", "check_any", "check_package"]
 
@@ -85,7 +86,7 @@ def check_any(
     with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
         home = os.path.expanduser("~")
         try:
-            out = written.write_published(target, settings, Path(temporary).resolve(), limits=limits, home=home)
+            out = after.write_published(target, settings, Path(temporary).resolve(), limits=limits, home=home)
         except Failed as error:
             row = Row("package", False, error.finding, MEND)
             if on_row is not None:
@@ -110,7 +111,7 @@ def _run_check(check: Check, trial: Trial, table: Mapping[str, Row]) -> Row:
     if missing:
         return Row(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)
     try:
-        finding = trial.look_inside(check.name).get() if check.inside else check.run(trial)
+        finding = trial.first.get(check.name) if check.inside else check.run(trial)
     except Failed as error:
         return Row(check.name, False, error.finding, check.mend if error.mend is None else error.mend)
     except NotTried as error:
