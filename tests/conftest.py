@@ -49,7 +49,7 @@ SLOW = (
     "viewer",
 )
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
-NIGHTLY = (  # the benchmarks; and trainings of the shipped agents, whose trainer, rewards and tools have their own tests
+NIGHTLY = (  # the benchmarks; and trainings of the shipped agents, whose trainer, rewards and tools have tests
     "test_benchmarks.py",
     "training/test_chest_xray.py",
     "training/test_literature.py",

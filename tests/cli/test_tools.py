@@ -112,10 +112,6 @@ def test_values_are_yaml_lists_or_text():
         assert list(arguments.values()) == [value]
 
 
-def test_text_may_hold_what_separates_names_and_values():
-    assert trial.parse_calls(["annotate_region", "label=a=b"]) == [("annotate_region", {"label": "a=b"})]
-
-
 def test_without_a_call_the_image_is_shown_as_it_is_first_seen(viewbox, scan, tmp_path):
     out = tmp_path / "out.png"
     status, said, err = viewbox("tools", "try", scan, "--out", out, "--max-pixels", 5000)
