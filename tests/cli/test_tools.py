@@ -85,11 +85,11 @@ def test_a_file_that_is_no_image_ends_with_2_in_words(viewbox, tmp_path):
         assert name in err
 
 
-@pytest.mark.parametrize("name", ["out.what", "nowhere/out.png"])
-def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tmp_path, name):
-    status, _, err = viewbox("tools", "try", scan, "zoom", "--out", tmp_path / name)
-    assert status == 2
-    assert "cannot be written" in err
+def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tmp_path):
+    for name in ["out.what", "nowhere/out.png"]:
+        status, _, err = viewbox("tools", "try", scan, "zoom", "--out", tmp_path / name)
+        assert status == 2
+        assert "cannot be written" in err
 
 
 VALUES = [

@@ -267,22 +267,22 @@ def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
     assert (status, json.loads(out)[0]["name"]) == (1, "license and tags")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["check", "."], "has no pyproject.toml"),
-        (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
-        (["new", "Demo"], "name 'Demo'; allowed: lower-case"),
-        (["new", "json"], "the module json is taken"),
-        (["new", "demo"], "exists; allowed: a name"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch, arguments, words):
-    monkeypatch.chdir(demo.parent)
-    status, _, err = viewbox(*arguments)
-    assert status == 2
-    assert err.startswith("error: ")
-    assert words in err
+WHAT_IS_WRONG_IS_SAID_IN = [
+    (["check", "."], "has no pyproject.toml"),
+    (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
+    (["new", "Demo"], "name 'Demo'; allowed: lower-case"),
+    (["new", "json"], "the module json is taken"),
+    (["new", "demo"], "exists; allowed: a name"),
+]
+
+
+def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch):
+    for arguments, words in WHAT_IS_WRONG_IS_SAID_IN:
+        monkeypatch.chdir(demo.parent)
+        status, _, err = viewbox(*arguments)
+        assert status == 2
+        assert err.startswith("error: ")
+        assert words in err
 
 
 def test_rows_come_as_they_are_known_and_an_interrupted_check_ends_at_once_with_all_that_it_started(demo):
@@ -303,11 +303,11 @@ def test_a_project_file_of_any_values_costs_rows(demo, text):
     assert list_failed(check_package(demo, limits=LIMITS))
 
 
-@pytest.mark.parametrize("text", ["project = 3", "\x00", "", "[project"])
-def test_a_project_file_that_is_none_is_said(demo, text):
-    (demo / PROJECT).write_text(text)
-    with pytest.raises(ConfigError, match=r"pyproject\.toml: cannot be read"):
-        check_package(demo, limits=LIMITS)
+def test_a_project_file_that_is_none_is_said(demo):
+    for text in ["project = 3", "\x00", "", "[project"]:
+        (demo / PROJECT).write_text(text)
+        with pytest.raises(ConfigError, match=r"pyproject\.toml: cannot be read"):
+            check_package(demo, limits=LIMITS)
 
 
 def test_a_name_is_checked_as_the_package_that_publish_would_write(viewbox, tmp_path, monkeypatch):
