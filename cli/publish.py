@@ -70,7 +70,8 @@ def check(
         as_json: print the rows as one JSON list.
     """
     from ..configs.yaml_reader import parse_key_values
-    from ..publish.checks import Limits, check_any
+    from ..publish.checks import Limits
+    from ..publish.package import check_any
 
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row

@@ -3,13 +3,13 @@
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from ..configs.schema import load
 from ..envs.data.settings import merge_data
-from ..errors import ConfigError
+from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave
 from ..utils.importing import add_to_search_path
 from ..utils.secrets import mask_settings
@@ -17,13 +17,14 @@ from ..version import __version__
 from . import author_code, task_data, vendor
 from .author_code import EnvironmentSource
 from .author_files import check_file
-from .checks import Row, check_package
+from .checks import Limits, Row, check_package
 from .checks.project import ENTRY_POINTS, is_project, read_project
 from .deliver import Confirm, Delivery, PublishedPackage, Target
 from .hubs import Hub
 from .release import COPY, Release, SentFile, list_files
 from .writing import PackagePlan, write_package
 
+MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
 LICENSE = "Apache-2.0"  # of viewbox, and of its environments whose pictures it draws itself
 
 
@@ -118,6 +119,35 @@ def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> l
     return rows
 
 
+def check_any(
+    target: str,
+    settings: Mapping[str, Any],
+    *,
+    limits: Limits | None = None,
+    rows: Collection[str] | None = None,
+    on_row: Callable[[Row], None] | None = None,
+) -> list[Row]:
+    """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
+
+    Args:
+        target: the folder; or a name, `package.module:Class`, `file.py:Class` or a config.
+        settings: of a named environment.
+        limits, rows, on_row: as of `check_package`.
+    """
+    if is_project(target) or Path(target).is_dir():
+        return check_package(target, limits=limits, rows=rows, on_row=on_row)
+    with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
+        out = Path(temporary).resolve() / "published"
+        try:
+            publish(target, out, settings=settings, check=lambda folder: [])
+        except ViewboxError as error:
+            row = Row("package", False, str(error), MEND)
+            if on_row is not None:
+                on_row(row)
+            return [row]
+        return check_package(out, limits=limits, rows=rows, on_row=on_row)
+
+
 def _choose_name(id: str | None, hub: Hub, source: EnvironmentSource) -> str:
     """The name of the package: that of the repository on a hub."""
     if id is not None:
@@ -177,7 +207,7 @@ def _change_settings(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict
 
 def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        values = json.loads(json.dumps(settings, allow_nan=False))
+        values: dict[str, Any] = json.loads(json.dumps(settings, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"--set: {error}; allowed: values that JSON can hold") from error
     if mask_settings(values) != values:

@@ -1,37 +1,34 @@
 """Rows about a second play of a package, and what is done with it: it is published, and its README's commands run."""
 
-import json
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...utils.files import read_regular
 from ..author_files import MAX_FILE
 from ..templates import CARD
 from .before import list_missing_programs
 from .inside import REPEAT, compare_plays
-from .process import Limits, run_limited
+from .process import run_limited
 from .rows import Failed, check, shorten
 from .trial import CANARY, KEYS, Trial, make_path
 
 WRITE = """
-import json, sys
+import sys
 from pathlib import Path
 from viewbox.errors import ViewboxError
 from viewbox.publish import publish
 
-given = json.loads(sys.argv[1])
+folder, out, problem = sys.argv[1:]
 try:
-    publish(given["environment"], given["out"], settings=given["settings"], check=lambda folder: [])
+    publish(folder, out, check=lambda folder: [])
 except ViewboxError as error:
-    Path(given["problem"]).write_text(str(error), encoding="utf-8")
-    sys.exit(2)
+    Path(problem).write_text(str(error), encoding="utf-8")
 """
 FENCE = re.compile(r"^```(?:bash|sh|shell|console)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Programs that install, fetch or send, which a check does not do
@@ -78,38 +75,6 @@ def check_secrets(trial: Trial) -> str:
     return f"{len(KEYS)} variables that hold keys: none is printed"
 
 
-def write_published(
-    environment: str, settings: Mapping[str, Any], folder: Path, *, limits: Limits, home: str | None = None
-) -> Path:
-    """Write the package that `viewbox publish` would write, in a process with limits; returns its folder.
-
-    Args:
-        environment: as `publish` takes it.
-        settings: of the environment.
-        folder: where the package and the home of the process lie.
-        limits: of the process.
-        home: HOME of the author's code; default: an empty one.
-
-    Raises:
-        Failed: it cannot be written.
-    """
-    out, problem = folder / "published", folder / "problem.txt"
-    given = {"environment": environment, "settings": dict(settings), "out": str(out), "problem": str(problem)}
-    outcome = run_limited(
-        [sys.executable, "-P", "-c", WRITE, json.dumps(given)],
-        folder=Path.cwd(),
-        home=folder / "home",
-        limits=limits,
-        variables={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **({"HOME": home} if home else {})},
-    )
-    if out.is_dir():
-        return out
-    try:
-        raise Failed(read_regular(problem, limit=2**20, inside=folder).decode("utf-8", "replace"))
-    except OSError:  # it ended without a word
-        raise Failed(outcome.explain()) from None
-
-
 @check(
     "publishable",
     needs=("files", *UNGUARDED),
@@ -118,7 +83,17 @@ def write_published(
 )
 def check_publishable(trial: Trial) -> str:
     """`viewbox publish` writes the package."""
-    out = write_published(str(trial.project.folder), {}, trial.make_home("publishable"), limits=trial.limits)
+    home = trial.make_home("publishable")
+    out, problem = home / "published", home / "problem.txt"
+    command: list[str | Path] = [sys.executable, "-P", "-c", WRITE, trial.project.folder, out, problem]
+    variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    outcome = run_limited(command, folder=home, home=home, limits=trial.limits, variables=variables)
+    if not out.is_dir():
+        try:
+            said = read_regular(problem, limit=2**20, inside=home).decode("utf-8", "replace")
+        except OSError:  # it ended without a word
+            said = outcome.explain()
+        raise Failed(said)
     files = [path for path in out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     return f"`viewbox publish` writes it: {len(files)} files, {size / 1000:,.0f} kB"
