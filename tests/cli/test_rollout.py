@@ -194,19 +194,6 @@ def test_a_local_model_plays_without_an_endpoint(viewbox):
     assert "6/6" in out
 
 
-def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(viewbox):
-    given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 3, "--max-tokens", 20)
-    one = ("env.places=4", "env.margin=0.25", "env.max_turns=2")
-    assert viewbox(*given, *one, "rollout.top_k=1", "rollout.kv_cache_bytes=64MB", "--out", "filtered")[0] == 0
-    assert viewbox(*given, *one, "--temperature", 0, "--out", "greedy")[0] == 0
-    said = [
-        {e.info["index"]: e.tokens.completion_ids for e in load(f"{folder}/episodes", tokens=True)}
-        for folder in ("filtered", "greedy")
-    ]
-    assert said[0] == said[1]
-    assert schema.load("filtered/config.yaml").rollout.kv_cache_bytes == 64_000_000
-
-
 # ---------------------------------------------------------------------- going on
 def test_the_same_command_plays_only_what_is_missing(viewbox):
     with serve(make_script(make_completion(RIGHT))) as server:

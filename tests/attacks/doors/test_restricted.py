@@ -375,8 +375,7 @@ def evaluate(monkeypatch, folder, name, url, *more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("away", [True, False])
-@pytest.mark.parametrize("module", ["hospital", "open_house"])
+@pytest.mark.parametrize(("module", "away"), [("hospital", True), ("hospital", False), ("open_house", True)])
 def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, module, away):
     pytest.importorskip("verifiers")
     name = f"ward_{module}_{away}".lower()
