@@ -144,7 +144,7 @@ COMMANDS: dict[str, Command | Group] = {
         {
             "list": Command("cli.config:list_settings", "viewbox config | less"),
             "envs": Command("cli.config:list_environments", "viewbox config envs"),
-            "memory": Command("cli.memory:memory", "viewbox config memory qwen3_vl_4b_lora --device-memory 24GiB"),
+            "memory": Command("cli.config:memory", "viewbox config memory qwen3_vl_4b_lora --device-memory 24GiB"),
         },
         default="list",
     ),

@@ -174,7 +174,8 @@ def _build_parameter(one: inspect.Parameter, hint: Any, text: str, row: Command)
     kind, given = _simplify(hint), copy(given)
     is_option = one.kind is inspect.Parameter.KEYWORD_ONLY or one.name in row.options
     if given is None:
-        flag = f"--{row.names.get(one.name, one.name).replace('_', '-')}"
+        word = row.names.get(one.name, one.name).replace("_", "-")
+        flag = f"--{word}/--no-{word}" if hint == bool | None else f"--{word}"
         given = typer.Option(flag, min=0 if kind in (int, int | None) else None) if is_option else typer.Argument()
     given.help = text[:1].upper() + text[1:]
     default = None if one.default == () else one.default

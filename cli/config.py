@@ -1,9 +1,18 @@
-"""`viewbox config`: what a config can set."""
+"""`viewbox config`: what a config can set, and how much memory its run needs, before it starts."""
 
-from collections.abc import Iterator
+import json
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from .commands import say
+
+if TYPE_CHECKING:
+    from ..configs.schema import Config
+    from ..training.memory.forecast import Forecast
 
 
 def read_page(name: str) -> str:
@@ -23,3 +32,103 @@ def list_environments() -> Iterator[str]:
 
     for name in sorted(list_plugins("environments")):
         yield say(f"{name}: {(load_class(name).__doc__ or '').strip().splitlines()[0]}")
+
+
+def memory(
+    config: str,
+    overrides: Annotated[Sequence[str], typer.Argument(metavar="KEY.PATH=VALUE", show_default=False)] = (),
+    *,
+    device_memory: str | None = None,
+    measure: bool = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Predict the largest memory that a run needs while it plays and while it learns.
+
+    Needs no weights: it is counted from shapes. If the run does not fit the device, settings are shown with which it
+    does, and the exit status is 1.
+
+    Args:
+        config: YAML config, or the name of a shipped one.
+        overrides: settings that override the config's.
+        device_memory: memory of the device, such as 24GiB. Default: that of this machine's GPU.
+        measure: also run two updates on the longest batch here, with random weights.
+        as_json: print the forecast as JSON.
+    """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
+    from ..configs import schema
+    from ..training.memory.forecast import GIB, find_changes, find_device_memory, predict
+
+    size = _parse_size(device_memory) if device_memory else find_device_memory()
+    given = list(overrides)
+    run = schema.load(config, given)
+    with schema.locate_errors(run):
+        forecast = predict(run, size)
+        measured = _measure(run) if measure else None
+    if as_json:
+        phases = {phase.name: {"peak": phase.peak, "parts": phase.parts} for phase in forecast.phases}
+        report = {"slots": forecast.slots, "device_memory": size, "fits": forecast.fits, "phases": phases}
+        report |= {"measured": measured} if measure else {}
+        typer.echo(json.dumps({"episode": forecast.workload.describe(), **report}, indent=2))
+    else:
+        typer.echo(format_table(forecast))
+        if measured is not None:
+            typer.echo(f"measured here: update {measured / GIB:.2f} GiB")
+    if forecast.fits is False and not as_json:
+        changes, changed = find_changes(
+            run, forecast, lambda more: (new := schema.load(config, [*given, *more]), predict(new, size))
+        )
+        result = "fits" if changed.fits else "still does not fit"
+        if changes:
+            typer.echo(f"with {' '.join(changes)} it {result}: {changed.peak.peak / GIB:.1f} GiB")
+        else:
+            typer.echo("no setting is known that would make it fit: a smaller model or a larger device")
+    if forecast.fits is False:
+        raise typer.Exit(1)
+
+
+def _measure(run: "Config") -> int:
+    """The bytes of an update that ran here."""
+    import torch
+
+    from ..errors import ConfigError
+    from ..training.memory.measure import measure
+
+    try:
+        return measure(run)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(f"--measure: an update does not fit this device: {error}") from error
+
+
+def _parse_size(text: str) -> int:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    from ..errors import ConfigError
+
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError as error:
+        raise ConfigError(
+            f"--device-memory {text}: not a size; allowed: a number with a unit, such as 24GiB", key="--device-memory"
+        ) from error
+
+
+def format_table(forecast: "Forecast") -> str:
+    """The parts of each phase in GiB, the peaks, and whether they fit."""
+    from ..training.memory.forecast import GIB, USABLE
+
+    lines = [forecast.workload.describe()]
+    for phase in forecast.phases:
+        slots = f", {forecast.slots} episodes at once" if phase.name == "generation" else ""
+        lines += ["", f"{phase.name}{slots}"]
+        lines += [f"  {name:<24}{size / GIB:>9.2f} GiB" for name, size in phase.parts.items() if size >= GIB / 200]
+        small = sum(size for size in phase.parts.values() if size < GIB / 200)
+        lines += [f"  {'other':<24}{small / GIB:>9.2f} GiB"] if small else []
+        lines.append(f"  {'peak':<24}{phase.peak / GIB:>9.2f} GiB")
+    peak = forecast.peak
+    if forecast.device_memory is None:
+        return "\n".join([*lines, "", f"needs {peak.peak / GIB:.1f} GiB ({peak.name}); --device-memory 24GiB compares"])
+    room, share = forecast.device_memory / GIB, peak.peak / forecast.device_memory
+    verdict = "fits" if forecast.fits else f"does not fit (at most {USABLE:.0%} can be used)"
+    return "\n".join(
+        [*lines, "", f"needs {peak.peak / GIB:.1f} of {room:.1f} GiB, {share:.0%} ({peak.name}): {verdict}"]
+    )

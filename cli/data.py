@@ -183,12 +183,6 @@ def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tup
     return env, held_out, conventions
 
 
-def open_data_env(name: str, overrides: Sequence[str], path: str | None, *, held_out: bool) -> DataEnv:
-    """The environment of a config that `open_data_envs` gives, for training or held out."""
-    env, other, _ = open_data_envs(name, overrides, path)
-    return other if held_out else env
-
-
 def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
     """Open every image of the source, with progress on stderr; a line for each problem. Writes the clean rows."""
     if write is not None:

@@ -113,7 +113,8 @@ def load_episode(run: str, line: int) -> "tuple[Episode, Path]":
     Raises:
         StoreError: there are no episodes, the line does not exist, or it cannot be read.
     """
-    from ..rollouts.store.reader import LINES, load
+    from ..rollouts.store.layout import LINES
+    from ..rollouts.store.reader import load
 
     episodes = load(run, errors="skip")
     for episode in episodes:

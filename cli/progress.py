@@ -88,26 +88,21 @@ class Progress:
     def render_table(self, seconds: float | None = None) -> Table:
         """A progress bar; below it, side by side: speed, reward with its components, end reasons."""
         seconds, count = self._get_seconds(seconds), max(1, self.done)
-        means = [
-            (make_line(name, 40), f"{sum(values) / len(values):.2f}")
-            for name, values in self.components.items()
-            if values
+        means = {name: sum(values) / len(values) for name, values in self.components.items() if values}
+        scores = [
+            (self._format_reward(), "reward"),
+            *((f"{mean:.2f}", make_line(name, 40)) for name, mean in means.items()),
         ]
-        scores = [("reward", self._format_reward()), *means, ("tool rate", f"{self.tools / count:.2f}")]
+        scores.append((f"{self.tools / count:.2f}", "tool rate"))
+        figures = (self._list_speeds(seconds), scores, self._list_end_reasons())
         clock = "  ".join(part for part in (format_duration(seconds), self._format_time_left(seconds)) if part)
-        top = _build_row([Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True)], [clock])
-        bar = ProgressBar(max(1, self.total), self.done)
+        heading = Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True)
         whole = Table.grid(expand=True)
         whole.width = min(self.console.width, WIDTH)
-        whole.add_row(top)
-        whole.add_row(_build_row([bar], [f"{self.done}/{self.total}"]))
+        whole.add_row(_build_row([heading], [clock]))
+        whole.add_row(_build_row([ProgressBar(max(1, self.total), self.done)], [f"{self.done}/{self.total}"]))
         whole.add_row("")
-        columns = (
-            self._list_speeds(seconds),
-            [(mean, name) for name, mean in scores],
-            self._list_end_reasons(),
-        )
-        whole.add_row(_build_row([_render_figures(column) for column in columns], []))
+        whole.add_row(_build_row([_render_figures(column) for column in figures], []))
         return whole
 
     def _format_reward(self) -> str:

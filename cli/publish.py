@@ -7,15 +7,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
+from ..publish.deliver import PublishedPackage, Target
 from ..utils.terminal import make_line, make_printable
 
 if TYPE_CHECKING:
     from ..publish.checks import Row
-    from ..publish.package import PublishedPackage
 
 WIDTH = 100  # letters of a line of findings
 Settings = Annotated[Sequence[str], typer.Option("--set")]
@@ -49,10 +49,10 @@ def check(
 ) -> None:
     """Check a package before you publish it: a table with a row for each thing, and how to mend those that fail.
 
-    The package is copied elsewhere, built as a wheel and installed into a fresh environment that holds what it declares
-    and nothing else. There it is imported and played, in processes with limits on time and memory: its right answers
-    must score 1, wrong ones less, and the same seed must give the same episode in every process. The commands of its
-    README are run, except those that install, send, or need a model.
+    The package is copied elsewhere, built as a wheel and unpacked, where it finds what it declares and nothing else.
+    There it is imported and played, in processes with limits on time and memory: its right answers must score 1, wrong
+    ones less, and the same seed must give the same episode in every process. The commands of its README are run, except
+    those that install, send, or need a model.
 
     **This runs the code of the package**, with your rights. Code that hangs, exits or takes too much costs its row, but
     nothing contains a program that means harm: read a stranger's code first.
@@ -70,7 +70,8 @@ def check(
         as_json: print the rows as one JSON list.
     """
     from ..configs.yaml_reader import parse_key_values
-    from ..publish.checks import Limits, check_any
+    from ..publish.checks import Limits
+    from ..publish.package import check_any
 
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row
@@ -106,20 +107,12 @@ def publish(
     what: str,
     out: str | None = None,
     *,
-    to: str = "dir",
     settings: Settings = (),
-    id: str | None = None,
-    version: str | None = None,
-    bump: str | None = None,
-    license: str | None = None,
     base_model: str | None = None,
-    public: bool = False,
     viewbox: str | None = None,
     data: Sequence[str] = (),
     yes: bool = False,
-    verify: Annotated[bool | None, typer.Option("--verify/--no-verify")] = None,
-    dry_run: bool = False,
-    force: bool = False,
+    **target: Unpack[Target],
 ) -> None:
     """Publish an environment as a self-contained package for verifiers 0.4, or a trained model with a card.
 
@@ -129,28 +122,21 @@ def publish(
         what: an environment: a registered name, package.module:Class, path/to/file.py:Class, the folder of a package
             (`viewbox new`), or a config (.yaml). Or a model: a run, its folder `model` or `adapter`.
         out: folder to write, for --to dir.
-        to: where to: dir, a folder; prime, the Environments Hub of Prime Intellect; hf, the Hugging Face hub.
         settings: setting of the environment as KEY=VALUE (YAML); may be repeated.
-        id: name of the package, by default viewbox-NAME; on a hub OWNER/NAME.
-        version: version. Default: that of the folder, or 0.1.0.
-        bump: raise this part of the latest version there: patch, minor or major.
-        license: license (SPDX). Default: what the author's project states; for a model, its base model's.
         base_model: hub name of a model's base, if it was trained from a folder.
-        public: let everybody read it on the hub. Default: private.
         viewbox: how the package gets viewbox. copy: it holds the part that plays it; dependency: pip installs it, from
             an index that has this version. Default: copy.
         data: data files of your package to publish, as a pattern relative to it, such as 'data/*.json'; may be
             repeated. Without it: those that the build of its project packs.
         yes: send without asking, after the list of files.
-        verify: download what was published, compare it, and install it into a fresh environment. Default: from a hub.
-        dry_run: check everything and list the files, without writing or sending them.
-        force: replace a package that was written to the folder before.
     """
     from ..configs.yaml_reader import parse_key_values
     from ..errors import ConfigError
     from ..publish import publish as write_package
     from ..publish.model import is_model, publish_model
     from ..publish.vendor import DEFAULT, PROVISIONS
+
+    dry_run = target.get("dry_run", False)
 
     def confirm(lines: Sequence[str]) -> bool:
         return ask(lines, yes)
@@ -159,21 +145,7 @@ def publish(
         of_packages = {"--set": settings, "--data": data, "--viewbox": viewbox}
         if given := [name for name, value in of_packages.items() if value]:
             raise ConfigError(f"{given[0]}: is for an environment, and {what} holds a model", key=given[0])
-        sent = publish_model(
-            what,
-            out,
-            to=to,
-            id=id,
-            version=version,
-            bump=bump,
-            license=license,
-            base_model=base_model,
-            public=public,
-            force=force,
-            dry_run=dry_run,
-            verify=verify,
-            confirm=confirm,
-        )
+        sent = publish_model(what, out, base_model=base_model, confirm=confirm, **target)
         typer.echo("\n".join(describe(sent, dry_run)))
         return
     if viewbox not in (None, *PROVISIONS):
@@ -183,23 +155,15 @@ def publish(
     package = write_package(
         what,
         out,
-        to=to,
         settings=parse_key_values(settings, "--set"),
-        id=id,
-        version=version,
-        bump=bump,
-        license=license,
-        public=public,
         viewbox=viewbox or DEFAULT,
-        force=force,
         data=data,
-        dry_run=dry_run,
-        verify=verify,
         confirm=confirm,
         on_files=print_files,
         check=check_aloud if sys.stderr.isatty() else None,
+        **target,
     )
-    typer.echo(render_report(package, to, dry_run=dry_run))
+    typer.echo(render_report(package, target.get("to", "dir"), dry_run=dry_run))
 
 
 def ask(lines: Sequence[str], yes: bool) -> bool:
@@ -229,7 +193,7 @@ def print_files(taken: Sequence[Path], left_out: Sequence[Path]) -> None:
         typer.echo(f"leaves out {path} (not declared as data; --data takes it)")
 
 
-def render_report(package: "PublishedPackage", to: str, *, dry_run: bool = False) -> str:
+def render_report(package: PublishedPackage, to: str, *, dry_run: bool = False) -> str:
     """What was written or sent, what was checked, and the next commands.
 
     The commands give the full path of the folder: pip would take a bare word for a project on PyPI and download that.
@@ -245,7 +209,7 @@ def render_report(package: "PublishedPackage", to: str, *, dry_run: bool = False
     return "\n".join(lines)
 
 
-def describe(package: "PublishedPackage", dry_run: bool) -> list[str]:
+def describe(package: PublishedPackage, dry_run: bool) -> list[str]:
     """Lines that say what was written or sent, and what was checked."""
     written = "nothing was written or sent; it would be " if dry_run else ""
     about = f"{package.id} {package.version}, {package.files} files, {package.bytes / 1000:.0f} kB"

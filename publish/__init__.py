@@ -4,6 +4,7 @@ The package holds the author's code and the part of viewbox that plays and score
 installed. `docs/publishing.md` explains why.
 """
 
-from .package import PublishedPackage, publish
+from .deliver import PublishedPackage
+from .package import publish
 
 __all__ = ["PublishedPackage", "publish"]

@@ -18,11 +18,9 @@ from ..envs import make
 from ..errors import ConfigError
 from ..utils.files import read_regular
 from .author_files import MAX_FILE, AuthorFiles, check_file, is_license, list_author_files
-from .checks.fresh import open_wheel
-from .checks.installation import build_wheel
-from .checks.project import Project, copy_project, is_project, read_toml
+from .checks.process import Limits
+from .checks.project import Project, build_wheel, copy_project, is_project, open_wheel, read_toml
 from .checks.rows import Failed
-from .checks.trial import Limits
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from glob import glob
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -56,14 +57,20 @@ def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | No
         if pattern.startswith("/") or ".." in Path(pattern).parts:
             raise ConfigError(f"--data {pattern!r}: leads out of the package; allowed: a path in {package}", key="data")
     files = sorted(_walk(package))
+    found = {pattern: {*map(Path, glob(pattern, root_dir=package, recursive=True))} & set(files) for pattern in data}
     built = (
         sorted(_walk(packed)) if packed else [path for path in files if path.suffix in CODE or path.name == "py.typed"]
     )
     folders = {path.parent for path in built}
-    more = [path for path in files if _matches(path, data) or (path.parent in folders and is_license(package / path))]
-    taken = sorted({*built, *more})
-    for pattern in data:
-        if not any(_matches(path, [pattern]) for path in files):
+    taken = sorted(
+        {
+            *built,
+            *(path for paths in found.values() for path in paths),
+            *(path for path in files if path.parent in folders and is_license(package / path)),
+        }
+    )
+    for pattern, paths in found.items():
+        if not paths:
             raise ConfigError(f"--data {pattern!r}: no such file in {package}", key="data", given=pattern)
     for path in taken:
         if (package / path).exists():
@@ -122,16 +129,3 @@ def _walk(package: Path) -> Iterator[Path]:
                     "allowed: files of the package itself; move the link out of the folder, or replace it by a copy"
                 )
         yield from ((here / name).relative_to(package) for name in names if not name.endswith((".pyc", ".pyo")))
-
-
-def _matches(path: Path, patterns: Sequence[str]) -> bool:
-    return any(_match_parts(path.parts, Path(pattern).parts) for pattern in patterns)
-
-
-def _match_parts(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Whether a path fits a pattern; `**` stands for any number of folders."""
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_match_parts(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
-    return bool(parts) and fnmatch(parts[0], pattern[0]) and _match_parts(parts[1:], pattern[1:])

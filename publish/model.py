@@ -7,7 +7,7 @@ machine only the last part. What is neither weights, config nor vocabulary stays
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ..configs.schema import Config, load
 from ..configs.sections import ModelSection
@@ -19,11 +19,9 @@ from ..rollouts.store.run_folder import read_json
 from ..training.reporting.model_card import Base, build_card, find_license, read_front_matter
 from ..utils.secrets import mask_settings
 from ..version import __version__
-from .deliver import Confirm, deliver
-from .hubs import open_hub
+from .deliver import Confirm, Delivery, PublishedPackage, Target
 from .models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
-from .package import PublishedPackage
-from .release import Release, choose_version, describe_release, list_files
+from .release import Release, list_files
 
 ADAPTER = "adapter_config.json"
 MAX_SUMMARY = 2**24  # bytes
@@ -43,35 +41,25 @@ def publish_model(
     what: str | Path,
     out: str | Path | None = None,
     *,
-    to: str = "hf",
-    id: str | None = None,
-    version: str | None = None,
-    bump: str | None = None,
-    license: str | None = None,
     base_model: str | None = None,
-    public: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
-    verify: bool | None = None,
     confirm: Confirm | None = None,
+    **target: Unpack[Target],
 ) -> PublishedPackage:
     """Publishes the weights of a run with a card.
 
     Args:
         what: a run, of which `model` is published, or one of its folders of weights: `model`, `adapter`, a checkpoint.
         out: the folder to write, for "dir".
-        to: "hf" or "dir".
-        id: `owner/name` on the hub; for a folder the title of the card.
-        version, bump: as of `publish`; a version is a git tag on the hub.
-        license: of the weights; default: that of the base model.
         base_model: the hub name of the base model, if it was a folder of this machine.
-        public, force, dry_run, verify, confirm: as of `publish`.
+        confirm: as of `publish`.
+        target: where it goes (`deliver.Target`): "hf" or "dir", for which `id` is the title of the card; a version is a
+            git tag on the hub; the license is by default that of the base model.
 
     Raises:
         ConfigError: there are no weights or no config, the data may not leave this machine, or base model or license
             are not known.
     """
-    hub = open_hub(to, "model", id, out, public=public, force=force)
+    delivery = Delivery("model", out, target, confirm)
     weights, run = find_weights(Path(what))
     reason = find_restriction(run, run / "episodes")
     if reason is not None:
@@ -79,17 +67,18 @@ def publish_model(
     config = load(str(run / "config.yaml"))
     is_adapter = (weights / ADAPTER).is_file()
     base = find_base(config, base_model, is_adapter=is_adapter)
-    license_ = {"license": license.lower()} if license else dict(base.license)
-    if not license_:
+    stated = target.get("license")
+    license = {"license": stated.lower()} if stated else dict(base.license)
+    if not license:
         name = base.name or "random weights"
         raise ConfigError(
             f"{what}: the license of its base ({name}) is not known; allowed: --license SPDX", key="license"
         )
-    version = choose_version(version, bump, hub.list_versions() if bump or hub.keeps_versions else (), hub.describe())
-    name = id.rpartition("/")[2] if id else run.resolve().name
+    version = delivery.choose_version()
+    name = (target.get("id") or run.resolve().name).rpartition("/")[2]
     summary = read_json(run / "summary.json", MAX_SUMMARY) if (run / "summary.json").is_file() else {}
     shown = hide_paths(mask_settings(config.model_dump(mode="json", exclude_none=True)))
-    card = build_card(name, config, summary, base, license=license_, is_adapter=is_adapter, shown=shown)
+    card = build_card(name, config, summary, base, license=license, is_adapter=is_adapter, shown=shown)
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)
         left_out = copy_weights(weights, staged, base)
@@ -97,11 +86,7 @@ def publish_model(
         about = {"id": name, "version": version, "environment": config.env.name, "viewbox": __version__}
         release = Release("model", name, version, staged, list_files(staged), about)
         findings = [f"leaves out {', '.join(left_out)}"] if left_out else []
-        if not dry_run:
-            findings += deliver(hub, release, confirm=confirm, verify=hub.asks if verify is None else verify)
-        elif hub.asks:
-            findings += describe_release(release, hub.describe())
-    return PublishedPackage(name, version, hub.describe(), len(release.files), release.size, tuple(findings))
+        return delivery.send(release, findings)
 
 
 def find_weights(what: Path) -> tuple[Path, Path]:

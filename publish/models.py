@@ -6,6 +6,7 @@ file of this machine is refused, because it would be missing where the package i
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -180,28 +181,20 @@ def copy_model_file(path: Path, to: Path) -> None:
 
 
 def drop_paths(value: Any) -> Any:
+    """Leave the paths of this machine out of a config."""
     if isinstance(value, dict):
         return {key: drop_paths(one) for key, one in value.items() if key not in PATHS}
     return [drop_paths(one) for one in value] if isinstance(value, list) else value
 
 
 def _check_no_file(name: str, values: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for a specialist that needs a file of this machine, or names one."""
+    """Raise `ConfigError` for a specialist that needs a file of this machine; `check_portable` finds other paths."""
     for key, text in _list_texts(values, f"specialists.{name}"):
-        if key.endswith(".description"):
-            continue
-        path = Path(text.partition(".py:")[0] + ".py" if ".py:" in text else text).expanduser()
-        is_model = key == f"specialists.{name}.model" and text.startswith(f"{FOLDER}/")
-        try:
-            is_here = not is_model and (path.is_file() or (path.is_absolute() and path.exists()))
-        except (OSError, ValueError):  # a text that is no path
-            continue
-        if is_here:
-            allowed = (
-                "a function of the package that is published (package.module:name), an installed program, an address"
-            )
+        file, script, _ = text.partition(".py:")
+        if not key.endswith(".description") and os.path.isfile(os.path.expanduser(file + script[:3])):
             raise ConfigError(
-                f"{key} = {text!r}: is a file of this machine, which does not travel; allowed: {allowed}",
+                f"{key} = {text!r}: is a file of this machine, which does not travel; allowed: a function of the "
+                "package that is published (package.module:name), an installed program, an address",
                 key=key,
                 given=text,
             )

@@ -3,14 +3,13 @@
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ..configs.schema import load
 from ..envs.data.settings import merge_data
-from ..errors import ConfigError
+from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave
 from ..utils.importing import add_to_search_path
 from ..utils.secrets import mask_settings
@@ -18,51 +17,28 @@ from ..version import __version__
 from . import author_code, task_data, vendor
 from .author_code import EnvironmentSource
 from .author_files import check_file
-from .checks import Row, check_package
+from .checks import Limits, Row, check_package
 from .checks.project import ENTRY_POINTS, is_project, read_project
-from .deliver import Confirm, deliver
-from .hubs import Hub, open_hub
-from .release import COPY, Release, SentFile, choose_version, describe_release, list_files
+from .deliver import Confirm, Delivery, PublishedPackage, Target
+from .hubs import Hub
+from .release import COPY, Release, SentFile, list_files
 from .writing import PackagePlan, write_package
 
+MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
 LICENSE = "Apache-2.0"  # of viewbox, and of its environments whose pictures it draws itself
-VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
-
-
-@dataclass(frozen=True)
-class PublishedPackage:
-    """A package that was written or sent, or would be; `place` is its folder or address, `bytes` its size.
-
-    `findings` says what was checked and done.
-    """
-
-    id: str
-    version: str
-    place: str
-    files: int
-    bytes: int
-    findings: tuple[str, ...]
 
 
 def publish(
     environment: str,
     out: str | Path | None = None,
     *,
-    to: str = "dir",
     settings: Mapping[str, Any] | None = None,
-    id: str | None = None,
-    version: str | None = None,
-    bump: str | None = None,
-    license: str | None = None,
-    public: bool = False,
     viewbox: vendor.Provision = vendor.DEFAULT,
-    force: bool = False,
     data: Sequence[str] = (),
-    dry_run: bool = False,
-    verify: bool | None = None,
     confirm: Confirm | None = None,
     on_files: Callable[[Sequence[Path], Sequence[Path]], None] | None = None,
     check: Callable[[Path], Sequence[Row]] | None = None,
+    **target: Unpack[Target],
 ) -> PublishedPackage:
     """Writes an environment as a package, into a folder or onto a hub.
 
@@ -76,37 +52,26 @@ def publish(
             names its environment (`viewbox new`), or a config, of which `env` is published. Tasks from files on this
             machine travel with the package (`task_data.py`).
         out: the folder to write, for "dir".
-        to: the place: "dir", or a hub of `publish/hubs/`.
         settings: settings of the environment, which become the defaults of the package.
-        id: the name of the package, by default `viewbox-<name>`; on a hub `owner/name`.
-        version: the version of the package (PEP 440), by default that of the folder `environment`, or 0.1.0.
-        bump: "patch", "minor" or "major": the part of the latest version there that is raised.
-        license: the license of the package (an SPDX identifier), which its author chooses; default: what the
-            author's project states, Apache-2.0 of viewbox's own environments without others' data, or not stated, which
-            a hub refuses.
-        public: whether everybody may read it on the hub.
         viewbox: whether the package holds a "copy" of viewbox or has it as a "dependency".
-        force: whether a package that was written to `out` before is replaced.
         data: patterns of data files of the author's package that are published, too.
-        dry_run: whether everything is checked but nothing is written or sent.
-        verify: whether what was published is fetched and installed afterwards; default: from a hub.
         confirm: gets the lines that list every file before it leaves, and agrees or not.
         on_files: called before anything is written, with the author's files that are published and those that are not.
         check: gives the rows of the written package, or raises; default: all of `checks/` must pass.
+        target: where it goes (`deliver.Target`). Without `license`, it is what the author's project states, Apache-2.0
+            of viewbox's own environments without others' data, or not stated, which a hub refuses.
 
     Raises:
         ConfigError: an argument is invalid or a check fails; `out` is unchanged.
     """
-    hub = open_hub(to, "environment", id, out, public=public, force=force)
+    delivery = Delivery("environment", out, target, confirm)
+    hub = delivery.hub
     environment, own_settings, stated = _read_source(environment)
-    version = version if version or bump else stated
     values = _to_json_values(_change_settings(own_settings, settings or {}))
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         source = author_code.find_environment(environment, values, data, Path(temporary))
-        name = _choose_name(id, hub, source)
+        name = _choose_name(target.get("id"), hub, source)
         module = _build_module_name(name, source)
-        if version is not None and not re.fullmatch(VERSION, version):
-            raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
         check_may_leave(
             source.env, "others", action="publishing gives its package to", allowed="no published package of it"
         )
@@ -119,13 +84,11 @@ def publish(
             raise ConfigError(
                 f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
             )
-        license = license or _find_license(source)
+        license = target.get("license") or _find_license(source)
         if license is None and hub.asks:
-            problem = f"nothing states the license of {source.name}, and --to {to} needs one"
+            problem = f"nothing states the license of {source.name}, and --to {target['to']} needs one"
             raise ConfigError(f"{problem}; allowed: --license with its SPDX name, such as CC-BY-4.0", key="license")
-        version = choose_version(
-            version, bump, hub.list_versions() if bump or hub.keeps_versions else (), hub.describe()
-        )
+        version = delivery.choose_version(stated)
         own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
         staged = Path(temporary, "package")
         staged.mkdir()
@@ -138,11 +101,7 @@ def publish(
         findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in (check or check_staged)(staged))]
         about = {"id": name, "version": version, "environment": source.name, "viewbox": __version__}
         release = Release("environment", name, version, staged, files, about, module)
-        if not dry_run:
-            findings += deliver(hub, release, confirm=confirm, verify=hub.asks if verify is None else verify)
-        if not hub.asks or dry_run:
-            findings += describe_release(release, hub.describe(), every=hub.asks)
-    return PublishedPackage(name, version, hub.describe(), len(release.files), release.size, tuple(findings))
+        return delivery.send(release, findings)
 
 
 def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> list[Row]:
@@ -158,6 +117,35 @@ def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> l
         lines = [f"{row.name}: {row.finding}" + (f"\n  to mend it: {row.mend}" if row.mend else "") for row in told]
         raise ConfigError("the package was checked, and is not published:\n" + "\n".join(lines))
     return rows
+
+
+def check_any(
+    target: str,
+    settings: Mapping[str, Any],
+    *,
+    limits: Limits | None = None,
+    rows: Collection[str] | None = None,
+    on_row: Callable[[Row], None] | None = None,
+) -> list[Row]:
+    """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
+
+    Args:
+        target: the folder; or a name, `package.module:Class`, `file.py:Class` or a config.
+        settings: of a named environment.
+        limits, rows, on_row: as of `check_package`.
+    """
+    if is_project(target) or Path(target).is_dir():
+        return check_package(target, limits=limits, rows=rows, on_row=on_row)
+    with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
+        out = Path(temporary).resolve() / "published"
+        try:
+            publish(target, out, settings=settings, check=lambda folder: [])
+        except ViewboxError as error:
+            row = Row("package", False, str(error), MEND)
+            if on_row is not None:
+                on_row(row)
+            return [row]
+        return check_package(out, limits=limits, rows=rows, on_row=on_row)
 
 
 def _choose_name(id: str | None, hub: Hub, source: EnvironmentSource) -> str:
@@ -219,7 +207,7 @@ def _change_settings(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict
 
 def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        values = json.loads(json.dumps(settings, allow_nan=False))
+        values: dict[str, Any] = json.loads(json.dumps(settings, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"--set: {error}; allowed: values that JSON can hold") from error
     if mask_settings(values) != values:

@@ -49,8 +49,9 @@ SLOW = (
     "viewer",
 )
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
-NIGHTLY = (  # trainings of the shipped agents, whose trainer, rewards and tools have tests of their own; a long storm
+NIGHTLY = (  # benchmarks, a long storm, and trainings of the shipped agents, whose trainer, rewards and tools have tests
     "attacks/servers/test_many_hostile_episodes.py",
+    "test_benchmarks.py",
     "training/test_agents.py",
     "training/test_mixture_config.py",
 )

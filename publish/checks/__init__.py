@@ -1,25 +1,22 @@
 """Checks a package before it is published: `check_package` gives a table of rows.
 
-Each row is a function with `@check` in one of the themes below. The author's code runs in processes of its own, in a
-fresh environment, with limits on time and memory; code that hangs, exits or takes too much costs its row. It is run,
+Each row is a function with `@check` in one of the themes below. The author's code runs in processes of its own, with
+what it declares, and with limits on time and memory; code that hangs, exits or takes too much costs its row. It is run,
 not contained: docs/security.md.
 """
 
-import os
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from ...errors import ConfigError, describe_unknown
-from . import installation, opening, playing, written  # noqa: F401  (their rows, in the order of the table)
-from .project import copy_project, is_project, read_project
+from . import after  # noqa: F401  (and with it the rows of `before` and `inside`, in the order of the table)
+from .process import Limits
+from .project import copy_project, read_project
 from .rows import CHECKS, Check, Failed, NotTried, Row
-from .trial import Limits, Trial
+from .trial import Trial
 
-__all__ = ["CHECKS", "Limits", "Row", "check_any", "check_package"]
-
-MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
+__all__ = ["CHECKS", "Limits", "Row", "check_package"]
 
 
 def check_package(
@@ -64,36 +61,6 @@ def check_package(
     return list(table.values())
 
 
-def check_any(
-    target: str,
-    settings: Mapping[str, Any],
-    *,
-    limits: Limits | None = None,
-    rows: Collection[str] | None = None,
-    on_row: Callable[[Row], None] | None = None,
-) -> list[Row]:
-    """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
-
-    Args:
-        target: the folder; or a name, `package.module:Class`, `file.py:Class` or a config.
-        settings: of a named environment.
-        limits, rows, on_row: as of `check_package`.
-    """
-    if is_project(target) or Path(target).is_dir():
-        return check_package(target, limits=limits, rows=rows, on_row=on_row)
-    limits = limits or Limits()
-    with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
-        home = os.path.expanduser("~")
-        try:
-            out = written.write_published(target, settings, Path(temporary).resolve(), limits=limits, home=home)
-        except Failed as error:
-            row = Row("package", False, error.finding, MEND)
-            if on_row is not None:
-                on_row(row)
-            return [row]
-        return check_package(out, limits=limits, rows=rows, on_row=on_row)
-
-
 def _add_needed(rows: Collection[str]) -> set[str]:
     for name in rows:
         if name not in CHECKS:
@@ -110,7 +77,7 @@ def _run_check(check: Check, trial: Trial, table: Mapping[str, Row]) -> Row:
     if missing:
         return Row(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)
     try:
-        finding = trial.look_inside(check.name).get() if check.inside else check.run(trial)
+        finding = trial.first.get(check.name) if check.inside else check.run(trial)
     except Failed as error:
         return Row(check.name, False, error.finding, check.mend if error.mend is None else error.mend)
     except NotTried as error:

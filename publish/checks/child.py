@@ -1,8 +1,8 @@
-"""The process of the author's code, in the fresh environment: `python child.py CONTEXT`, a JSON file of `trial.py`.
+"""The process of the author's code: `python child.py CONTEXT`, JSON of `trial.py`.
 
-It imports the package, and then runs the functions that the context names, one after the other, each in a time of its
-own. Their modules are loaded in the package `viewbox_checks`, because the fresh environment of a published package has
-only the package's own copy of viewbox, without this folder.
+It imports the package from the folder of its wheel, where only what it declares can be imported, and then runs the rows
+of `inside.py`, each in a time of its own. These are loaded in the package `viewbox_checks`, because a published package
+has only its own copy of viewbox, without this folder.
 """
 
 import json
@@ -33,48 +33,47 @@ def main(context: Mapping[str, Any]) -> None:
     package = ModuleType(CHECKS)
     package.__path__ = [str(Path(__file__).parent)]
     sys.modules[CHECKS] = package
-    opening, project = import_module(f"{CHECKS}.opening"), context["project"]
-    modules = {job["module"]: import_module(f"{CHECKS}.{job['module']}") for job in context["jobs"]}
-    report = Report(Path(context["report"]), context["seconds"])
+    inside, project = import_module(f"{CHECKS}.inside"), context["project"]
+    for name in context["hidden"]:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # it is then not found
+    report = Report(context["report"], context["seconds"])
     guard = Guard(report, context["root"])
-    env: Any = None
-
-    def run(job: Mapping[str, Any]) -> Any:
-        nonlocal env
-        if env is None:
-            env = opening.make_environment(opening.load_environment(project), project)
-        return getattr(modules[job["module"]], job["function"])(env, project)
-
-    report.call("import", lambda: opening.import_package(project))
+    report.call("import", lambda: inside.import_package(project))
     guard.refuses_calls = context["offline"]
-    for job in context["jobs"]:
-        if report.failed.intersection(job["needs"]):
-            report.failed.add(job["name"])
-        else:
-            report.call(job["name"], partial(run, job))
+    made: list[Any] = []
+
+    def run(function: str) -> Any:
+        if not made:
+            made.append(inside.make_environment(inside.load_environment(project), project))
+        return getattr(inside, function)(made[0], project)
+
+    for name, function, needs in context["jobs"]:
+        report.call(name, partial(run, function), needs)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # whatever threads and exit handlers the author's code leaves
 
 
 class Report:
-    """Writes how each function ended to a file, a JSON line each, and what was refused in it before."""
+    """Writes how each function ended to an open file, a JSON line each, and what was refused in it before."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
-        self.failed: set[str] = set()
-        self._file, self._seconds = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), seconds
+    def __init__(self, file: int, seconds: float) -> None:
+        self._failed: set[str] = set()
+        self._file, self._seconds = file, seconds
 
     def write(self, value: object) -> None:
         """Write a line."""
         os.write(self._file, (json.dumps(value) + "\n").encode())
 
-    def call(self, name: str, function: Callable[[], Any]) -> None:
-        """Call a function in its time, after which the process ends."""
+    def call(self, name: str, function: Callable[[], Any], needs: list[str] | None = None) -> None:
+        """Call a function in its time, after which the process ends, unless what it needs has failed."""
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
         try:
+            if self._failed.intersection(needs or ()):
+                raise LookupError("what it needs has failed")
             self.write({"name": name, "value": function()})
         except BaseException as error:  # the author's code may raise anything, also SystemExit
-            self.failed.add(name)
+            self._failed.add(name)
             self.write({"name": name, **_describe(error)})
 
 
@@ -127,9 +126,11 @@ def _describe(error: BaseException) -> dict[str, Any]:
         if "importlib" not in frame.filename and not frame.filename.startswith(str(Path(__file__).parent))
     ]
     line = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    if isinstance(error, ModuleNotFoundError) and error.name in sys.modules:
+        error = ModuleNotFoundError(f"No module named {error.name!r} in what the package declares")
     what = "ends the process: " if isinstance(error, SystemExit) else ""
     return {"finding": f"{what}{type(error).__name__}: {error!s:.800}{line}", "mend": None}
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    main(json.loads(sys.argv[1]))

@@ -1,20 +1,41 @@
 """The project that is checked: what its pyproject.toml says, a copy of it elsewhere, and its wheel."""
 
+import re
 import shutil
+import sys
 import tomllib
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...utils.files import read_regular
+from ...utils.files import open_regular, read_regular
 from ..author_files import MAX_FILE
+from .process import Limits, run_limited
+from .rows import Failed
 
 ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
 MARK = b"Written by `viewbox publish`"
 LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
 KEPT = (".gitignore", ".github")  # the hidden ones that are copied
+MAX_WHEEL = 2**30  # bytes that a wheel unpacks to
+AT_START = re.compile(r"[^/]*\.(pth|egg-link)|(sitecustomize|usercustomize)(\.py|/.*)", re.IGNORECASE)  # run by Python
+BUILD = """
+import sys, tomllib
+from operator import attrgetter
+from importlib import import_module
+from pathlib import Path
+
+to = sys.argv[1]  # a build backend may change it
+build = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8")).get("build-system", {})
+sys.path[:0] = [str(Path(folder).resolve()) for folder in build.get("backend-path", ())]
+module, _, name = build.get("build-backend", "setuptools.build_meta:__legacy__").partition(":")
+backend = import_module(module)
+attrgetter(f"{name}.build_wheel" if name else "build_wheel")(backend)(to)
+"""
 
 
 @dataclass(frozen=True)
@@ -118,3 +139,40 @@ def copy_project(project: Project, to: Path) -> Project:
     except (OSError, RecursionError) as error:  # such as a pipe or a socket
         raise ConfigError(f"{project.folder}: cannot be copied ({error!s:.300}); allowed: files and folders") from error
     return Project(to, project.table, project.build)
+
+
+def build_wheel(project: Project, to: Path, *, home: Path, limits: Limits) -> Path:
+    """Build the wheel of a project into a new folder, in a process with limits and a home folder of its own.
+
+    Raises:
+        Failed: the build fails, or gives no wheel.
+    """
+    to.mkdir()
+    command: list[str | Path] = [sys.executable, "-s", "-P", "-c", BUILD, to]
+    outcome = run_limited(command, folder=project.folder, home=home, limits=limits)
+    wheels = list(to.glob("*.whl"))
+    if outcome.status != 0 or len(wheels) != 1:
+        backend = project.build.get("build-backend", "setuptools")
+        requires = " ".join(map(str, project.build.get("requires", ["setuptools"])))
+        missing = f"install what builds it: pip install '{requires}'" if "ModuleNotFoundError" in outcome.tail else None
+        raise Failed(f"the build by {backend} {outcome.explain()}", missing)
+    return wheels[0]
+
+
+@contextmanager
+def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a wheel that an author's build made.
+
+    Raises:
+        Failed: it is no regular file, unpacks to too much, or holds a file that Python would run at its start.
+    """
+    try:
+        with open_regular(path, limit=MAX_WHEEL, inside=path.parent) as opened, zipfile.ZipFile(opened) as file:
+            size = sum(one.file_size for one in file.infolist())
+            if size > MAX_WHEEL:
+                raise Failed(f"the wheel holds {size / 2**30:.1f} GiB; allowed: {MAX_WHEEL / 2**30:g} GiB")
+            if at_start := [name for name in file.namelist() if AT_START.fullmatch(name)]:
+                raise Failed(f"the wheel holds {at_start[0]!r:.200}, which Python runs whenever it starts")
+            yield file
+    except (OSError, zipfile.BadZipFile) as error:
+        raise Failed(f"the wheel {path.name!r:.200} cannot be read ({error!s:.200})") from error

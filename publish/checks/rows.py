@@ -1,6 +1,6 @@
 """What a check is: a function that gives one row of the table. `@check` registers it; a new row touches one file.
 
-This module is also loaded in the fresh environment (`child.py`), and therefore imports nothing of viewbox.
+This module is also loaded in the process of the author's code (`child.py`), and therefore imports nothing of viewbox.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,10 +46,10 @@ class Check:
     Args:
         name: of its row.
         run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; if `inside`, it takes the
-            opened environment and the project (a mapping) in a process of the fresh environment.
+            opened environment and the project (a mapping) in the process of the author's code.
         needs: rows that must have passed.
         mend: how to repair what it finds.
-        inside: whether it runs in the fresh environment.
+        inside: whether it runs in that process.
         applies: whether a trial has this row; default: each has.
     """
 
@@ -75,7 +75,7 @@ def check(name: str, **given: Any) -> Callable[[Callable[..., Any]], Callable[..
 
 
 def shorten(texts: Sequence[object], count: int = 3) -> str:
-    """The first of many findings on one line, and how many follow.
+    """Join the first of many findings, and say how many follow.
 
     >>> shorten(["a", "b", "c", "d"])
     'a; b; c (and 1 more)'

@@ -70,8 +70,8 @@ def test_shipped_configs_fit_the_card_of_their_first_line(config):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("given", ["much", "-3GiB"])
-def test_a_size_that_is_none(viewbox, given):
-    status, _, error = viewbox("config", "memory", *SMALL, f"--device-memory={given}")
-    assert status == 2
-    assert "--device-memory" in error
+def test_a_size_that_is_none(viewbox):
+    for given in ["much", "-3GiB"]:
+        status, _, error = viewbox("config", "memory", *SMALL, f"--device-memory={given}")
+        assert status == 2
+        assert "--device-memory" in error

@@ -68,14 +68,6 @@ def test_components_inside_a_component_stand_under_it(viewbox, tmp_path):
     assert [line.split("  ")[:2] for line in out.splitlines()[1:3]] == [["inner", ""], ["", "inner.label"]]
 
 
-def test_json_holds_the_same_numbers(viewbox, reward):
-    found, total = components(viewbox, reward, "--answer", GOLD, "--reference", GOLD)
-    assert ({name: row["score"] for name, row in found.items()}, total) == (
-        {"label": 1.0, "box": 1.0, "tools": None},
-        1.0,
-    )
-
-
 def test_answer_and_reference_may_stand_in_files(viewbox, reward, tmp_path):
     (tmp_path / "answer.json").write_text(WRONG)
     (tmp_path / "gold.json").write_text(GOLD)
@@ -139,26 +131,10 @@ def test_a_saved_episode_brings_answer_reference_and_what_it_did(viewbox, reward
     assert total == pytest.approx(0.5 + 0.3 * scores["box"] + 0.1)
 
 
-def test_lines_are_counted_from_1(viewbox, reward, run):
-    assert components(viewbox, reward, "--episode", f"{run}#1")[0]["label"]["score"] == 0.0
-
-
-def test_an_answer_that_is_given_stands_for_the_episodes(viewbox, reward, run):
-    found = components(viewbox, reward, "--episode", f"{run}#2", "--answer", '{"label": "none"}')[0]
-    assert (found["label"]["score"], found["tools"]["score"]) == (0.0, 0.5)
-
-
-def test_a_reference_that_is_given_stands_for_the_episodes(viewbox, reward, run):
-    found = components(viewbox, reward, "--episode", f"{run}#2", "--reference", '{"label": "none"}')[0]
-    assert (found["label"]["score"], found["tools"]["score"]) == (0.0, 0.5)
-
-
-def test_episodes_of_a_restricted_environment_are_not_sent_to_a_judge_elsewhere(viewbox, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(Digits, "restricted", True)
-    (tmp_path / "judge.yaml").write_text("{type: judge, endpoint: 'https://judge.example.org/v1', model: m}")
-    status, _, err = viewbox("reward", "try", tmp_path / "judge.yaml", "--episode", f"{run}#1")
-    assert status == 2
-    assert "restricted to this machine" in err
+def test_an_answer_or_reference_that_is_given_stands_for_the_episodes(viewbox, reward, run):
+    for option in ("--answer", "--reference"):
+        found = components(viewbox, reward, "--episode", f"{run}#2", option, '{"label": "none"}')[0]
+        assert (found["label"]["score"], found["tools"]["score"]) == (0.0, 0.5)
 
 
 # ---- how it ends where something is wrong
@@ -195,19 +171,19 @@ def test_a_line_beyond_the_last_says_how_many_there_are(viewbox, reward, run):
     assert "line 3: there is no episode in this line; allowed: 1 to 2" in err
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("{type: iuo}", "unknown reward 'iuo'"),
-        ("[1, 2]", "does not hold a reward"),
-        ("type: combined\ncomponents: {a: {type: exact_match, weight: 1, needs: {b: 1}}}", "unknown component 'b'"),
-    ],
-)
-def test_a_yaml_that_is_no_reward_ends_with_2(viewbox, tmp_path, text, problem):
-    (tmp_path / "bad.yaml").write_text(text)
-    status, _, err = viewbox("reward", "try", tmp_path / "bad.yaml", "--answer", "{}", "--reference", "{}")
-    assert status == 2
-    assert problem in err
+NO_REWARDS = [
+    ("{type: iuo}", "unknown reward 'iuo'"),
+    ("[1, 2]", "does not hold a reward"),
+    ("type: combined\ncomponents: {a: {type: exact_match, weight: 1, needs: {b: 1}}}", "unknown component 'b'"),
+]
+
+
+def test_a_yaml_that_is_no_reward_ends_with_2(viewbox, tmp_path):
+    for text, problem in NO_REWARDS:
+        (tmp_path / "bad.yaml").write_text(text)
+        status, _, err = viewbox("reward", "try", tmp_path / "bad.yaml", "--answer", "{}", "--reference", "{}")
+        assert status == 2
+        assert problem in err
 
 
 def test_a_reward_that_is_neither_file_nor_path_says_what_is_allowed(viewbox):

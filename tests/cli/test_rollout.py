@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 import signal
 import socket
 import subprocess
@@ -21,7 +20,6 @@ from viewbox import make
 from viewbox.cli import app as cli
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
-from viewbox.errors import ViewboxError
 from viewbox.rewards import build
 from viewbox.rollouts.job import build_job
 from viewbox.rollouts.session import create_rollout_folder, open_session
@@ -114,12 +112,6 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
     assert all(body["temperature"] == 0.5 and "max_tokens" not in body for body in server.bodies)
 
 
-def test_a_setting_of_coordinates_stands_over_what_the_models_name_says(viewbox):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", "qwen2_5_vl-x", "env.coordinates=unit"))
-    assert schema.load("o/config.yaml").env.settings["coordinates"] == "unit"
-
-
 def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox, tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {repetition_penalty: 1.1, top_k: 3, stop: [a]}\n")
@@ -135,12 +127,6 @@ def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox
         "stop": ["b", "c"],
     }
     assert schema.load("o/config.yaml").rollout.stop == ("b", "c")
-
-
-def test_an_extra_field_of_a_request_stands_over_an_option(viewbox):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        assert viewbox(*at(server, "--tasks", 1, "rollout.top_k=7", "endpoint.extra.top_k=-1"))[0] == 0
-    assert server.bodies[0]["top_k"] == -1
 
 
 def test_without_native_tools_and_with_extra_fields(viewbox):
@@ -173,30 +159,12 @@ def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_def
 
 
 def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
-    said = make_completion(
-        RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷'
-    )  # else the last object counts
+    said = make_completion(RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷')  # else that counts
     kimi = ("--model", "moonshotai/Kimi-VL-A3B-Thinking", "env.coordinates=per_mille")
     with serve(make_script(said)) as server:
         assert viewbox(*at(server, "--tasks", 1, "--out", "o", *kimi))[0] == 0
     (episode,) = load("o/episodes")
     assert (episode.end_reason, dict(episode.answer)["label"]) == ("answered", ENV.tasks[0].reference["label"])
-
-
-def test_the_key_is_in_no_file_and_no_message(viewbox, tmp_path):
-    def echo(handler):
-        make_response(400, {"error": {"message": f"bad key {handler.headers['Authorization']}"}})(handler)
-
-    with serve(lambda body, n: make_completion(RIGHT) if n else echo) as server:
-        given = at(server, "--tasks", 6, "--concurrency", 2)
-        code, out, err = viewbox(*given, "endpoint.api_key_env=OPENAI_API_KEY")
-    assert code == 0
-    assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
-    assert "1 × HTTP 400: bad key Bearer ***" in out
-    assert KEY not in out + err
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) > 4
-    assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
 def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
@@ -224,19 +192,6 @@ def test_a_local_model_plays_without_an_endpoint(viewbox):
     assert all(sum(episode.tokens.mask) > 0 for episode in episodes)
     assert schema.load("o/config.yaml").env.settings["coordinates"] == "per_mille"
     assert "6/6" in out
-
-
-def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(viewbox):
-    given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 3, "--max-tokens", 20)
-    one = ("env.places=4", "env.margin=0.25", "env.max_turns=2")
-    assert viewbox(*given, *one, "rollout.top_k=1", "rollout.kv_cache_bytes=64MB", "--out", "filtered")[0] == 0
-    assert viewbox(*given, *one, "--temperature", 0, "--out", "greedy")[0] == 0
-    said = [
-        {e.info["index"]: e.tokens.completion_ids for e in load(f"{folder}/episodes", tokens=True)}
-        for folder in ("filtered", "greedy")
-    ]
-    assert said[0] == said[1]
-    assert schema.load("filtered/config.yaml").rollout.kv_cache_bytes == 64_000_000
 
 
 # ---------------------------------------------------------------------- going on
@@ -269,13 +224,6 @@ def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox):
             assert err == f"error: o: was started with {words}; give the same value, or another --out\n"
 
 
-def test_a_folder_is_gone_on_with_in_more_slots(viewbox):
-    with serve(make_script(make_completion(RIGHT))) as server:
-        viewbox(*at(server, "--tasks", 1, "--out", "o"))
-        assert viewbox(*at(server, "--tasks", 2, "--out", "o", "--concurrency", 3))[0] == 0
-    assert places(Path("o")) == {(0, 0): 1, (1, 0): 1}
-
-
 def test_a_group_goes_on_with_the_seeds_it_would_have_had(viewbox):
     with serve(make_script(make_completion(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 6, "--group", 2, "--out", "whole"))
@@ -305,13 +253,13 @@ def test_failed_episodes_are_kept_and_played_again_only_on_request(viewbox):
     assert [json.loads(line)["info"]["error"] for line in retried] == ["HTTP 400: full"] * 2
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, seed):
+@pytest.mark.parametrize("moment", [3, 70])
+def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, moment):
     def slowly(body, number):
         time.sleep(0.02)
         return looks_then_answers(body, number)
 
-    folder, moment = tmp_path / "o", random.Random(seed).randrange(1, 110)
+    folder = tmp_path / "o"
     with serve(slowly) as server:
         given = at(server, "--tasks", 30, "--group", 2, "--concurrency", 4, "--out", folder)
         process = started(*given, cwd=tmp_path)
@@ -413,18 +361,6 @@ def test_an_endpoint_where_nobody_is_stops_the_command(viewbox):
     assert f"error: {server.url}/chat/completions cannot be reached: no connection" in err
 
 
-def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp_path):
-    (tmp_path / "hospital.py").write_text(
-        "from viewbox.envs.digits import Digits\n\n\nclass Scans(Digits):\n    restricted = True\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    with serve(make_script(make_completion(RIGHT))) as server:
-        assert viewbox("--env", "hospital:Scans", "--endpoint", server.url, "--model", "m", "--tasks", 1)[0] == 0
-    code, _, err = viewbox("--env", "hospital:Scans", "--endpoint", "https://api.example.org/v1", "--model", "m")
-    assert code == 2
-    assert "restricted to this machine, but --endpoint sends its images to https://api.example.org" in err
-
-
 WRONG = [
     (("--env", "digits"), "--model: is missing"),
     (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
@@ -432,7 +368,7 @@ WRONG = [
     (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed: http(s)://host"),
     (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noise"), "key.path=value"),
     (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
-    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "has 100000"),
+    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "digits has 100000 tasks"),
     (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
     (
         ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.kv_cache_bytes=2GB"),
@@ -457,11 +393,6 @@ def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):
         assert err.startswith("error: ")
         assert words in err
         assert not (tmp_path / "runs").exists()
-
-
-def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):
-    with pytest.raises(ViewboxError, match="--tasks = 9; digits has 5 tasks"):
-        build_job(env="digits", model="m", endpoint="http://[::1]", tasks=9, overrides=["env.num_tasks=5"])
 
 
 def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path):
@@ -503,19 +434,17 @@ def _healthy(port, process):
         return False
 
 
-@pytest.mark.parametrize("how", ["tool", "user"])
-def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers_serve, how):
+def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers_serve):
     from viewbox.assets import resolve_model_path
 
     model = resolve_model_path("package:tiny_viewer")
     given = ("--endpoint", transformers_serve, "--model", model, "--config", "quickstart")
-    code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", f"endpoint.tool_images={how}")
+    code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", "endpoint.tool_images=tool")
     assert code == 0, out + err
     episodes = list(load("o/episodes"))
     assert places(Path("o")) == {(i, 0): 1 for i in range(6)}
     assert {episode.end_reason for episode in episodes} <= {"answered", "max_turns", "malformed"}
     assert any(episode.tools_used() for episode in episodes)  # the server makes native calls of what the model writes
-    if how == "tool":  # as it was trained
-        scores = [episode.scores.components for episode in episodes if episode.end_reason == "answered"]
-        assert len(scores) >= 3
-        assert sum(one["box"] for one in scores) / len(scores) > 0.6
+    scores = [episode.scores.components for episode in episodes if episode.end_reason == "answered"]
+    assert len(scores) >= 3
+    assert sum(one["box"] for one in scores) / len(scores) > 0.6

@@ -85,11 +85,11 @@ def test_a_file_that_is_no_image_ends_with_2_in_words(viewbox, tmp_path):
         assert name in err
 
 
-@pytest.mark.parametrize("name", ["out.what", "nowhere/out.png"])
-def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tmp_path, name):
-    status, _, err = viewbox("tools", "try", scan, "zoom", "--out", tmp_path / name)
-    assert status == 2
-    assert "cannot be written" in err
+def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tmp_path):
+    for name in ["out.what", "nowhere/out.png"]:
+        status, _, err = viewbox("tools", "try", scan, "zoom", "--out", tmp_path / name)
+        assert status == 2
+        assert "cannot be written" in err
 
 
 VALUES = [
@@ -110,10 +110,6 @@ def test_values_are_yaml_lists_or_text():
     for words, value in VALUES:
         ((_, arguments),) = trial.parse_calls(words.split())
         assert list(arguments.values()) == [value]
-
-
-def test_text_may_hold_what_separates_names_and_values():
-    assert trial.parse_calls(["annotate_region", "label=a=b"]) == [("annotate_region", {"label": "a=b"})]
 
 
 def test_without_a_call_the_image_is_shown_as_it_is_first_seen(viewbox, scan, tmp_path):

@@ -79,10 +79,10 @@ def test_the_tiny_model_is_trained_by_the_yaml_alone(datasets, name):
     assert len(steps) >= 2
 
 
-@pytest.mark.parametrize("name", YAMLS)
-def test_every_field_of_a_family_is_on_the_page(name):
-    env = make(name)
-    assert isinstance(env, DataEnv)
-    part = PAGE.partition(f"| `{name}` |")[2].partition("\n\n")[0]
-    for field in env.fields:
-        assert f"`{field}`" in part, field
+def test_every_field_of_a_family_is_on_the_page():
+    for name in YAMLS:
+        env = make(name)
+        assert isinstance(env, DataEnv)
+        part = PAGE.partition(f"| `{name}` |")[2].partition("\n\n")[0]
+        for field in env.fields:
+            assert f"`{field}`" in part, field

@@ -46,14 +46,14 @@ def test_what_the_command_prints_is_shown(viewbox, tmp_path, monkeypatch):
     assert viewbox(*shlex.split(command.replace("\\\n", " "))) == (0, printed, "")
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_every_type_of_reward_is_in_the_page(kind):
-    assert f"`{kind}`" in PAGE or f"type:\n{kind}" in PAGE or f"type: {kind}" in PAGE
+def test_every_type_of_reward_is_in_the_page():
+    for kind in TYPES:
+        assert f"`{kind}`" in PAGE or f"type:\n{kind}" in PAGE or f"type: {kind}" in PAGE
 
 
-@pytest.mark.parametrize("kind", sorted(set(TYPES) - {"judge", "python"}))
-def test_every_reward_that_is_a_formula_is_on_the_sheet(kind):
-    assert kind in {example.title for example in SHEET["build_examples"]()}
+def test_every_reward_that_is_a_formula_is_on_the_sheet():
+    for kind in sorted(set(TYPES) - {"judge", "python"}):
+        assert kind in {example.title for example in SHEET["build_examples"]()}
 
 
 def test_the_sheet_shows_rewards_that_apply():

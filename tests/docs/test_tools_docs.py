@@ -44,10 +44,10 @@ def test_the_page_is_what_the_code_prints():
     assert (DOCS / "tools.md").read_text() == tools_page.format_markdown(), "write it again: python docs/tools_page.py"
 
 
-@pytest.mark.parametrize("name", [*VISUAL, "undo", "open_image"])
-def test_every_tool_is_there(name):
-    assert name in {one.name for one in OURS}
-    assert f"### `{name}`" in tools_page.format_markdown()
+def test_every_tool_is_there():
+    for name in [*VISUAL, "undo", "open_image"]:
+        assert name in {one.name for one in OURS}
+        assert f"### `{name}`" in tools_page.format_markdown()
 
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)

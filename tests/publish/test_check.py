@@ -19,10 +19,9 @@ from pydantic import BaseModel
 import viewbox as library
 from viewbox.errors import ConfigError
 from viewbox.publish.checks import CHECKS, Limits, check_package
-from viewbox.publish.checks.opening import make_environment
-from viewbox.publish.checks.playing import MIN_GOLD
+from viewbox.publish.checks.inside import MIN_GOLD, make_environment
 from viewbox.publish.checks.project import read_project
-from viewbox.publish.checks.rows import Failed
+from viewbox.publish.checks.rows import Failed, NotTried
 from viewbox.publish.checks.trial import Trial
 from viewbox.publish.new import write_project
 from viewbox.rewards import CombinedReward, IoUReward, TokenF1Reward
@@ -40,7 +39,7 @@ def demo(tmp_path):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The wheel of a new package, in a fresh environment that all tests share."""
+    """The wheel of a new package, unpacked into a folder that tests copy."""
     folder = tmp_path_factory.mktemp("built")
     trial = Trial(read_project(write_project("demo", folder)), folder)
     CHECKS["wheel"].run(trial)
@@ -50,21 +49,20 @@ def built(tmp_path_factory):
 
 @pytest.fixture
 def trial(demo, built, tmp_path):
-    """A trial of `demo` in that environment."""
-    folder = tmp_path / "trial"
+    """A trial of `demo` with that folder."""
+    folder, site = tmp_path / "trial", tmp_path / "site"
     folder.mkdir()
+    shutil.copytree(built.site, site, symlinks=True)
     inside = [check for check in CHECKS.values() if check.inside and check.applies is None]
-    return Trial(read_project(demo), folder, LIMITS, inside, built.wheel, built.python)
+    return Trial(read_project(demo), folder, LIMITS, inside, built.wheel, site, built.hidden)
 
 
 def change(trial, changes):
-    """Change the project of a trial, and the code in the shared environment with it."""
+    """Change the project of a trial, and the code in the folder of its wheel with it."""
     for path, old, new in changes:
         edit(trial.project.folder, path, (old, new))
     trial.project = read_project(trial.project.folder)
-    [place] = trial.python.parents[1].glob(f"lib/python*/site-packages/{ENV}")
-    shutil.rmtree(place.parent / "__pycache__", ignore_errors=True)
-    shutil.copyfile(trial.project.folder / ENV, place)
+    shutil.copyfile(trial.project.folder / ENV, trial.site / ENV)
 
 
 def open_env(path):
@@ -248,13 +246,14 @@ def test_a_failed_row_costs_those_that_need_it_and_no_other(demo):
     ("does", "words"),
     [("os._exit(3)", "ended the process with status 3"), ("time.sleep(60)", "did not end within 4 s")],
 )
-def test_code_that_ends_or_hangs_in_one_row_leaves_the_others_their_result(trial, does, words):
+def test_code_that_ends_or_hangs_costs_its_row_and_those_after_it(trial, does, words):
     change(trial, in_class(f"def write_answer(self, task):\n        import os, time\n        {does}"))
     trial.limits = replace(LIMITS, seconds=4)
-    assert trial.look_inside("environment").get().startswith("demo: 1000 tasks")
+    assert trial.first.get("environment").startswith("demo: 1000 tasks")
     with pytest.raises(Failed, match=words):
-        trial.look_inside("schemas").get()
-    assert "are described" in trial.look_inside("tool docs").get()
+        trial.first.get("schemas")
+    with pytest.raises(NotTried, match="ended in the row schemas"):
+        trial.first.get("tool docs")
 
 
 def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
@@ -268,22 +267,22 @@ def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
     assert (status, json.loads(out)[0]["name"]) == (1, "license and tags")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["check", "."], "has no pyproject.toml"),
-        (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
-        (["new", "Demo"], "name 'Demo'; allowed: lower-case"),
-        (["new", "json"], "the module json is taken"),
-        (["new", "demo"], "exists; allowed: a name"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch, arguments, words):
-    monkeypatch.chdir(demo.parent)
-    status, _, err = viewbox(*arguments)
-    assert status == 2
-    assert err.startswith("error: ")
-    assert words in err
+WHAT_IS_WRONG_IS_SAID_IN = [
+    (["check", "."], "has no pyproject.toml"),
+    (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
+    (["new", "Demo"], "name 'Demo'; allowed: lower-case"),
+    (["new", "json"], "the module json is taken"),
+    (["new", "demo"], "exists; allowed: a name"),
+]
+
+
+def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch):
+    for arguments, words in WHAT_IS_WRONG_IS_SAID_IN:
+        monkeypatch.chdir(demo.parent)
+        status, _, err = viewbox(*arguments)
+        assert status == 2
+        assert err.startswith("error: ")
+        assert words in err
 
 
 def test_rows_come_as_they_are_known_and_an_interrupted_check_ends_at_once_with_all_that_it_started(demo):
@@ -304,11 +303,11 @@ def test_a_project_file_of_any_values_costs_rows(demo, text):
     assert list_failed(check_package(demo, limits=LIMITS))
 
 
-@pytest.mark.parametrize("text", ["project = 3", "\x00", "", "[project"])
-def test_a_project_file_that_is_none_is_said(demo, text):
-    (demo / PROJECT).write_text(text)
-    with pytest.raises(ConfigError, match=r"pyproject\.toml: cannot be read"):
-        check_package(demo, limits=LIMITS)
+def test_a_project_file_that_is_none_is_said(demo):
+    for text in ["project = 3", "\x00", "", "[project"]:
+        (demo / PROJECT).write_text(text)
+        with pytest.raises(ConfigError, match=r"pyproject\.toml: cannot be read"):
+            check_package(demo, limits=LIMITS)
 
 
 def test_a_name_is_checked_as_the_package_that_publish_would_write(viewbox, tmp_path, monkeypatch):

@@ -108,13 +108,6 @@ def test_publishing_says_what_was_written_and_what_comes_next(viewbox, tmp_path)
     assert "vf-eval viewbox-digits --model MODEL --client.base-url URL --no-push --no-rich -n 3" in out
 
 
-def test_the_commands_hold_a_path_so_that_pip_fetches_no_namesake(viewbox, quick, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    out = viewbox("publish", "digits", "out")[1]
-    assert f"pip wheel --no-deps --wheel-dir {tmp_path}/out/dist {tmp_path}/out\n" in out
-    assert f"pip install {tmp_path}/out/dist/viewbox_digits-0.1.0-py3-none-any.whl\n" in out
-
-
 def test_a_setting_is_read_as_everywhere_else(viewbox, quick, tmp_path):
     assert viewbox("publish", "digits", tmp_path / "out", "--set", "noise=1e1", "--set", "num_tasks=3")[0] == 0
     assert (
@@ -221,12 +214,8 @@ def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_pat
     [
         (["digits", "--to", "hub"], "--to: unknown target 'hub'; allowed: dir"),
         (["digit"], "unknown environment 'digit'"),
-        (["nowhere.py:Dots"], "nowhere.py: no such file; allowed: package.module:Name"),
-        (["no_such_module:Dots"], "no_such_module"),
-        (["json:Dots"], "unknown name 'Dots'"),
         (["digits", "--set", "split"], "--set 'split': write key.path=value"),
         (["digits", "--set", "spilt=test"], "spilt"),
-        (["digits", "--set", "split=[test"], "not YAML"),
         (["digits", "--id", "My Digits"], "--id 'My Digits'; allowed: lower-case"),
         (["digits", "--id", "viewbox"], "the package itself needs a module viewbox"),
         (["digits", "--version", "latest"], "--version 'latest'; allowed: a release such as 0.1.0"),
@@ -305,15 +294,10 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
 
 
 REWARDS = """
-import functools
 from viewbox.rewards import CombinedReward, Component
-from own_dots.near import near
 
 def close(answer, reference):
     return float((answer or {}).get("label") == reference["label"])
-
-def part(answer, reference, most):
-    return most * close(answer, reference)
 
 def whole(episode):
     return close(episode.answer, episode.task.reference)
@@ -327,29 +311,13 @@ class Whole:
         return whole(episode)
 
 class Methods:
-    @classmethod
-    def of_class(cls, answer, reference):
-        return close(answer, reference)
-
-    @staticmethod
-    def static(episode):
-        return whole(episode)
-
     def bound(self, answer, reference):
         return close(answer, reference)
-
-class Read:
-    def __call__(self, episode):
-        return whole(episode)
 
 def make():
     def nested(answer, reference):
         return close(answer, reference)
     return nested
-
-@functools.wraps(part)
-def wrapped(answer, reference):
-    return part(answer, reference, 1.0)
 """
 
 
@@ -357,21 +325,11 @@ def wrapped(answer, reference):
     ("reward", "shown"),
     [
         ("close", "1 x close"),
-        ("near", "1 x near"),
         ("lambda answer, reference: close(answer, reference)", "1 x <lambda>"),
-        ("functools.partial(part, most=1.0)", "1 x partial"),
         ("Called()", "1 x Called"),
-        ("Called", "1 x Called"),
-        ("Whole()", "1 x Whole"),
         ("whole", "1 x whole"),
-        ("Methods.of_class", "1 x of_class"),
-        ("Methods.static", "1 x static"),
         ("Methods().bound", "1 x bound"),
         ("make()", "1 x nested"),
-        ("Read()", "1 x Read"),
-        ("wrapped", "1 x part"),
-        ("lambda episode: whole(episode)", "1 x <lambda>"),
-        ("functools.partial(lambda most, episode: most * whole(episode), 1.0)", "1 x partial"),
         ("CombinedReward({'a': (close, 0.5), 'b': Component(Whole(), 0.5)})", "0.5 x a (close) + 0.5 x b (Whole)"),
     ],
 )
@@ -381,9 +339,6 @@ def test_a_reward_of_the_authors_own_needs_no_name(quick, tmp_path, monkeypatch,
     home = tmp_path / "own_dots"
     home.mkdir()
     (home / "__init__.py").write_text("")
-    (home / "near.py").write_text(
-        "def near(answer, reference):\n    return float((answer or {}).get('label') == reference['label'])\n"
-    )
     default = '    def default_reward(self):\n        return ExactMatchReward(field="label")\n'
     assert default in dots()
     (home / "dots.py").write_text(REWARDS + dots().replace(default, f"    reward = {reward}\n"))

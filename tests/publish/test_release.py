@@ -59,11 +59,11 @@ def test_every_file_is_listed_and_data_and_scans_are_named_again(tmp_path):
     assert "name no patient" in lines[7]
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 128 + b"DICM", b"\0" * 128 + b"DICM" + b"\xff" * 200, b"junk" * 99])
-def test_a_broken_scan_is_named_and_ends_nothing(tmp_path, content):
-    (tmp_path / "x.dcm").write_bytes(content)
-    (one,) = list_files(tmp_path)
-    assert one.is_dicom
+def test_a_broken_scan_is_named_and_ends_nothing(tmp_path):
+    for content in (b"", b"\0" * 128 + b"DICM", b"\0" * 128 + b"DICM" + b"\xff" * 200, b"junk" * 99):
+        (tmp_path / "x.dcm").write_bytes(content)
+        (one,) = list_files(tmp_path)
+        assert one.is_dicom
 
 
 def test_a_name_that_acts_on_the_terminal_is_written_out(tmp_path):
@@ -93,34 +93,29 @@ def test_what_came_back_is_compared_by_name_and_content(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("given", "chosen"),
-    [
-        ((None, None, []), "0.1.0"),
-        (("2.0", None, ["0.1.0"]), "2.0"),
-        ((None, "patch", []), "0.1.0"),
-        ((None, "patch", ["0.9.0", "0.10.1", "0.2.0"]), "0.10.2"),
-        ((None, "minor", ["1.2.3"]), "1.3.0"),
-        ((None, "major", ["1.2.3", "latest", "<script>"]), "2.0.0"),
-        ((None, "patch", ["1.0.0rc1"]), "1.0.1"),
-    ],
-)
-def test_the_next_version(given, chosen):
-    assert choose_version(*given, "there") == chosen
+CHOSEN = [
+    ((None, None, []), "0.1.0"),
+    (("2.0", None, ["0.1.0"]), "2.0"),
+    ((None, "patch", []), "0.1.0"),
+    ((None, "patch", ["0.9.0", "0.10.1", "0.2.0"]), "0.10.2"),
+    ((None, "minor", ["1.2.3"]), "1.3.0"),
+    ((None, "major", ["1.2.3", "latest", "<script>"]), "2.0.0"),
+    ((None, "patch", ["1.0.0rc1"]), "1.0.1"),
+]
+IMPOSSIBLE = [
+    (("0.1", None, ["0.1.0"]), r"there has it already; allowed: --version 0\.1\.1"),
+    ((None, None, ["0.1.0", "0.4.0"]), r"allowed: --version 0\.4\.1, or --bump"),
+    (("1.0", "patch", []), "one of them"),
+    ((None, "huge", []), "allowed: patch, minor, major"),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("0.1", None, ["0.1.0"]), r"there has it already; allowed: --version 0\.1\.1"),
-        ((None, None, ["0.1.0", "0.4.0"]), r"allowed: --version 0\.4\.1, or --bump"),
-        (("1.0", "patch", []), "one of them"),
-        ((None, "huge", []), "allowed: patch, minor, major"),
-    ],
-)
-def test_a_version_that_cannot_be(given, words):
-    with pytest.raises(ConfigError, match=words):
-        choose_version(*given, "there")
+def test_the_next_version_and_one_that_cannot_be():
+    for given, chosen in CHOSEN:
+        assert choose_version(*given, "there") == chosen
+    for given, words in IMPOSSIBLE:
+        with pytest.raises(ConfigError, match=words):
+            choose_version(*given, "there")
 
 
 LOCAL = ("/data/a.csv", "~/a", "~me/a", "C:\\a", "d:/a", "\\\\server\\a", "file:///a", " /data/a", "/etc")

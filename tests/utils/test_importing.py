@@ -40,9 +40,9 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("path", ["my_env:Env", "my_env.py:Env", "./my_env.py:Env"])
-def test_make_takes_an_environment_by_module_and_by_file(folder, path):
-    assert viewbox.make(path).name == "mine"
+def test_make_takes_an_environment_by_module_and_by_file(folder):
+    for path in ["my_env:Env", "my_env.py:Env", "./my_env.py:Env"]:
+        assert viewbox.make(path).name == "mine"
 
 
 def test_a_file_elsewhere_finds_the_modules_beside_it(folder, monkeypatch):
@@ -61,22 +61,22 @@ def test_a_file_that_failed_is_read_again(folder):
     assert load_object("late.py:x") == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("my_env.py", r"unknown environment 'my_env\.py'; allowed: chest_xray, .* as package\.module:Class"),
-        ("my_env.py:", r"allowed: package\.module:Name or path/to/file\.py:Name"),
-        ("absent.py:Env", r"absent\.py: no such file; allowed: package"),
-        ("absent:Env", r"No module named 'absent'; allowed: a module that"),
-        ("my_env.py:Evn", r"unknown name 'Evn'; allowed: .*did you mean 'Env'"),
-        ("my_env.py:number", r"'number' is not an environment; allowed: a subclass of viewbox\.BaseMultiTurnEnv"),
-    ],
-)  # fmt: skip
-def test_a_path_that_names_no_environment_says_which_would(folder, path, text):
-    with pytest.raises(ConfigError, match=text) as caught:
-        viewbox.make(path)
-    assert repr(path) in str(caught.value)
-    assert (caught.value.key, caught.value.given) == ("name", path)
+A_PATH_THAT_NAMES_NO_ENV = [
+    ("my_env.py", r"unknown environment 'my_env\.py'; allowed: chest_xray, .* as package\.module:Class"),
+    ("my_env.py:", r"allowed: package\.module:Name or path/to/file\.py:Name"),
+    ("absent.py:Env", r"absent\.py: no such file; allowed: package"),
+    ("absent:Env", r"No module named 'absent'; allowed: a module that"),
+    ("my_env.py:Evn", r"unknown name 'Evn'; allowed: .*did you mean 'Env'"),
+    ("my_env.py:number", r"'number' is not an environment; allowed: a subclass of viewbox\.BaseMultiTurnEnv"),
+]
+
+
+def test_a_path_that_names_no_environment_says_which_would(folder):
+    for path, text in A_PATH_THAT_NAMES_NO_ENV:
+        with pytest.raises(ConfigError, match=text) as caught:
+            viewbox.make(path)
+        assert repr(path) in str(caught.value)
+        assert (caught.value.key, caught.value.given) == ("name", path)
 
 
 def test_the_names_a_module_has_are_data_of_the_error(folder):

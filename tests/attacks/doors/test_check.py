@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 import sys
 import threading
 import zipfile
@@ -11,9 +12,10 @@ import pytest
 
 from tests.publish.test_check import LIMITS, PROJECT, demo, edit, list_failed  # noqa: F401  (`demo` is a fixture)
 from viewbox.errors import ConfigError
-from viewbox.publish.checks import check_package, fresh
+from viewbox.publish.checks import check_package, project
+from viewbox.publish.checks.before import unpack_wheel
+from viewbox.publish.checks.process import Limits, run_limited
 from viewbox.publish.checks.rows import Failed
-from viewbox.publish.checks.trial import Outcome, _read_report, read_end
 
 
 def write_wheel(path, entry_points="", **files):
@@ -24,6 +26,10 @@ def write_wheel(path, entry_points="", **files):
         for name, content in files.items():
             file.writestr(name, content)
     return path
+
+
+def unpack(wheel):
+    return unpack_wheel(wheel, wheel.parent / "fresh", with_viewbox=False)
 
 
 def list_all(folder):
@@ -52,26 +58,23 @@ def test_a_script_of_a_package_is_a_file_of_its_own_environment(tmp_path, script
     wheel = write_wheel(tmp_path / "demo.whl", f"[gui_scripts]\n{name} = {value}\n")
     before = list_all(tmp_path)
     with pytest.raises(Failed, match=r"script .*; allowed: a name of letters, digits"):
-        fresh.make_environment(tmp_path / "fresh", wheel, [])
+        unpack(wheel)
     assert (outside / "x").read_text() == "mine"
     assert {path for path in list_all(tmp_path) if not path.startswith("fresh/")} == before
     assert not list((tmp_path / "fresh" / "bin").glob("*x"))
 
 
-def test_no_script_takes_the_place_of_python(tmp_path):
-    wheel = write_wheel(
-        tmp_path / "demo.whl", "[console_scripts]\npython = demo:main\ndemo-run.2 = demo.sub:App.run [x]\n"
-    )
-    python = fresh.make_environment(tmp_path / "fresh", wheel, [])
-    assert python.resolve() == Path(sys.executable).resolve()
-    said = (tmp_path / "fresh" / "bin" / "demo-run.2").read_text().splitlines()
+def test_a_script_calls_what_its_entry_names(tmp_path):
+    wheel = write_wheel(tmp_path / "demo.whl", "[console_scripts]\ndemo-run.2 = demo.sub:App.run [x]\n")
+    said = (unpack(wheel) / "bin" / "demo-run.2").read_text().splitlines()
+    assert said[0] == f"#!{sys.executable}"
     assert said[2:] == ["from demo.sub import App", "sys.exit(App.run())"]
 
 
 @pytest.mark.parametrize("name", ["../x.py", "demo/../../x.py", "/x.py", "..\\x.py"])
 def test_no_file_of_a_wheel_leads_out_of_its_folder(tmp_path, name):
     before = list_all(tmp_path)
-    fresh.make_environment(tmp_path / "fresh", write_wheel(tmp_path / "demo.whl", **{name: "1"}), [])
+    unpack(write_wheel(tmp_path / "demo.whl", **{name: "1"}))
     assert {path for path in list_all(tmp_path) if not path.startswith("fresh/")} == before | {"demo.whl"}
     assert not Path("/x.py").exists()
 
@@ -79,23 +82,19 @@ def test_no_file_of_a_wheel_leads_out_of_its_folder(tmp_path, name):
 @pytest.mark.parametrize("name", ["a.pth", "sitecustomize.py"])
 def test_no_file_of_a_wheel_runs_by_itself(tmp_path, name):
     with pytest.raises(Failed, match="whenever it starts"):
-        fresh.make_environment(tmp_path / "fresh", write_wheel(tmp_path / "demo.whl", **{name: "1"}), [])
+        unpack(write_wheel(tmp_path / "demo.whl", **{name: "1"}))
 
 
 def test_a_wheel_is_unpacked_up_to_a_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(fresh, "MAX_WHEEL", 2**20)
+    monkeypatch.setattr(project, "MAX_WHEEL", 2**20)
     with zipfile.ZipFile(tmp_path / "demo.whl", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("demo/zeros", bytes(2**21))
     with pytest.raises(Failed, match=r"holds 0\.0 GiB; allowed"):
-        fresh.make_environment(tmp_path / "fresh", tmp_path / "demo.whl", [])
+        unpack(tmp_path / "demo.whl")
 
 
 def make_pipe(path, outside):
     os.mkfifo(path)
-
-
-def link_to_zeros(path, outside):
-    path.symlink_to("/dev/zero")
 
 
 def link_outside(path, outside):
@@ -107,26 +106,32 @@ def make_large(path, outside):
         file.truncate(2**33)
 
 
-@pytest.mark.parametrize("make", [make_pipe, link_to_zeros, link_outside, make_large])
-def test_what_a_process_left_is_read_if_it_is_a_file_of_a_bounded_size(tmp_path, make):
-    """Each reader ends at once: a pipe would wait, zeros would fill the memory, and the link would quote a file."""
-    secret = tmp_path / "outside.json"
-    secret.write_text('{"value": "secret"}')
-    home = tmp_path / "home"
-    home.mkdir()
-    place = home / "result.json"
-    make(place, secret)
+@pytest.mark.parametrize("make", [make_pipe, link_outside, make_large])
+def test_a_wheel_is_a_regular_file_of_a_bounded_size(tmp_path, make):
+    """It is refused at once: a pipe would wait, and the link would lead to a file of this machine."""
+    outside, place = tmp_path / "outside.whl", tmp_path / "home" / "demo.whl"
+    place.parent.mkdir()
+    write_wheel(outside)
+    make(place, outside)
     found = []
 
     def read():
-        found.append((_read_report(place, Outcome(0, "", 0.0)), read_end(place).strip("\0")))
         with pytest.raises(Failed, match="cannot be read"):
-            fresh.make_environment(home / "fresh", place, [])
+            unpack(place)
+        found.append(True)
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(20)
-    assert found == [(({}, []), "")]
+    assert found
+
+
+def test_of_a_long_output_the_end_is_read_and_a_process_that_stays_is_ended(tmp_path):
+    command = ["bash", "-c", "yes 0123456789 | head -n 300000; echo end; sleep 600.75 & echo $!"]
+    outcome = run_limited(command, folder=tmp_path, home=tmp_path, limits=Limits(seconds=20))
+    *_, end, process = outcome.output.split()
+    assert (outcome.status, end, len(outcome.output)) == (0, "end", 2**16)
+    assert subprocess.run(["pgrep", "-fx", "sleep 600.75"], check=False).returncode == 1, process
 
 
 def test_a_script_of_the_project_file_costs_its_row_and_writes_nothing(demo, tmp_path):  # noqa: F811

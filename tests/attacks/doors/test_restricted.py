@@ -103,21 +103,12 @@ def attempt(function, *args, **kwargs):
 
 
 # ---------------------------------------------------------------------- the endpoint of a rollout
-SPELLINGS = [
+SPELLINGS = [  # how a URL is read is in test_hosts.py
     "http://0.0.0.0:{port}/v1",
-    "http://0:{port}/v1",
     "http://localhost.evil.com:{port}/v1",
-    "http://127.0.0.1.evil.com:{port}",
     "http://hospital.example:{port}/v1/chat/completions",
-    "http://LOCALHOST.EVIL.COM:{port}/v1",
     "http://[::]:{port}/v1",
-]
-REFUSED = [
     "http://127.0.0.1@evil.com:{port}/v1",
-    "http://evil.com:{port}#@127.0.0.1/v1",
-    "http://localhost%2eevil.com:{port}/v1",
-    "http://evil.com\\@127.0.0.1:{port}/v1",
-    "http://127。0。0。1.evil.com:{port}/v1",
     "http://evil.com:{port}?@localhost/v1",
 ]
 
@@ -135,7 +126,7 @@ def hospital(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("url", [*SPELLINGS, *REFUSED])
+@pytest.mark.parametrize("url", SPELLINGS)
 def test_a_rollout_sends_no_image_elsewhere(viewbox, hospital, elsewhere, url):
     given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", url.format(port=elsewhere.server_port))
     code, _, err = viewbox(*given, "--env", "hospital:Env")
@@ -207,37 +198,30 @@ JUDGES = {
 ANSWER = json.dumps({**json.loads(RIGHT), "confidence": 0.5})
 
 
+def play_once(cls, reward):
+    env = cls(reward=reward)
+    env.play(env.tasks[0], lambda messages: ANSWER)
+
+
+DRIVERS = {
+    "play": play_once,
+    "play_many": lambda cls, reward: play(cls(reward=reward), lambda messages: ANSWER),
+    "trl": lambda cls, reward: TRLReward(cls(reward=reward))(completions=[ANSWER], task=[0]),
+    "a reward of trl": lambda cls, reward: TRLReward(cls(), reward)(completions=[ANSWER], task=[0]),
+}
+WAYS = [*((place, "play_many") for place in JUDGES), *(("in a closure", driver) for driver in DRIVERS)]
+
+
 @BOTH
-@pytest.mark.parametrize("place", JUDGES)
-@pytest.mark.parametrize("driver", ["play", "play_many", "trl"])
+@pytest.mark.parametrize(("place", "driver"), WAYS)
 def test_a_judge_elsewhere_is_not_asked(cls, place, driver, elsewhere):
-    def run():
-        env = cls(reward=JUDGES[place](judge(elsewhere)))
-        if driver == "play":
-            env.play(env.tasks[0], lambda messages: ANSWER)
-        elif driver == "play_many":
-            play(env, lambda messages: ANSWER)
-        else:
-            TRLReward(env)(completions=[ANSWER], task=[0])
-
-    attempt(run)
-    if cls.restricted or not ("brier" in place or (driver == "trl" and "episode" in place)):  # these do not apply
+    attempt(DRIVERS[driver], cls, JUDGES[place](judge(elsewhere)))
+    if cls.restricted or "brier" not in place:  # which does not apply
         arrives(elsewhere, cls)
 
 
 @BOTH
-@pytest.mark.parametrize("place", JUDGES)
-def test_trl_asks_no_judge_of_its_own_elsewhere(cls, place, elsewhere):
-    def run():
-        TRLReward(cls(), JUDGES[place](judge(elsewhere)))(completions=[ANSWER], task=[0])
-
-    attempt(run)
-    if cls.restricted or not ("brier" in place or "episode" in place):
-        arrives(elsewhere, cls)
-
-
-@BOTH
-@pytest.mark.parametrize("place", JUDGES)
+@pytest.mark.parametrize("place", ["combined", "of an episode"])
 def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
     monkeypatch.setattr("viewbox.rollouts.scoring.data_policy.make_environment", lambda name, *_, **__: cls())
@@ -245,8 +229,7 @@ def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, 
     with EpisodeWriter(tmp_path / "run") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
     attempt(score_run, tmp_path / "run", reward=JUDGES[place](judge(elsewhere)))
-    if cls.restricted or "brier" not in place:
-        arrives(elsewhere, cls)
+    arrives(elsewhere, cls)
 
 
 def test_an_episode_is_not_sent_because_the_config_names_another_environment(elsewhere, tmp_path, monkeypatch):
@@ -263,15 +246,10 @@ def test_an_episode_is_not_sent_because_the_config_names_another_environment(els
     assert elsewhere.connections == []
 
 
-@pytest.mark.parametrize(
-    "written", ["restricted = True", "restricted: bool = True", "restricted: ClassVar[bool] = True"]
-)
 @pytest.mark.parametrize("where", ["settings", "section"])
-def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, where, written):
-    code = (
-        f"from typing import ClassVar\nfrom viewbox.envs.digits import Digits\n\n\nclass Env(Digits):\n    {written}\n"
-    )
-    (hospital / "hospital.py").write_text(code)
+def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, where):
+    declared = (hospital / "hospital.py").read_text().replace("restricted =", "restricted: bool =")
+    (hospital / "hospital.py").write_text(declared)
     more = ("env.restricted=false",) if where == "settings" else ("env={name: hospital:Env, restricted: false}",)
     given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", elsewhere.away)
     code, _, _ = viewbox(*given, "--env", "hospital:Env", *more)
@@ -336,8 +314,7 @@ OTHERS = [with_a_user, with_a_blocking_user, with_a_tool, with_an_async_tool, wi
 
 
 @BOTH
-@pytest.mark.parametrize("make", OTHERS)
-@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize(("make", "many"), [*((make, True) for make in OTHERS), (with_a_tool, False)])
 def test_no_other_part_of_an_environment_sends_elsewhere(cls, make, many, elsewhere, caplog):
     env = make(cls, elsewhere)
     call = '```json\n{"name": "second_opinion", "arguments": {"question": "?"}}\n```'
@@ -398,8 +375,7 @@ def evaluate(monkeypatch, folder, name, url, *more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("away", [True, False])
-@pytest.mark.parametrize("module", ["hospital", "open_house"])
+@pytest.mark.parametrize(("module", "away"), [("hospital", True), ("hospital", False), ("open_house", True)])
 def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, module, away):
     pytest.importorskip("verifiers")
     name = f"ward_{module}_{away}".lower()
@@ -453,13 +429,14 @@ UPLOADS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "log", "variables"), UPLOADS)
-def test_training_uploads_figures_only(arguments, log, variables, monkeypatch):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-        tracking.check_uploads(LogSection(**log), Scans(), Arguments(**arguments))
-    tracking.check_uploads(LogSection(**log), Free(), Arguments(**arguments))
+def test_training_uploads_figures_only():
+    for arguments, log, variables in UPLOADS:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            with pytest.raises(ConfigError, match="its data is restricted to this machine"):
+                tracking.check_uploads(LogSection(**log), Scans(), Arguments(**arguments))
+            tracking.check_uploads(LogSection(**log), Free(), Arguments(**arguments))
 
 
 def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
@@ -490,17 +467,14 @@ def test_it_is_not_published(hospital):
 
 
 # ---------------------------------------------------------------------- the check itself
-@pytest.mark.parametrize("value", [True, 1, "yes", object()])
-def test_whatever_is_true_restricts(value, monkeypatch):
-    monkeypatch.setattr(Scans, "restricted", value)
-    with pytest.raises(ConfigError):
-        check_may_leave(Scans(), "https://evil.com", action="sent to", allowed="nothing")
-
-
-@pytest.mark.parametrize("to", ["W&B", "", "localhost", "http://localhost@evil.com", "http://localhost.evil.com", "?"])
-def test_what_is_not_clearly_here_is_elsewhere(to):
-    with pytest.raises(ConfigError):
-        check_may_leave(Scans(), to, action="sent to", allowed="nothing")
+def test_whatever_is_true_restricts_and_what_is_not_clearly_here_is_elsewhere(monkeypatch):
+    for to in ("W&B", "", "localhost", "http://localhost@evil.com", "http://localhost.evil.com", "?"):
+        with pytest.raises(ConfigError):
+            check_may_leave(Scans(), to, action="sent to", allowed="nothing")
+    for value in (1, "yes", object()):
+        monkeypatch.setattr(Scans, "restricted", value)
+        with pytest.raises(ConfigError):
+            check_may_leave(Scans(), "https://evil.com", action="sent to", allowed="nothing")
 
 
 def test_blocks_add_up_and_end():

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.support import datasets
 from viewbox import check_rewards
-from viewbox.cli.data import open_data_env
+from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.core.variants import remove_tools
 from viewbox.engines.scripted import ScriptedPolicy
@@ -30,7 +30,7 @@ def copy(tmp_path):
             file = folder / PRESETS[name]
             first, *others = file.read_text().splitlines()
             file.write_text("\n".join([json.dumps({**json.loads(first), **changes}), *others]))
-        return open_data_env(name, overrides, str(folder), held_out=False)
+        return open_data_envs(name, overrides, str(folder))[0]
 
     return run
 
@@ -108,9 +108,7 @@ def test_a_bad_row_is_left_out_and_named(copy, tmp_path):
 
 def test_the_file_of_rexvqa_as_it_is_downloaded_is_named_with_what_is_allowed(copy, tmp_path):
     copy("rexvqa")
-    raw = open_data_env(
-        "rexvqa", [f"env.data.source={tmp_path}/rexvqa/metadata/train_vqa_data.json"], None, held_out=False
-    )
+    raw, *_ = open_data_envs("rexvqa", [f"env.data.source={tmp_path}/rexvqa/metadata/train_vqa_data.json"], None)
     with pytest.raises(ConfigError, match=r"holds a dict; allowed: a list of objects, or one object a line"):
         _ = raw.tasks
 

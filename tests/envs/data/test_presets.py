@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.support import datasets
 from tests.support.coco import coco
 from viewbox.cli.app import app
-from viewbox.cli.data import open_data_env
+from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.envs.data.check import compare_columns
 from viewbox.errors import ConfigError
@@ -53,7 +53,7 @@ def open_preset(tmp_path_factory):
             overrides = (*overrides, f"env.data.images={path}/images")
         if name == "pubmedqa_search":  # no test asks the network
             overrides = ("env.specialists.search={kind: literature, snapshot: 'package:literature'}", *overrides)
-        return open_data_env(name, overrides, path, held_out=held_out)
+        return open_data_envs(name, overrides, path)[int(held_out)]
 
     return run
 

@@ -142,15 +142,6 @@ def test_nothing_leaves_if_nobody_agrees(hf, dots):
 
 
 @pytest.mark.usefixtures("quick")
-def test_restricted_data_is_refused_before_the_hub_is_asked(hf, dots, tmp_path):
-    source = (tmp_path / "spots.py").read_text().replace("    level:", "    restricted = True\n    level:")
-    (tmp_path / "kept.py").write_text(source)
-    with pytest.raises(ConfigError, match="restricted to this machine"):
-        send(f"{tmp_path}/kept.py:Dots")
-    assert not hf.requests
-
-
-@pytest.mark.usefixtures("quick")
 def test_a_dry_run_lists_and_sends_nothing(hf, dots):
     package, _ = send(dots, dry_run=True)
     assert any(line.endswith("bright_dots/__init__.py") for line in package.findings)
@@ -158,12 +149,11 @@ def test_a_dry_run_lists_and_sends_nothing(hf, dots):
 
 
 BUSY, SLOW = say(503, {"error": "busy"}), say(429, {"error": "slow"})
-PLACES = ("repos/create", "preupload", "/commit/", "/tag/", "/refs", "POST /api/validate-yaml")
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("where", "fault"), [*((where, BUSY) for where in PLACES), ("/commit/", SLOW), ("/commit/", cut)]
+    ("where", "fault"), [("repos/create", BUSY), ("preupload", SLOW), ("/commit/", cut), ("/tag/", BUSY)]
 )
 def test_one_fault_is_overcome(hf, dots, where, fault):
     hf.faults.append((where, fault))
@@ -186,9 +176,8 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(hf, dots):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("where", ["repos/create", "/commit/"])
-def test_a_hub_that_only_fails_is_reported_without_the_key(hf, dots, where):
-    hf.faults += [(where, say(500, {"error": f"you sent {KEY}"}))] * 9
+def test_a_hub_that_only_fails_is_reported_without_the_key(hf, dots):
+    hf.faults += [("/commit/", say(500, {"error": f"you sent {KEY}"}))] * 9
     with pytest.raises(ConfigError, match=r"--to hf: .*500.* run the command again") as caught:
         send(dots)
     assert KEY not in str(caught.value)
@@ -204,16 +193,9 @@ def test_a_refusal_is_not_asked_again(hf, dots):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
-    ("lie", "words"),
-    [
-        (lambda name, content: b"print(1)" if name.endswith("__init__.py") else content, "other content"),
-        (lambda name, content: content + b" ", "other content"),
-    ],
-)
-def test_other_content_than_was_sent_is_found(hf, dots, lie, words):
-    hf.change = lie
-    with pytest.raises(ConfigError, match=f"gives back something else than was sent: .*{words}.*delete it there"):
+def test_other_content_than_was_sent_is_found(hf, dots):
+    hf.change = lambda name, content: b"print(1)" if name.endswith("__init__.py") else content
+    with pytest.raises(ConfigError, match=r"gives back something else .*other content.*delete it there"):
         send(dots)
 
 
@@ -248,10 +230,10 @@ def test_without_a_key_nothing_is_tried(hf, dots, quick, monkeypatch):
     assert not hf.find("^POST")
 
 
-@pytest.mark.parametrize("id", [None, "dots", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "-me/x", "me/" + "r" * 200])
-def test_what_is_no_name_of_a_repository_is_refused(dots, id):
-    with pytest.raises(ConfigError, match="owner/name"):
-        send(dots, id=id)
+def test_what_is_no_name_of_a_repository_is_refused(dots):
+    for id in (None, "dots", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "-me/x", "me/" + "r" * 200):
+        with pytest.raises(ConfigError, match="owner/name"):
+            send(dots, id=id)
 
 
 def test_what_was_published_is_installed_from_the_hub_and_opens(hf, unchecked, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import yaml
 from tests.support import datasets
 from tests.support.tiny_specialists import save_gemma3, save_grounding_dino, save_sam, save_vit
 from viewbox import make
-from viewbox.cli.data import open_data_env
+from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.core.base import get_offered_tools
 from viewbox.engines.scripted import ScriptedPolicy
@@ -42,7 +42,7 @@ def slake(tmp_path):
 
 
 def test_the_environment_is_built_and_its_prompts_are_written_without_a_model(slake):
-    env = open_data_env(str(CONFIG), [], slake, held_out=False)
+    env = open_data_envs(str(CONFIG), [], slake)[0]
     assert isinstance(env, ChestXray)
     assert set(SPECS) <= set(get_offered_tools(env, env.tasks[0]))
     schemas = {one["function"]["name"]: one["function"] for one in env.tool_schemas}
@@ -53,7 +53,7 @@ def test_the_environment_is_built_and_its_prompts_are_written_without_a_model(sl
         system, user = env.reset(task, seed=0).messages[:2]
         assert task.prompt["question"] in user.text
         assert system.text
-    held_out = open_data_env(str(CONFIG), [], slake, held_out=True)
+    held_out = open_data_envs(str(CONFIG), [], slake)[1]
     assert held_out.data.split == "test"
 
 
@@ -61,7 +61,7 @@ def test_tiny_models_of_the_same_types_answer_every_call_of_an_episode(tmp_path,
     folders = {name: save(tmp_path / name.replace("/", "-")) for name, save in TINY.items()}
     here = {"revision": None, "device": "cpu", "timeout": 60.0}
     specs = {name: {**spec, "model": folders[spec["model"]], **here} for name, spec in SPECS.items()}
-    env = open_data_env(str(CONFIG), [f"env.specialists={json.dumps(specs)}"], slake, held_out=False)
+    env = open_data_envs(str(CONFIG), [f"env.specialists={json.dumps(specs)}"], slake)[0]
     env.prepare()
     servers = {name: env.toolbox[name].function.server for name in SPECS}
     assert servers["ask_radiologist"] is servers["write_report"]

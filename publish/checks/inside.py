@@ -1,19 +1,24 @@
-"""Rows about playing in the fresh environment: what answers earn, that episodes repeat, and what is carried along."""
+"""Rows about what a model meets: the environment opens, answers earn what they should, and episodes repeat.
+
+These functions run in the process of the author's code (`child.py`), where a published package brings its own viewbox.
+So they import from `viewbox` by its name.
+"""
 
 import hashlib
 import json
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .opening import NUM_TASKS, list_tasks, measure_memory, script_policy, write_gold
-from .rows import Check, Failed, check, shorten
+from .rows import Failed, check, shorten
 
-if TYPE_CHECKING:
-    from .trial import Trial
-
+NUM_TASKS = 3  # tasks that are checked
+JUNK = "I cannot see it."  # a reply of no use
 # The lowest score of the right answer in a component. An IoU, and a reward of one's own where answers have boxes, may
 # be lower: rounding a small box to whole pixels or to thousandths changes it much. The exact answer scores 1.0 below.
 MIN_GOLD, MIN_GOLD_BOX = 0.999, 0.5
@@ -21,6 +26,149 @@ REPEAT = (
     "draw from np.random.default_rng(seed) with the number of the task; never from `random`, `hash`, a set's order, "
     "the time or a counter of your own"
 )
+
+
+def load_environment(project: Mapping[str, Any]) -> Any:
+    """Import the object that the entry point of a package names."""
+    module, _, name = project["environment"].partition(":")
+    return attrgetter(name)(import_module(module))
+
+
+def make_environment(loaded: Any, project: Mapping[str, Any]) -> Any:
+    """Make the environment with the settings of its package: of a class, or of the taskset of a published package."""
+    from viewbox.core.base import BaseMultiTurnEnv
+
+    if isinstance(loaded, type) and issubclass(loaded, BaseMultiTurnEnv):
+        return loaded()
+    if hasattr(loaded, "environment") and hasattr(loaded, "settings"):
+        from viewbox.integrations.verifiers import ViewboxTasksetConfig
+
+        tasks = iter(loaded(ViewboxTasksetConfig(id=project["name"])))
+        first = next(tasks, None)
+        if first is None:
+            raise Failed("there are no tasks")
+        return first.data.env()
+    raise Failed(
+        f"{project['environment']} is not an environment",
+        "let the entry point viewbox.environments name a subclass of viewbox.BaseMultiTurnEnv",
+    )
+
+
+def list_tasks(env: Any) -> list[Any]:
+    """The first tasks."""
+    return list(islice(iter(env.tasks), NUM_TASKS))
+
+
+def import_package(project: Mapping[str, Any]) -> dict[str, Any]:
+    """Import the environment's module; returns seconds, the most bytes of memory, and whether torch was loaded."""
+    started = time.monotonic()
+    load_environment(project)
+    return {"seconds": time.monotonic() - started, "memory": measure_memory(), "torch": bool(sys.modules.get("torch"))}
+
+
+def measure_memory() -> int:
+    """The most bytes that this process took so far."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def write_gold(env: Any, task: Any) -> str:
+    """The right answer; an answer of no use if none can be written, which is the finding of another row."""
+    from viewbox.errors import ConfigError
+
+    try:
+        return str(env.for_task(task).write_answer(task))
+    except ConfigError:
+        return JUNK
+
+
+def script_policy(replies: Sequence[str]) -> Any:
+    """A policy that gives these replies, and then nothing of use."""
+    waiting: Iterator[str] = iter(replies)
+    return lambda messages: next(waiting, JUNK)
+
+
+@check(
+    "environment",
+    needs=("import",),
+    inside=True,
+    mend="`tasks` returns a sequence of viewbox.Task, `images(task)` their images: docs/authoring.md",
+)
+def check_environment(env: Any, project: Mapping[str, Any]) -> str:
+    """The environment is made with its own settings, and its first tasks open."""
+    tasks = list_tasks(env)
+    if not tasks:
+        raise Failed("there are no tasks")
+    for task in tasks:
+        try:
+            env.for_task(task).reset(task, seed=0)
+        except Exception as error:
+            raise Failed(f"task {task.id} cannot be opened: {type(error).__name__}: {error}") from error
+    count = f"{len(env.tasks)} tasks" if hasattr(env.tasks, "__len__") else "tasks without end"
+    return f"{env.name}: {count}; the first {len(tasks)} open"
+
+
+@check(
+    "schemas",
+    needs=("environment",),
+    inside=True,
+    mend="`answer` is a pydantic model or a JSON Schema of an object that holds what `gold_answer` returns",
+)
+def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
+    """The schemas of answer and tools are valid, and the right answer fits the first."""
+    from viewbox.core.answers import check_answer
+    from viewbox.errors import ConfigError
+    from viewbox.utils.json_schema import check_schema
+
+    schemas = [tool["function"]["parameters"] for tool in env.tool_schemas]
+    schema = env.answer_format.schema
+    for one in (*schemas, *([schema] if schema is not None else [])):
+        check_schema(one)
+    for task in list_tasks(env):
+        played = env.for_task(task)
+        try:
+            answer = played.write_answer(task)
+        except ConfigError:
+            continue  # the row `gold answer` says so
+        if played.read_answer(answer, task) is None:
+            _, problem = check_answer(played, json.loads(answer), task) if schema is not None else ({}, "")
+            raise Failed(f"task {task.id}: the right answer {answer:.200} is not accepted: {problem}")
+    form = "plain text" if schema is None else env.answer_format.text.splitlines()[0]
+    return f"the answer is {form:.100}; {len(schemas)} tools"
+
+
+@check(
+    "tool docs",
+    needs=("environment",),
+    inside=True,
+    mend='a docstring for each tool, and Annotated[int, "what it is"] for each argument: the model reads both',
+)
+def check_tool_docs(env: Any, project: Mapping[str, Any]) -> str:
+    """The author's tools have a docstring that describes or names each argument: the model reads nothing else."""
+    from viewbox.utils.frozen import thaw
+
+    schemas = [thaw(schema)["function"] for schema in env.tool_schemas]
+    own = [function for function in schemas if _is_own(env, function["name"])]
+    bare = [name for function in own for name in _list_bare(function)]
+    if bare:
+        raise Failed(f"without a description: {shorten(bare, 6)}")
+    return f"{len(own)} tools of your own, and their arguments, are described; {len(schemas)} in all"
+
+
+def _is_own(env: Any, name: str) -> bool:
+    """Whether an author wrote a tool; those of viewbox are described in docs/tools.md."""
+    return not str(getattr(env.toolbox[name].function, "__module__", "")).startswith("viewbox.")
+
+
+def _list_bare(function: Mapping[str, Any]) -> Iterator[str]:
+    name = function["name"]
+    if not str(function.get("description", "")).strip():
+        yield name
+    for argument, schema in function["parameters"].get("properties", {}).items():
+        words = str(function.get("description", "")).replace("`", " ").split()
+        if not str(schema.get("description", "")).strip() and argument not in words:
+            yield f"{name}({argument})"
 
 
 @check(
@@ -152,18 +300,8 @@ def _change(value: Any) -> Any:
 def check_seed(env: Any, project: Mapping[str, Any]) -> dict[str, Any]:
     """Two plays of the same tasks in one process are equal, and their images, which are made twice."""
     first, second = describe_plays(env, project), describe_plays(env, project)
-    _compare(first, second, "the second time")
+    compare_plays(first, second, "the second time")
     return {"finding": f"{len(first)} tasks, played twice: equal messages, pixels and scores", "plays": first}
-
-
-@check("same in another process", needs=("same by seed",), mend=REPEAT)
-def check_processes(trial: "Trial") -> str:
-    """Two processes, which order sets and hash words differently, play the same."""
-    first = trial.look_inside("same by seed").get()["plays"]
-    plays = Check("plays", describe_plays)
-    second = trial.run_inside([plays], variables={"PYTHONHASHSEED": "2"})["plays"].get()
-    _compare(first, second, "in another process")
-    return f"{len(first)} tasks, played in two processes: equal messages, pixels and scores"
 
 
 def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -190,18 +328,12 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _compare(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]], when: str) -> None:
+def compare_plays(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]], when: str) -> None:
+    """Raise `Failed` if a task was played otherwise `when` it was played again."""
     for number, one in first.items():
         differ = [name for name, value in one.items() if second.get(number, {}).get(name) != value]
         if differ:
             raise Failed(f"task number {number} differs {when}: {', '.join(differ)}")
-
-
-def has_carried(trial: "Trial") -> bool:
-    """Whether a published package holds models or snapshots."""
-    return trial.project.is_published and any(
-        path.parts[1:2] in (("models",), ("snapshots",)) for path in trial.project.list_files()
-    )
 
 
 @check(
@@ -220,7 +352,7 @@ def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
         raise Failed(f"verifiers resolves {project['name']!r} to {found}")
     task = next(iter(env.tasks))
     env.for_task(task).reset(task, seed=0)
-    place = str(import_module("viewbox").__file__).rpartition("site-packages/")[2]  # that of the fresh environment
+    place = str(import_module("viewbox").__file__).rpartition("site/")[2]  # the copy in the package
     return f"verifiers finds the package and opens its first task; viewbox is {place}"
 
 
@@ -229,7 +361,10 @@ def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
     needs=("environment",),
     mend="publish the environment again from the machine that has the models",
     inside=True,
-    applies=has_carried,
+    applies=lambda trial: (
+        trial.project.is_published
+        and any(path.parts[1:2] in (("models",), ("snapshots",)) for path in trial.project.list_files())
+    ),
 )
 def check_carried(env: Any, project: Mapping[str, Any]) -> str:
     """The models and snapshots that a published package carries load."""

@@ -1,84 +1,99 @@
-"""Rows about what is done with a package: `viewbox publish` writes it, and the commands of its README run."""
+"""Rows about a second play of a package, and what is done with it: it is published, and its README's commands run."""
 
-import json
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...utils.files import read_regular
 from ..author_files import MAX_FILE
 from ..templates import CARD
-from . import fresh
+from .before import list_missing_programs
+from .inside import REPEAT, compare_plays
+from .process import run_limited
 from .rows import Failed, check, shorten
-from .trial import Limits, Trial, run_limited
+from .trial import CANARY, KEYS, Trial, make_path
 
 WRITE = """
-import json, sys
+import sys
 from pathlib import Path
 from viewbox.errors import ViewboxError
 from viewbox.publish import publish
 
-given = json.loads(sys.argv[1])
+folder, out, problem = sys.argv[1:]
 try:
-    publish(given["environment"], given["out"], settings=given["settings"], check=lambda folder: [])
+    publish(folder, out, check=lambda folder: [])
 except ViewboxError as error:
-    Path(given["problem"]).write_text(str(error), encoding="utf-8")
-    sys.exit(2)
+    Path(problem).write_text(str(error), encoding="utf-8")
 """
 FENCE = re.compile(r"^```(?:bash|sh|shell|console)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Programs that install, fetch or send, which a check does not do; the fresh environment stands for an installation.
+# Programs that install, fetch or send, which a check does not do
 LEFT_OUT = ("pip", "uv", "conda", "git", "source", "hf", "prime", "docker", "make")
 OWN = ("new", "check", "publish", "train", "rollout")  # commands of viewbox that check, publish, or need a model
 PLACEHOLDER = re.compile(r"(?<![\w$./-])[A-Z][A-Z_]{2,}(?![\w=])|<[a-z][\w -]*>|\.\.\.")
+UNGUARDED = ("gold answer", "no network at import", "writes nothing outside", "prints no secrets")
 
 
-def write_published(
-    environment: str, settings: Mapping[str, Any], folder: Path, *, limits: Limits, home: str | None = None
-) -> Path:
-    """Write the package that `viewbox publish` would write, in a process with limits; returns its folder.
+@check("same in another process", needs=("same by seed",), mend=REPEAT)
+def check_processes(trial: Trial) -> str:
+    """Two processes, which order sets and hash words differently, play the same."""
+    first = trial.first.get("same by seed")["plays"]
+    compare_plays(first, trial.second.get("plays"), "in another process")
+    return f"{len(first)} tasks, played in two processes: equal messages, pixels and scores"
 
-    Args:
-        environment: as `publish` takes it.
-        settings: of the environment.
-        folder: where the package and the home of the process lie.
-        limits: of the process.
-        home: HOME of the author's code; default: an empty one.
 
-    Raises:
-        Failed: it cannot be written.
-    """
-    out, problem = folder / "published", folder / "problem.txt"
-    given = {"environment": environment, "settings": dict(settings), "out": str(out), "problem": str(problem)}
-    outcome = run_limited(
-        [sys.executable, "-P", "-c", WRITE, json.dumps(given)],
-        folder=Path.cwd(),
-        home=folder / "home",
-        limits=limits,
-        variables={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **({"HOME": home} if home else {})},
-    )
-    if out.is_dir():
-        return out
-    try:
-        raise Failed(read_regular(problem, limit=2**20, inside=folder).decode("utf-8", "replace"))
-    except OSError:  # it ended without a word
-        raise Failed(outcome.explain()) from None
+@check(
+    "writes nothing outside",
+    needs=("dependencies",),
+    mend="write into `tempfile.mkdtemp()` or the user's cache folder (below HOME), never beside the code or elsewhere",
+)
+def check_writes(trial: Trial) -> str:
+    """Importing and playing write into the home and temporary folder only."""
+    for seen in (trial.first, trial.second):
+        seen.refuse("write", "it writes")
+    trial.second.require_end("plays")
+    return "importing and episodes write at most into home and temporary folder"
+
+
+@check(
+    "prints no secrets",
+    needs=("dependencies",),
+    mend="never print the environment or a variable that holds a key",
+)
+def check_secrets(trial: Trial) -> str:
+    """Importing and playing print no value of a variable in which keys are kept."""
+    output = trial.second.outcome.output
+    if CANARY in output:
+        line = next(line for line in output.splitlines() if CANARY in line)
+        named = [key for key in KEYS if key in line]
+        raise Failed(f"it prints the value of {shorten(named) or 'a variable that holds a key'}")
+    trial.second.require_end("plays")
+    return f"{len(KEYS)} variables that hold keys: none is printed"
 
 
 @check(
     "publishable",
-    needs=("files", "gold answer", "no network at import", "writes nothing outside", "prints no secrets"),
+    needs=("files", *UNGUARDED),
     mend="it says what a published package cannot hold; docs/publishing.md lists what travels",
     applies=lambda trial: not trial.project.is_published,
 )
 def check_publishable(trial: Trial) -> str:
     """`viewbox publish` writes the package."""
-    out = write_published(str(trial.project.folder), {}, trial.make_home("publishable"), limits=trial.limits)
+    home = trial.make_home("publishable")
+    out, problem = home / "published", home / "problem.txt"
+    command: list[str | Path] = [sys.executable, "-P", "-c", WRITE, trial.project.folder, out, problem]
+    variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    outcome = run_limited(command, folder=home, home=home, limits=trial.limits, variables=variables)
+    if not out.is_dir():
+        try:
+            said = read_regular(problem, limit=2**20, inside=home).decode("utf-8", "replace")
+        except OSError:  # it ended without a word
+            said = outcome.explain()
+        raise Failed(said)
     files = [path for path in out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     return f"`viewbox publish` writes it: {len(files)} files, {size / 1000:,.0f} kB"
@@ -86,40 +101,35 @@ def check_publishable(trial: Trial) -> str:
 
 @check(
     "README",
-    needs=("gold answer", "no network at import", "writes nothing outside", "prints no secrets"),  # it is not guarded
+    needs=UNGUARDED,
     mend="correct the command, or the package; what nobody should run is shown in a block without `bash`",
 )
 def check_readme(trial: Trial) -> str:
     """Every command in a block of shell commands ends with status 0."""
+    assert trial.site is not None
     file = trial.project.folder / str(trial.project.table["readme"])
     text = read_regular(file, limit=MAX_FILE, inside=trial.project.folder).decode("utf-8", "replace")
     if trial.project.is_published:
         text = text.rpartition(CARD)[2]  # an author's own commands are for the author's folder
-    optional = [line for lines in trial.project.table.get("optional-dependencies", {}).values() for line in lines]
-    names = {fresh.normalize(re.split(r"[^\w.-]", line.strip())[0]) for line in optional}
-    missing = {name for name in names if not fresh.find_installed([name])}
+    missing = list_missing_programs(trial)
     found = [(command, explain_left_out(command, missing)) for command in list_commands(text)]
     run = [command for command, reason in found if reason is None]
     left = [f"`{command}` ({reason})" for command, reason in found if reason is not None]
     if not found:
         return "shows no commands in a `bash` block"
-    assert trial.python is not None
-    fresh.add_distributions(trial.python, fresh.find_installed(optional))
     folder = trial.folder / "readme-copy"
     shutil.copytree(trial.project.folder, folder, symlinks=True)
     limits = replace(trial.limits, seconds=trial.limits.seconds / max(1, len(run)))
-    home = trial.make_home("README")
+    home, variables = trial.make_home("README"), make_path(trial.site)
     for command in run:
-        outcome = run_limited(
-            ["bash", "-c", command], folder=folder, home=home, limits=limits, path=[trial.python.parent]
-        )
+        outcome = run_limited(["bash", "-c", command], folder=folder, home=home, limits=limits, variables=variables)
         if outcome.status != 0:
             raise Failed(f"`{command}` {outcome.explain()}")
     return f"{len(run)} commands run" + (f"; not run: {shorten(left, 10)}" if left else "")
 
 
 def list_commands(text: str) -> Iterator[str]:
-    r"""The commands in the shell blocks of a page; a line that ends with `\` goes on.
+    r"""List the commands in the shell blocks of a page; a line that ends with `\` goes on.
 
     >>> list(list_commands("```bash\npytest   # the tests\n$ ls \\\n  -l\n```\n```\nnot this\n```"))
     ['pytest', 'ls -l']
@@ -132,7 +142,7 @@ def list_commands(text: str) -> Iterator[str]:
 
 
 def explain_left_out(command: str, missing: Collection[str] = ()) -> str | None:
-    """Why a command is not run, or None if it is; `missing` are the programs of extras that are not installed here.
+    """Say why a command is not run, or None if it is; `missing` are the programs of extras that are not installed here.
 
     >>> explain_left_out("python -m demo") is None
     True
