@@ -8,7 +8,7 @@ import argparse
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,6 +24,7 @@ from .checks.preflight import check
 
 if TYPE_CHECKING:
     from .resume import RunLocation
+    from .run import Run
 
 log = logging.getLogger("viewbox.train")
 
@@ -112,13 +113,19 @@ def format_sections() -> str:
     return "\n".join(lines)
 
 
-def run(config: Config, name: str = "run", resume: str | None = None) -> dict[str, Any]:
+def run(
+    config: Config,
+    name: str = "run",
+    resume: str | None = None,
+    build_run: "Callable[[Config, RunLocation], Run] | None" = None,
+) -> dict[str, Any]:
     """Trains, and returns the summary that is also saved as summary.json in the run's folder.
 
     Args:
         config: a checked config.
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
+        build_run: makes the run, for trainers of your own (`examples/new_vision_tower.py`); default: `Run`.
 
     Raises:
         ViewboxError: the run cannot be found, resumed or started.
@@ -156,7 +163,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
         if isinstance(shared[0], ViewboxError):
             raise shared[0]
         assert isinstance(shared[0], RunLocation)
-        with log_failures(shared[0].folder), closing(Run(config, shared[0])) as running:
+        with log_failures(shared[0].folder), closing((build_run or Run)(config, shared[0])) as running:
             return running.execute()
 
 

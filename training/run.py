@@ -45,7 +45,6 @@ from .sft.episodes import add_tokens, read_episodes
 from .sft.rejection_sampling import RejectionSamplingTrainer
 from .sft.selection import require_episodes, select_episodes
 from .sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
-from .sft.vision_task import VisionTask
 from .trainer_args import build_trainer_arguments
 
 
@@ -56,6 +55,8 @@ class Run:
         config: a checked config (`preflight.check`).
         location: the folder to write to, and the checkpoint to resume from.
     """
+
+    sft_trainer = SFTTrainer  # `examples/new_vision_tower.py` takes another
 
     def __init__(self, config: Config, location: RunLocation) -> None:
         self.config, self.folder, self.checkpoint = config, location.folder, location.checkpoint
@@ -267,11 +268,8 @@ class Run:
         if selection.left_out:
             say(f"note: {saved}: {selection.describe()}")
         require_episodes(selection, saved)
-        vision = None
-        if section.vision is not None:
-            vision = VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
         usable = select_usable(add_tokens(selection.kept, self.env, self.tokens, limit, say), self.tokens)
-        return SFTTrainer(**self._build_sft_settings(every=20), train_dataset=usable, vision=vision)
+        return self.sft_trainer(**self._build_sft_settings(every=20), train_dataset=usable)
 
     def _print_once(self, line: str) -> None:
         """Prints a line on the first process."""

@@ -133,11 +133,6 @@ def _check_sections(config: Config) -> None:
             f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}",
             key="rollout.max_reply_tokens",
         )
-    if train.vision is not None and config.lora is not None:
-        raise ConfigError(
-            "train.vision: teaches a new vision tower, whose weights lora leaves as they are; allowed: one of them",
-            key="train.vision",
-        )
     for name, methods in METHODS_OF.items():
         if train.method not in methods and getattr(train, name) != TrainSection.model_fields[name].default:
             allowed = " or ".join(methods)
@@ -254,11 +249,6 @@ def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) 
             env.demonstration(task, 0, **habits)
         except (TypeError, ConfigError) as error:
             raise ConfigError(f"{key}: {error}", key=key) from error
-    if section.vision is not None:
-        for name, field in (("label", section.vision.label), ("box", section.vision.box)):
-            if field is not None and field not in task.reference:
-                key = f"train.vision.{name}"
-                raise ConfigError(f"{key}: {describe_unknown('reference field', field, task.reference)}", key=key)
 
 
 def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
