@@ -204,7 +204,7 @@ def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_roun
     group, device_batch = given.get("num_generations", 8), given.get("per_device_train_batch_size", 8)
     steps = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
     batch = given.get("generation_batch_size") or device_batch * steps * processes
-    if batch % group:
+    if not group or batch % group:
         divisors = [str(n) for n in range(2, batch + 1) if batch % n == 0]
         raise ConfigError(
             f"train.num_generations = {group}: does not divide the {batch} episodes of a generation ({device_batch} a "

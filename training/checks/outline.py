@@ -1,21 +1,15 @@
 """What a run will train, on what and how: the lines of a dry run, and the first lines of a run."""
 
-import warnings
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-from peft import get_peft_model
-from transformers import AutoModelForImageTextToText
 
 from ...configs.schema import Config
 from ...configs.sections import SamplingParams
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.table import get_server_engine
-from ...errors import ConfigError, suggest_nearest
-from ..precision import build_lora_config, describe_precision
+from ..precision import build_model, describe_precision
 from .plan import build_plan, describe_overlap
 
 
@@ -50,27 +44,14 @@ def count_parameters(model_config: Any, config: Config) -> Parameters:
     Raises:
         ConfigError: `lora.target_modules` names no layer of the model.
     """
-    with torch.device("meta"):
-        model = AutoModelForImageTextToText.from_config(model_config)
-    total = sum(weight.numel() for weight in model.parameters())
+    model = build_model(config, model_config)
+    sizes = {name: weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name}
+    total = sum(sizes.values())
     if config.lora is None:
         return Parameters(total, total, {})
-    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            adapted = get_peft_model(model, build_lora_config(config.lora))
-    except ValueError as error:
-        given = config.lora.target_modules
-        near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
-        raise ConfigError(
-            f"lora.target_modules = {given!r}: matches no layer of the model; allowed: all-linear, or names "
-            f"such as {', '.join(sorted(layers)[:12])}{near}",
-            key="lora.target_modules",
-        ) from error
-    names = {name.partition(".lora_")[0] for name, _ in adapted.named_parameters() if ".lora_" in name}
+    names = {name.partition(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
     parts = Counter("vision" if ".visual." in name else "language" for name in sorted(names))
-    trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return Parameters(total, trained, dict(parts))
 
 
