@@ -19,6 +19,7 @@ METHODS_OF = {  # keys of `train` that other methods do not read
     **dict.fromkeys(("episodes", "demonstrations"), ("sft",)),
     **dict.fromkeys(("where", "best_of_group"), SUPERVISED),
     "rejection_sampling": ("rejection_sampling",),
+    **dict.fromkeys(GRPO_ONLY, ("grpo",)),
 }
 
 

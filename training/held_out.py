@@ -187,9 +187,7 @@ class HeldOutEvaluation(TrainerCallback):
             return False
         return step // self.every - (0 if best is None else best.step // self.every) >= self.patience
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step == 0 and self._set_best(0, self.before) and self.keeps:
             self.trainer.save_first()
 

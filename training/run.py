@@ -29,8 +29,7 @@ from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
-from .checks.outline import count_parameters, describe_filters, outline_run
-from .checks.plan import check_trained, describe_finished, describe_overlap
+from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .generation import TINY
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
@@ -132,9 +131,15 @@ class Run:
         try:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
                 trainer.train(None if self.checkpoint is None else str(self.checkpoint))
-                check_trained(trainer.state.global_step)
-            elif trainer.is_world_process_zero():
-                self.printer.print_line(describe_finished(self.checkpoint))
+                if trainer.state.global_step == 0:  # the saved model would be the one that it began with
+                    raise ConfigError(
+                        "no step was trained: there are fewer episodes than one batch needs; allowed: a smaller "
+                        "train.per_device_train_batch_size, more episodes, or no train.dataloader_drop_last",
+                        key="train.per_device_train_batch_size",
+                    )
+            else:
+                end = f"warning: {self.checkpoint.name} is at the last step: nothing is trained"
+                self._print_once(f"{end}; a larger train.max_steps trains on")
         except GeneratorError:  # the server is gone
             if trainer.save_unsaved() is not None:
                 self._print_once(f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}")

@@ -1,6 +1,7 @@
 """Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from ...configs.schema import Config, locate_errors
 from ...configs.sections import ModelSection
-from ...configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
+from ...configs.train_sections import METHODS_OF, TrainSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.quantization import check_bitsandbytes
@@ -36,14 +37,12 @@ FIRST = 8  # tasks with bad rows, after which a run is refused
 class LocalModel:
     """A model in a folder, without its weights.
 
-    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`; `folder`
-    holds its files.
+    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`.
     """
 
     config: Any
     processor: Any
     view_settings: dict[str, Any]
-    folder: Path
 
 
 def check(config: Config) -> dict[str, Any]:
@@ -63,7 +62,10 @@ def _check(config: Config) -> dict[str, Any]:
     from .outline import count_parameters, describe_filters, outline_run
 
     check_launch()
-    _check_sections(config)
+    _refuse(_list_contradictions(config))
+    check_selection(config.train)
+    if config.train.method == "rejection_sampling":
+        check_rounds(config.train)
     check_trackers(config.log.report_to)
     resolve_dtype(config)
     if config.lora is not None and config.lora.quantize is not None:
@@ -74,17 +76,12 @@ def _check(config: Config) -> dict[str, Any]:
     _check_reward_fields(config.reward, env, "reward")
     arguments = build_trainer_arguments(config, "runs")
     check_uploads(config.log, env, arguments)
-    if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
-        raise ConfigError(
-            f"train.beta = {arguments.beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora",
-            key="train.beta",
-        )
-    if getattr(arguments, "sync_ref_model", False) and (arguments.beta == 0 or config.lora is not None):
-        raise ConfigError(
-            "train.sync_ref_model = true: there is no reference model to update; allowed: train.beta above 0, and no "
-            "section lora",
-            key="train.sync_ref_model",
-        )
+    beta = getattr(arguments, "beta", 0.0)
+    if config.model.tiny is not None and config.lora is None and beta != 0:
+        _refuse([("train.beta", f" = {beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora")])
+    if getattr(arguments, "sync_ref_model", False) and (beta == 0 or config.lora is not None):
+        none = " = true: there is no reference model to update; allowed: train.beta above 0, and no section lora"
+        _refuse([("train.sync_ref_model", none)])
     _check_may_train(env)
     prepare_env(env)
     if config.log.eval_tasks:
@@ -95,8 +92,16 @@ def _check(config: Config) -> dict[str, Any]:
     curriculum = build_curriculum(config, env, model.view_settings if model else {})
     for number, level in enumerate(curriculum.levels if curriculum else ()):
         _check_may_train(level, f"train.curriculum.levels.{number}.env")
-    _check_held_out(config, held_out)
-    _check_warm_start(config.train, env, task)
+    if config.log.eval_tasks:
+        open_first_task(held_out, "env.eval" if config.env.eval else "env")
+        number = len(to_sequence(held_out.tasks, held_out.name))
+        if config.log.eval_tasks > number:
+            there = f" = {config.log.eval_tasks}: there are only {number} held-out tasks; allowed: at most {number}"
+            _refuse([("log.eval_tasks", there)])
+    if config.train.episodes is not None:
+        _check_episodes(config.train.episodes, env)
+    if config.train.demonstrations is not None:
+        _check_demonstrations(config.train.demonstrations.habits, env, task)
     outline = outline_run(config, env, held_out, arguments)
     if model is not None:
         _check_tokens(model, config, env, open_crowded_task(env, "env"))
@@ -119,34 +124,29 @@ def _check(config: Config) -> dict[str, Any]:
     }
 
 
-def _check_sections(config: Config) -> None:
-    """Raises if settings contradict each other."""
-    rollout, train = config.rollout, config.train
+def _refuse(problems: Iterable[tuple[str, str]]) -> None:
+    """Raise `ConfigError` for the first of (key, what is wrong with it)."""
+    for key, text in problems:
+        raise ConfigError(f"{key}{text}", key=key)
+
+
+def _list_contradictions(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield (key, text) of each setting that another one contradicts."""
+    rollout, train, log = config.rollout, config.train, config.log
     if rollout.temperature == 0 and train.method != "sft":
-        raise ConfigError(
-            f"rollout.temperature = 0: {train.method} needs samples that differ; allowed: above 0",
-            key="rollout.temperature",
-        )
+        yield "rollout.temperature", f" = 0: {train.method} needs samples that differ; allowed: above 0"
     if rollout.max_reply_tokens > rollout.max_completion_tokens:
-        raise ConfigError(
-            f"rollout.max_reply_tokens = {rollout.max_reply_tokens}: a reply could be longer than an episode; "
-            f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}",
-            key="rollout.max_reply_tokens",
-        )
+        most = f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}"
+        yield "rollout.max_reply_tokens", f" = {rollout.max_reply_tokens}: longer than an episode; {most}"
     for name, methods in METHODS_OF.items():
         if train.method not in methods and getattr(train, name) != TrainSection.model_fields[name].default:
-            allowed = " or ".join(methods)
-            raise ConfigError(
-                f"train.{name}: only with train.method = {allowed}; given: {train.method}", key=f"train.{name}"
-            )
-    check_selection(train)
-    if train.method == "rejection_sampling":
-        check_rounds(train)
-    for name in GRPO_ONLY:
-        if train.method != "grpo" and name in train.model_fields_set:
-            raise ConfigError(
-                f"train.{name}: only with train.method = grpo; given: {train.method}", key=f"train.{name}"
-            )
+            yield f"train.{name}", f": only with train.method = {' or '.join(methods)}; given: {train.method}"
+    if log.eval_patience is not None and log.eval_steps is None:
+        given = f" = {log.eval_patience}: counts evaluations during training"
+        yield "log.eval_patience", f"{given}; allowed: only with log.eval_steps"
+    if log.eval_steps is not None and not log.eval_tasks:
+        given = f" = {log.eval_steps}: log.eval_tasks = 0, so that there is nothing to play"
+        yield "log.eval_steps", f"{given}; allowed: log.eval_tasks of at least 1"
 
 
 def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
@@ -201,31 +201,6 @@ def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
     return found
 
 
-def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
-    count = config.log.eval_tasks
-    if config.log.eval_patience is not None and config.log.eval_steps is None:
-        raise ConfigError(
-            f"log.eval_patience = {config.log.eval_patience}: counts evaluations during training; allowed: only with "
-            "log.eval_steps",
-            key="log.eval_patience",
-        )
-    if config.log.eval_steps is not None and not count:
-        raise ConfigError(
-            f"log.eval_steps = {config.log.eval_steps}: log.eval_tasks = 0, so that there is nothing to play; allowed: "
-            "log.eval_tasks of at least 1",
-            key="log.eval_steps",
-        )
-    if not count:
-        return
-    open_first_task(held_out, "env.eval" if config.env.eval else "env")
-    num_tasks = len(to_sequence(held_out.tasks, held_out.name))
-    if count > num_tasks:
-        raise ConfigError(
-            f"log.eval_tasks = {count}: there are only {num_tasks} held-out tasks; allowed: at most {num_tasks}",
-            key="log.eval_tasks",
-        )
-
-
 def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
     """Raises if a reward reads a field that no answer can have: it would always be 0."""
     if not isinstance(spec, dict) or not isinstance(env.answer_schema, dict):
@@ -239,16 +214,12 @@ def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
         _check_reward_fields(part, env, f"{path}.components.{name}")
 
 
-def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) -> None:
-    if section.episodes is not None:
-        _check_episodes(section.episodes, env)
-    if section.demonstrations is not None:
-        habits = section.demonstrations.habits
-        key = "train.demonstrations.habits" if habits else "train.demonstrations"
-        try:
-            env.demonstration(task, 0, **habits)
-        except (TypeError, ConfigError) as error:
-            raise ConfigError(f"{key}: {error}", key=key) from error
+def _check_demonstrations(habits: Mapping[str, float], env: BaseMultiTurnEnv, task: Task) -> None:
+    key = "train.demonstrations.habits" if habits else "train.demonstrations"
+    try:
+        env.demonstration(task, 0, **habits)
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(f"{key}: {error}", key=key) from error
 
 
 def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
@@ -301,7 +272,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
     get_architecture(config).check_forward()
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
-    return LocalModel(config, processor, get_view_settings(config, processor), path)
+    return LocalModel(config, processor, get_view_settings(config, processor))
 
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
 
 from ...configs.sections import RolloutSection
@@ -324,9 +324,7 @@ class SkipEmptyUpdates(TrainerCallback):
         """Counts tokens that the update learns from, a tensor of one number."""
         self._learned += tokens
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         learned = self.accelerator.gather(self._learned).sum().item()
         self._learned.zero_()
         if not learned:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from ...configs.sections import LogSection
 from ...core.base import BaseMultiTurnEnv
@@ -162,14 +162,7 @@ class EpisodeTable(TrainerCallback):
     def __init__(self, latest: Callable[[], Sequence[Episode]]) -> None:
         self.latest = latest
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         import wandb
 
         if wandb.run is None or "reward" not in (logs or {}) or state.global_step % TABLE_EVERY:
