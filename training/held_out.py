@@ -4,6 +4,7 @@ Evaluation every so many steps keeps the best checkpoint and can stop a run earl
 and the latest evaluation stay in `held_out/<step>/`, so that those before and after can be looked at and compared.
 """
 
+import dataclasses
 import json
 import shutil
 import time
@@ -18,8 +19,6 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from ..configs.schema import Config
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
-from ..engines.hf.chat_tokens import ChatTokens
-from ..engines.vllm.weights.sender import WeightSender
 from ..records import Episode
 from ..rollouts.scoring.metrics import drop_undefined
 from ..rollouts.store import run_folder
@@ -28,7 +27,7 @@ from ..rollouts.store.writer import EpisodeWriter
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .evaluate import evaluate
-from .generation import TINY, use_for_generation
+from .generation import Sampler, use_for_generation
 
 PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
@@ -50,43 +49,28 @@ class HeldOutTasks:
     Args:
         config: the run's config.
         env: the held-out environment.
-        tokens: the tokenizer of the policy.
+        sampler: how the policy's episodes are sampled.
         folder: the run's folder.
         trainer: trains the model; the tasks are played with its weights.
-        weights: sends them to the server that generates; None: our engine generates.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        env: BaseMultiTurnEnv,
-        tokens: ChatTokens,
-        folder: Path,
-        trainer: Any,
-        weights: WeightSender | None = None,
-    ) -> None:
-        self.config, self.env, self.tokens, self.folder, self.trainer = config, env, tokens, folder, trainer
-        self.weights = weights
+    def __init__(self, config: Config, env: BaseMultiTurnEnv, sampler: Sampler, folder: Path, trainer: Any) -> None:
+        self.config, self.env, self.folder, self.trainer = config, env, folder, trainer
+        if (temperature := config.log.eval_temperature) is not None:
+            sampler = dataclasses.replace(
+                sampler, rollout=sampler.rollout.model_copy(update={"temperature": temperature})
+            )
+        self.sampler = sampler
 
     def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
         """The figures of the model as it is now; the episodes are stored, unless the environment's oracle helped.
 
         `step` is that of the weights, if it is not the trainer's.
         """
-        section, rollout = self.config.log, self.config.rollout
-        if section.eval_temperature is not None:
-            rollout = rollout.model_copy(update={"temperature": section.eval_temperature})
+        section = self.config.log
         with use_for_generation(self.trainer.accelerator, self.trainer.model) as model:
             figures, episodes = evaluate(
-                self.env,
-                model,
-                self.tokens,
-                tasks=section.eval_tasks,
-                seed=section.eval_seed,
-                rollout=rollout,
-                model_name=self.config.model.name or TINY,
-                oracle=oracle,
-                weights=self.weights,
+                self.env, model, self.sampler, tasks=section.eval_tasks, seed=section.eval_seed, oracle=oracle
             )
         if not oracle:
             best = self.trainer.best

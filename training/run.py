@@ -30,7 +30,7 @@ from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
-from .generation import TINY
+from .generation import TINY, Sampler
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .grpo.trl_reward import TRLReward
@@ -67,6 +67,7 @@ class Run:
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
         self.weights = self._build_sender()
+        self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
         """Ends the server that the run started, if it did."""
@@ -123,7 +124,7 @@ class Run:
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
-        tasks = HeldOutTasks(self.config, self.held_out, self.tokens, self.folder, trainer, self.weights)
+        tasks = HeldOutTasks(self.config, self.held_out, self.sampler, self.folder, trainer)
         held_out = tasks.evaluate_before()
         self._add_evaluation(trainer, tasks, held_out.get("before"))
         training_started = time.monotonic()
@@ -240,7 +241,7 @@ class Run:
             callbacks=self._build_callbacks(every=1),
             env=self.env,
             rollout=self.config.rollout,
-            model_name=self.config.model.name or TINY,
+            model_name=self.sampler.model_name,
             episodes_folder=self.folder / "episodes",
             episodes_per_step=self.config.log.episodes_per_step,
             importance_sampling_cap=self.config.train.importance_sampling_cap,
@@ -288,9 +289,7 @@ class Run:
             env=self.env,
             section=self.config.train,
             folder=self.folder / "rollouts",
-            rollout=self.config.rollout,
-            model_name=self.config.model.name or TINY,
-            weights=self.weights,
+            sampler=self.sampler,
             print_line=self.printer.print_line,
         )
 

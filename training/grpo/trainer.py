@@ -39,6 +39,7 @@ from ...errors import ConfigError
 from ...records import Episode, Task
 from ...rollouts.scoring.metrics import compute_environment_metrics
 from ..checkpoints import Checkpoints
+from ..generation import Sampler
 from ..precision import use_float32_adapters
 from .advantages import group_advantages, summarize_rewards
 from .batch import collate, collect_pixels, get_sampled
@@ -123,18 +124,15 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
+        rollout = rollout or Settings(temperature=self.temperature)
         self.player = BatchPlayer(
             self.accelerator,
-            self.tokens,
-            self._vision_cache,
-            rollout or Settings(temperature=self.temperature),
+            Sampler(self.tokens, rollout, model_name, weights, self._vision_cache),
             seed=self.args.seed,
             candidates=self.train_dataset["task"],
             dynamic_sampling_rounds=dynamic_sampling_rounds,
-            model_name=model_name,
             folder=episodes_folder,
             episodes_per_step=episodes_per_step,
-            weights=weights,
         )
         self.log_probs = BatchLogProbs(
             self.accelerator, self.tokens, self._vision_cache, self.temperature, micro_batch_tokens
@@ -203,7 +201,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             episodes, replaced = self.player.replace_uniform_groups(
                 episodes, tasks, group_size, self._get_reward, self._play_drawn
             )
-        self.player.release()
+        self.player.sampler.release()
         played, processes = len(episodes) + replaced * group_size, self.accelerator.num_processes
         seconds = time.perf_counter() - started
         self.figures.add_mean(mode, "time/episodes_per_second", played * processes / seconds)

@@ -116,7 +116,8 @@ def check_only_the_faultless_teach(trainer):
 @pytest.mark.parametrize("fault", ["step", "timeout", "image"])
 def test_episodes_that_a_fault_ends_leave_the_mean_of_their_group(qwen3, tmp_path, troubled, fault, caplog):
     trainer = make_trainer(qwen3, tmp_path, troubled(fault=fault))
-    trainer.player.timeout = 8.0 if fault == "timeout" else None
+    rollout = trainer.player.sampler.rollout
+    trainer.player.sampler.rollout = rollout.model_copy(update={"timeout": 8.0 if fault == "timeout" else None})
     with caplog.at_level(logging.WARNING, "viewbox.train"):
         episodes = check_only_the_faultless_teach(trainer)
     ends = {"step": "error", "timeout": "timeout", "image": "error"}
