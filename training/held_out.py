@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from accelerate import PartialState
 from msgspec.structs import replace
@@ -31,16 +31,6 @@ from .generation import Sampler, use_for_generation
 
 PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
-
-
-class EvaluatedTrainer(Protocol):
-    """What the callback needs of a trainer: `Checkpoints`, and figures that join the next line of metrics."""
-
-    best: Best | None
-    is_finished: Callable[[int], bool]
-
-    def save_first(self) -> None: ...
-    def add_figures(self, figures: Mapping[str, float]) -> None: ...
 
 
 class HeldOutTasks:
@@ -142,7 +132,7 @@ class HeldOutEvaluation(TrainerCallback):
     `patience` evaluations, training stops.
 
     Args:
-        trainer: the trainer; its `best` is set, and its `is_finished`.
+        trainer: one of `Checkpoints`, which has `add_figures`; its `best` is set, and its `is_finished`.
         evaluate: plays the held-out tasks and returns the same figures on every process.
         every: steps between evaluations.
         patience: evaluations without a better reward after which training stops; None: it never does.
@@ -152,7 +142,7 @@ class HeldOutEvaluation(TrainerCallback):
 
     def __init__(
         self,
-        trainer: EvaluatedTrainer,
+        trainer: Any,
         evaluate: Callable[[], dict[str, Any]],
         every: int,
         patience: int | None = None,

@@ -19,7 +19,6 @@ from ..configs.train_sections import TrainSection
 from ..configs.validation import describe_errors
 from ..errors import ConfigError, describe_unknown, suggest_nearest
 from ..utils.secrets import remember
-from .grpo.dynamic_sampling import check_whole_groups
 from .precision import get_learning_rate
 from .trainer_fields import explain_refusal
 
@@ -111,7 +110,7 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     from transformers import TrainingArguments
     from trl import GRPOConfig
 
-    from .grpo.micro_batches import check_additive_loss
+    from .grpo.batch import check_additive_loss
 
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments
@@ -211,4 +210,6 @@ def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_roun
             f"device x {steps} steps x {processes} processes); allowed: {', '.join(divisors[:20]) or 'a larger batch'}",
             key="train.num_generations",
         )
+    from .grpo.groups import check_whole_groups
+
     check_whole_groups(dynamic_sampling_rounds, batch // processes, group)

@@ -13,7 +13,7 @@ from viewbox.training.precision import LEARNING_RATES, apply_precision, resolve_
 from viewbox.training.trainer_args import build_trainer_arguments
 
 SFT = {"method": "sft", "demonstrations": {"count": 16}}
-STEPS = {**SFT, "max_steps": 8, "per_device_train_batch_size": 2, "learning_rate": 1e-6}
+STEPS = {**SFT, "max_steps": 2, "per_device_train_batch_size": 2, "learning_rate": 1e-6}
 
 
 def parsed(model=None, lora=None, **train):
@@ -22,7 +22,7 @@ def parsed(model=None, lora=None, **train):
 
 
 def train_and_measure(folder, start, **more):
-    """The share of weights that differ after eight steps of AdamW, in the precision in which they were trained."""
+    """The share of weights that differ after two steps of AdamW, in the precision in which they were trained."""
     content = {
         "model": {"name": str(start), "dtype": "auto"},
         "env": {"name": "digits"},
@@ -39,21 +39,9 @@ def train_and_measure(folder, start, **more):
     return next(iter(after.values())).dtype, sum(moved).item() / sum(weight.numel() for weight in after.values())
 
 
-def test_by_default_nearly_every_weight_moves_in_eight_steps(tiny_folder, tmp_path):
+def test_by_default_nearly_every_weight_moves_in_two_steps(tiny_folder, tmp_path):
     dtype, moved = train_and_measure(tmp_path, tiny_folder)
     assert (dtype, moved > 0.9) == (torch.float32, True)
-
-
-def test_in_two_bytes_nearly_none_would(tiny_folder):
-    given = [weight.bfloat16() for weight in load_file(tiny_folder / "model.safetensors").values()]
-    weights = [torch.nn.Parameter(weight.clone()) for weight in given]
-    optimizer = torch.optim.AdamW(weights, lr=1e-6)
-    for _ in range(8):
-        for weight in weights:
-            weight.grad = torch.ones_like(weight)
-        optimizer.step()
-    moved = sum((weight != before).float().sum() for weight, before in zip(weights, given, strict=True))
-    assert moved / sum(weight.numel() for weight in weights) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -90,11 +78,4 @@ def test_two_byte_training_is_refused_with_the_ways_out(given, key, words):
 def test_the_default_learning_rate_fits_what_is_trained(method, lora):
     config = parsed(**(SFT if method == "sft" else {}), lora={"r": 4} if lora else None)
     assert build_trainer_arguments(config, "out").learning_rate == LEARNING_RATES[method, lora]
-
-
-def test_a_learning_rate_that_is_given_is_kept():
     assert build_trainer_arguments(parsed(learning_rate=3e-4, lora={"r": 4}), "out").learning_rate == 3e-4
-
-
-def test_lora_learns_at_ten_times_the_rate():
-    assert all(LEARNING_RATES[m, True] == pytest.approx(10 * LEARNING_RATES[m, False]) for m in ("grpo", "sft"))

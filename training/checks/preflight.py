@@ -139,7 +139,9 @@ def _list_contradictions(config: Config) -> Iterator[tuple[str, str]]:
         most = f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}"
         yield "rollout.max_reply_tokens", f" = {rollout.max_reply_tokens}: longer than an episode; {most}"
     for name, methods in METHODS_OF.items():
-        if train.method not in methods and getattr(train, name) != TrainSection.model_fields[name].default:
+        written = methods == ("grpo",) and name in train.model_fields_set  # a saved config has none of these
+        is_given = written or getattr(train, name) != TrainSection.model_fields[name].default
+        if train.method not in methods and is_given:
             yield f"train.{name}", f": only with train.method = {' or '.join(methods)}; given: {train.method}"
     if log.eval_patience is not None and log.eval_steps is None:
         given = f" = {log.eval_patience}: counts evaluations during training"
@@ -224,12 +226,12 @@ def _check_demonstrations(habits: Mapping[str, float], env: BaseMultiTurnEnv, ta
 
 def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
     from ...rollouts.store.reader import load
-    from ..sft.transcripts import TranscriptReader
+    from ..sft.transcripts import read_transcripts
 
     key = "train.episodes"
     try:
         if Path(folder).is_file():
-            transcripts = TranscriptReader(Path(folder), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+            transcripts = read_transcripts(Path(folder), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
             if next(transcripts, None) is None:
                 raise ConfigError(f'{folder}: no line of it is a conversation; allowed: lines of {{"messages": [...]}}')
             return

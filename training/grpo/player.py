@@ -24,7 +24,7 @@ from ...rollouts.play import play_many, sample_seed
 from ...rollouts.store.reader import load
 from ...rollouts.store.writer import EpisodeWriter
 from ..generation import Sampler, use_for_generation
-from .dynamic_sampling import draw_other_tasks, replace_uniform_groups
+from .groups import draw_other_tasks, replace_uniform_groups
 
 
 class BatchPlayer:
@@ -35,7 +35,7 @@ class BatchPlayer:
         sampler: how episodes are sampled.
         seed: of the run.
         candidates: all tasks that are trained on, by index.
-        dynamic_sampling_rounds: see `dynamic_sampling.py`.
+        dynamic_sampling_rounds: see `groups.py`.
         folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of this process are, in groups drawn at random; None: all.
     """

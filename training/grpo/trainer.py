@@ -6,7 +6,7 @@ its own tool loop, and drops the pixels of a whole batch if one sample does not 
     sample_tasks          the tasks that this process plays
     play_episodes         the engine plays them (`player.py`); groups that teach nothing are replaced
     score_episodes        one reward an episode
-    compute_advantages    each reward relative to its group (`advantages.py`)
+    compute_advantages    each reward relative to its group (`groups.py`)
     build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
 
 `compute_loss` then learns from it: the log-probs are ours (`batch_logprobs.py`), the loss is TRL's.
@@ -41,13 +41,11 @@ from ...rollouts.scoring.metrics import compute_environment_metrics
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
-from .advantages import group_advantages, summarize_rewards
-from .batch import collate, collect_pixels, get_sampled
+from .batch import accumulate_loss, check_additive_loss, collate, collect_pixels, get_sampled
 from .batch_logprobs import BatchLogProbs
 from .curriculum import Curriculum
-from .dynamic_sampling import check_whole_groups
+from .groups import check_whole_groups, group_advantages, summarize_rewards
 from .logprobs import add_compute_argument
-from .micro_batches import accumulate_loss, check_additive_loss
 from .player import BatchPlayer
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
@@ -77,8 +75,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
         importance_sampling_cap: see `batch_logprobs.py`. None: the engine's log-probs are used in place of the
             trainer's own, which saves a forward pass.
-        dynamic_sampling_rounds: see `dynamic_sampling.py`.
-        micro_batch_tokens: see `micro_batches.py`. None: one forward and backward pass for a batch.
+        dynamic_sampling_rounds: see `groups.py`.
+        micro_batch_tokens: see `batch.py`. None: one forward and backward pass for a batch.
         curriculum: see `curriculum.py`. None: `env` is played at every step.
         weights: sends the policy's weights to the server that generates; None: our engine generates.
 

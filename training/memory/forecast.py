@@ -23,8 +23,8 @@ from ...envs.from_config import build_envs
 from ...envs.mixture import Mixture
 from ...errors import ConfigError
 from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
+from ..grpo.batch import split_by_tokens
 from ..grpo.logprobs import MAX_LOGITS
-from ..grpo.micro_batches import split_by_tokens
 from ..grpo.packing import MAX_TOKENS
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES

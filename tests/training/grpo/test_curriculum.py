@@ -11,7 +11,6 @@ from viewbox.configs.train_sections import CurriculumSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.reader import load
-from viewbox.training.checks.preflight import check
 from viewbox.training.grpo.curriculum import Curriculum, build_curriculum
 from viewbox.training.resume import RunLocation
 from viewbox.training.run import Run
@@ -73,17 +72,6 @@ def test_success_decides_on_the_level_and_no_level_is_left_after_one_lucky_step(
     assert curriculum.level == 0
 
 
-def test_the_state_continues_where_it_was():
-    first, second = (build(levels=LEVELS, window=3) for _ in range(2))
-    for reward in (0.9, 0.9, 0.9, 0.9):
-        first.add_reward(reward)
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    for curriculum in (first, second):
-        curriculum.add_reward(0.9)
-        curriculum.add_reward(0.9)
-    assert first.level == second.level == 2
-
-
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -113,17 +101,6 @@ def test_a_curriculum_that_makes_no_sense_is_refused(values, why):
 def test_what_does_not_fit_the_environment_is_refused_and_named(values, why):
     with pytest.raises(ConfigError, match=why):
         build_curriculum(config(values), Digits(), {})
-
-
-def test_a_dry_run_refuses_it_with_its_line(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text("model: {name: m}\nenv: {name: digits, split: train, eval: {split: test}}\ntrain:\n"
-                    "  num_generations: 8\n  per_device_train_batch_size: 8\n"
-                    "  curriculum:\n    levels:\n      - env: {noise: none}\n")  # fmt: skip
-    from viewbox.configs.schema import load as load_config
-
-    with pytest.raises(ConfigError, match=r"run\.yaml, line \d+: .*levels\.0.*noise"):
-        check(load_config(str(path)))
 
 
 @pytest.fixture(scope="module")
