@@ -125,7 +125,7 @@ def run(
         config: a checked config.
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
-        build_run: makes the run, for trainers of your own (`examples/new_vision_tower.py`); default: `Run`.
+        build_run: makes the run, for trainers of your own (`benchmarks/new_vision_tower.py`); default: `Run`.
 
     Raises:
         ViewboxError: the run cannot be found, resumed or started.

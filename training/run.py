@@ -55,7 +55,7 @@ class Run:
         location: the folder to write to, and the checkpoint to resume from.
     """
 
-    sft_trainer = SFTTrainer  # `examples/new_vision_tower.py` takes another
+    sft_trainer = SFTTrainer  # `benchmarks/new_vision_tower.py` takes another
 
     def __init__(self, config: Config, location: RunLocation) -> None:
         self.config, self.folder, self.checkpoint = config, location.folder, location.checkpoint

@@ -1,24 +1,17 @@
 """A new vision tower learns to read from close looks that were answered right, and to find in overviews."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.model_fixtures import *  # noqa: F403
+from tests.test_benchmarks import load as load_benchmark
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
 from viewbox.training.evaluate import build_script
 
-SCRIPT = Path(__file__).resolve().parents[2] / "examples/new_vision_tower.py"
-SPEC = importlib.util.spec_from_file_location("new_vision_tower", SCRIPT)
-EXAMPLE = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = EXAMPLE
-SPEC.loader.exec_module(EXAMPLE)
+EXAMPLE = load_benchmark("new_vision_tower")
 ENV = Digits(noise=5, digit=16, places=2, margin=0.25)  # easy to read: the test is of the mechanism
 
 

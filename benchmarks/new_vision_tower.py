@@ -1,7 +1,7 @@
 """A warm start for a model whose vision tower starts from random weights: losses that teach the tower to read.
 
-    python examples/new_vision_tower.py tiny_warmstart [key.path=value ...]
-    python examples/new_vision_tower.py phantom_warmstart --label lesion --no-box
+    python benchmarks/new_vision_tower.py tiny_warmstart [key.path=value ...]
+    python benchmarks/new_vision_tower.py phantom_warmstart --label lesion --no-box
 
 Published VLMs start from a pretrained vision encoder. A model built from scratch has none, and the single label token
 of a demonstration is too weak a signal to train one. During the warm start, linear heads on the tower also learn to
