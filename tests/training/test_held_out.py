@@ -9,23 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState
 
 from tests.support import forks, two_evaluations
-from tests.training.test_train import GUESSES
-from tests.training.test_train import RUN as CONFIG
+from tests.support.runs import RUN, have_equal_weights, on_path, read_steps, read_weights, run, write_config
 from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
 from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.run_folder import list_held_out, read_metrics
-from viewbox.training import command as train
+from viewbox.rollouts.store.run_folder import list_held_out
 from viewbox.training.checkpoints import Best
 from viewbox.training.held_out import HeldOutEvaluation, store_episodes
 
-TRAIN = {**CONFIG["train"], "max_steps": 5, "save_steps": 1, "save_total_limit": 1}
-LOG = {**CONFIG["log"], "eval_steps": 2}
+EVALUATED = RUN["log"]["eval_tasks"]
 
 
 # ---------------------------------------------------------------------- the callback
@@ -97,19 +93,10 @@ def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before
 # ---------------------------------------------------------------------- whole runs
 @pytest.fixture(scope="module")
 def start(tmp_path_factory, tiny_folder):
-    folder = tmp_path_factory.mktemp("evaluated")
-    (folder / "guesses.py").write_text(GUESSES)
-    path = folder / "run.yaml"
-    content = {**CONFIG, "train": TRAIN, "log": {**LOG, "dir": str(folder / "out")}}
-    path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder), "dtype": "float32"}, **content}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-
-        def run(name, *overrides, code=0):
-            assert train.main([str(path), f"log.name={name}", *overrides]) == code
-            return folder / "out" / name
-
-        yield run
+    settings = {"train": {"max_steps": 5, "save_steps": 1, "save_total_limit": 1}, "log": {"eval_steps": 2}}
+    with on_path(tmp_path_factory.mktemp("evaluated")) as folder:
+        path = write_config(folder, tiny_folder, **settings)
+        yield lambda name, *overrides: run(path, *overrides, name=name)
 
 
 @pytest.fixture(scope="module")
@@ -131,17 +118,8 @@ def last(start):
     return start("last", "log.keep_best=false", "train.save_total_limit=null")
 
 
-def get_metrics(folder):
-    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
-    return [{k: v for k, v in line.items() if not k.startswith(("time/", "step_time"))} for line in lines]
-
-
-def get_weights(folder):
-    return load_file(folder / "model" / "model.safetensors")
-
-
 def test_every_second_step_and_the_last_one_have_held_out_figures_in_their_line(whole):
-    lines = get_metrics(whole)
+    lines = read_steps(whole)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
     assert [line["step"] for line in lines if "held_out/reward" in line] == [2, 4, 5]
     assert {"held_out/tools/rate", "held_out/rewards/label/mean", "held_out/best"} <= lines[1].keys()
@@ -150,20 +128,20 @@ def test_every_second_step_and_the_last_one_have_held_out_figures_in_their_line(
 
 def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_stored(whole):
     before = json.loads((whole / "before.json").read_text())["before"]
-    lines = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+    lines = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
     rewards = {0: before["reward"], **lines}
     stored = {int(folder.name): list(load(folder)) for folder in list_held_out(whole)}
     best = max(rewards, key=lambda step: (rewards[step], -step))
     assert set(stored) == {0, best, 5}
     assert [path.name for path in (whole / "held_out").iterdir() if path.name.startswith(".")] == []
     for step, episodes in stored.items():
-        assert len(episodes) == LOG["eval_tasks"]
+        assert len(episodes) == EVALUATED
         totals = [episode.scores.total for episode in episodes if episode.scores.total is not None]
         assert sum(totals) / len(totals) == pytest.approx(rewards[step], abs=1e-6)
         assert {episode.info["step"] for episode in episodes} == {step}
         assert all(ref.open() for episode in episodes for turn in episode.turns for ref in turn.images)
     found = compare_runs(*find_held_out(whole))
-    assert found.tasks == LOG["eval_tasks"]
+    assert found.tasks == EVALUATED
     assert found.scores["reward"].difference.mean == pytest.approx(rewards[5] - rewards[0], abs=1e-6)
 
 
@@ -180,7 +158,7 @@ def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole,
     assert "held-out" not in lines[0]
     assert "held-out 0." in lines[1]
     assert "(best 0." in lines[1]
-    rewards = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+    rewards = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
     rewards[0] = json.loads((whole / "before.json").read_text())["before"]["reward"]
     best = max(rewards, key=lambda step: (rewards[step], -step))
     summary = json.loads((whole / "summary.json").read_text())
@@ -189,36 +167,36 @@ def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole,
     kept = {path.name for path in (whole / "checkpoints").glob("checkpoint-*")}
     assert kept == {f"checkpoint-{best}", "checkpoint-5"}
     saved = load_file(whole / "checkpoints" / f"checkpoint-{best}" / "model.safetensors")
-    assert all(torch.equal(weight, get_weights(whole)[name]) for name, weight in saved.items())
+    assert all(torch.equal(weight, read_weights(whole)[name]) for name, weight in saved.items())
 
 
 def test_evaluations_do_not_change_what_is_learned(start, whole):
     folder = start("unwatched", "log.eval_steps=null")
-    watched = [{k: v for k, v in line.items() if not k.startswith("held_out/")} for line in get_metrics(whole)]
-    assert get_metrics(folder) == watched
+    watched = [{k: v for k, v in line.items() if not k.startswith("held_out/")} for line in read_steps(whole)]
+    assert read_steps(folder) == watched
 
 
 def test_a_resumed_run_is_evaluated_as_an_uninterrupted_one(start, whole, last):
     """Its last weights are the saved ones, since that is asked for."""
     saved = load_file(last / "checkpoints" / "checkpoint-5" / "model.safetensors")
-    assert all(torch.equal(weight, get_weights(last)[name]) for name, weight in saved.items())
+    assert all(torch.equal(weight, read_weights(last)[name]) for name, weight in saved.items())
     assert "saved" not in json.loads((last / "summary.json").read_text())
     folder = shutil.copytree(last, last.with_name("resumed"))
     shutil.rmtree(folder / "model")
     keep = ("log.keep_best=false", "train.save_total_limit=null")
     start(folder.name, f"--resume={folder}/checkpoints/checkpoint-2", *keep)
-    assert get_metrics(folder) == get_metrics(whole)
-    assert all(torch.equal(weight, get_weights(last)[name]) for name, weight in get_weights(folder).items())
+    assert read_steps(folder) == read_steps(whole)
+    assert have_equal_weights(folder, last)
 
 
 def test_a_run_that_stopped_early_is_finished_when_it_is_resumed(start, capsys):
     folder = start("early", "log.eval_steps=1", "log.eval_patience=1", "train.learning_rate=1e-12")
-    lines = get_metrics(folder)
+    lines = read_steps(folder)
     assert len(lines) < 5
     assert "best held-out reward" in capsys.readouterr().out
     (folder / "summary.json").unlink()
     start("early", f"--resume={folder}", "log.eval_steps=1", "log.eval_patience=1", "train.learning_rate=1e-12")
-    assert get_metrics(folder) == lines
+    assert read_steps(folder) == lines
     assert (
         json.loads((folder / "summary.json").read_text())["saved"]["step"] == 0
     )  # no step was better than the weights at the start

@@ -4,7 +4,6 @@ import io
 import json
 import shutil
 from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,12 +11,13 @@ import yaml
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from tests.support.runs import RUN, on_path, read_steps, write_config
+from tests.support.runs import run as train_once
 from viewbox.configs import schema as configs
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 
-ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = (
     "quickstart",
     "tiny_warmstart",
@@ -27,19 +27,6 @@ SHIPPED = (
     "qwen2_5_vl_3b",
 )
 
-GUESSES = (ROOT / "tests/support/guesses.py").read_text()
-RUN = {
-    "env": {"name": "guesses:Guesses", "max_turns": 3, "eval": {"split": "test"}},
-    "rollout": {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 300},
-    "train": {
-        "max_steps": 3,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "constant",
-    },
-    "log": {"eval_tasks": 6, "episodes_per_step": 2},
-}
 SFT = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"slots": 4, "max_reply_tokens": 8, "max_completion_tokens": 300},
@@ -52,16 +39,11 @@ SFT = {
     },
     "log": {"eval_tasks": 4},
 }
-TIMINGS = ("time/", "step_time", "train_runtime", "per_second")
 
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """A folder for runs, with the module `guesses` in it on the path."""
-    folder = tmp_path_factory.mktemp("runs")
-    (folder / "guesses.py").write_text(GUESSES)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
+    with on_path(tmp_path_factory.mktemp("runs")) as folder:
         yield folder
 
 
@@ -70,15 +52,12 @@ def run(workplace, tiny_folder):
     """Trains by the command line's function; returns the run's folder. `start.said` is what each run printed."""
     said = {}
 
-    def start(name, content, *overrides, model=None):
-        path = workplace / f"{name}.yaml"
-        path.write_text(yaml.safe_dump({"model": model or {"name": str(tiny_folder), "dtype": "float32"}, **content}))
-        before = set((workplace / "out").glob("*"))
+    def start(name, content, *overrides, **sections):
+        path = write_config(workplace, tiny_folder, name, content, **sections)
         with redirect_stdout(io.StringIO()) as output:
-            assert train.main([str(path), f"log.dir={workplace}/out", *overrides]) == 0
-        (made,) = set((workplace / "out").glob("*")) - before
-        said[made] = output.getvalue()
-        return made
+            folder = train_once(path, *overrides)
+        said[folder] = output.getvalue()
+        return folder
 
     start.said = said
     return start
@@ -99,10 +78,7 @@ def refused(tmp_path, tiny_folder, capsys):
     """What stderr says where a config is refused: one message, exit status 2, and no run folder."""
 
     def say(*overrides, content=RUN, dry=True):
-        path = tmp_path / "run.yaml"
-        content = {**content, "env": {**content["env"], "name": "digits"}}
-        path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder)}, **content}))
-        arguments = [str(path), f"log.dir={tmp_path}/out", *overrides]
+        arguments = [str(write_config(tmp_path, tiny_folder, "run", content, env={"name": "digits"})), *overrides]
         capsys.readouterr()
         assert train.main(arguments + ["--dry-run"] * dry) == 2
         said = capsys.readouterr()
@@ -114,12 +90,6 @@ def refused(tmp_path, tiny_folder, capsys):
         return said.err
 
     return say
-
-
-def untimed(folder):
-    """The metrics of a run without those that measure time."""
-    lines = read_metrics(folder / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if not any(timing in k for timing in TIMINGS)} for line in lines]
 
 
 # ---------------------------------------------------------------------- what a GRPO run leaves behind
@@ -151,7 +121,7 @@ def test_the_summary_holds_every_component_before_after_and_of_the_oracle(grpo):
 
 
 def test_there_is_a_line_of_metrics_for_every_step(grpo):
-    lines = [line for line in untimed(grpo) if "reward" in line]
+    lines = [line for line in read_steps(grpo) if "reward" in line]
     assert [line["step"] for line in lines] == [1, 2, 3]
     for line in lines:
         assert line["sampling/logp_difference/max"] <= 1e-5
@@ -191,7 +161,7 @@ def test_a_person_is_told_each_step_in_one_line_and_the_figures_at_the_end(grpo,
 
 def assert_goes_on_from(model, folder, run):
     """A run whose model is the one that another saved begins with the figures that the other ended with."""
-    again = run(f"{folder.name}-again", RUN, "train.max_steps=1", model={"name": str(model), "dtype": "float32"})
+    again = run(f"{folder.name}-again", RUN, "train.max_steps=1", model={"name": str(model)})
     after = json.loads((folder / "summary.json").read_text())["held_out"]["after"]
     before = json.loads((again / "summary.json").read_text())["held_out"]["before"]
     assert flat(before) == pytest.approx(flat(after), abs=1e-6)
@@ -289,7 +259,7 @@ def test_a_warm_start_from_conversations_says_which_it_leaves_out(run, workplace
 def test_a_model_built_from_nothing_can_be_warm_started(run):
     sizes = {"hidden": 48, "layers": 1, "vision_hidden": 32, "vision_layers": 2, "vocab_size": 480}
     small = ["train.demonstrations.count=8", "train.max_steps=2", "train.per_device_train_batch_size=4", UNWATCHED]
-    folder = run("scratch", SFT, *small, model={"tiny": sizes, "dtype": "float32"})
+    folder = run("scratch", SFT, *small, model={"name": None, "tiny": sizes})
     assert configs.load(str(folder / "config.yaml")).model.tiny.hidden == 48
     assert AutoModelForImageTextToText.from_pretrained(folder / "model").config.text_config.hidden_size == 48
 

@@ -137,7 +137,7 @@ class BatchPlayer:
         self._resamples, self.num_played = False, after
         return result
 
-    def store(self, episodes: Sequence[Episode], mode: str, advantages: Sequence[float]) -> None:
+    def store(self, episodes: Sequence[Episode], advantages: Sequence[float]) -> None:
         """Keeps episodes of a batch with their advantages in `info`, and appends those that were trained on to the
         run's folder. If they are a part, whole groups are drawn at random, and `info["saved"]` says "8 of 64"."""
         kept = list(zip(episodes, advantages, strict=True))
@@ -148,7 +148,6 @@ class BatchPlayer:
             said = {"saved": f"{self.episodes_per_step} of {len(kept)}"}
             kept = [pair for group in groups for pair in group][: self.episodes_per_step]
         self.latest_episodes = [replace(e, info={**e.info, **said, "advantage": value}) for e, value in kept]
-        if self._writer is not None and mode == "train":
-            for episode in self.latest_episodes:
-                if episode.info["number"] not in self._stored:
-                    self._writer.append_or_error(episode)
+        for episode in self.latest_episodes:
+            if self._writer is not None and episode.info["number"] not in self._stored:
+                self._writer.append_or_error(episode)

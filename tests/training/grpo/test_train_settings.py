@@ -252,10 +252,3 @@ def test_a_group_of_samples_that_cannot_be_used_is_replaced(trainer, guessing):
     generate_batch(one)
     assert 1 not in numbers(one)
     assert one._metrics["train"]["episodes/dropped"] == [0.0]
-
-
-def test_evaluation_is_never_resampled(trainer, guessing):
-    one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
-    one.model.eval()
-    one._generate_and_score_completions([{"task": i, "prompt": ""} for i in (0, 1) for _ in range(4)])
-    assert len(one.plays) == 1
