@@ -225,8 +225,8 @@ class VisionTrainer(SFTTrainer):
         optimizer.add_param_group({"params": list(self.vision.parameters()), "weight_decay": 0.0})
         return optimizer
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, *args: Any) -> Any:
-        loss = super().compute_loss(model, inputs, False, *args)
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **given: Any) -> Any:
+        loss = super().compute_loss(model, inputs, **given)
         if model.training:
             vision = self.vision.compute_loss(self.accelerator.unwrap_model(model))
             loss = loss + vision / self.current_gradient_accumulation_steps

@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 from contextlib import redirect_stdout
 
 import pytest
@@ -71,25 +70,6 @@ def grpo(run):
 @pytest.fixture(scope="module")
 def sft(run):
     return run("warm", SFT, "train.demonstrations.count=32")
-
-
-@pytest.fixture
-def refused(tmp_path, tiny_folder, capsys):
-    """What stderr says where a config is refused: one message, exit status 2, and no run folder."""
-
-    def say(*overrides, content=RUN, dry=True):
-        arguments = [str(write_config(tmp_path, tiny_folder, "run", content, env={"name": "digits"})), *overrides]
-        capsys.readouterr()
-        assert train.main(arguments + ["--dry-run"] * dry) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("error: ")
-        assert "Traceback" not in said.err
-        assert "run.yaml, " in said.err
-        assert not (tmp_path / "out").exists()
-        return said.err
-
-    return say
 
 
 # ---------------------------------------------------------------------- what a GRPO run leaves behind
@@ -193,14 +173,6 @@ def assert_only_projections_changed(folder, tiny_folder):
     assert all("proj" in name or "linear" in name or "qkv" in name for name in changed)
 
 
-def test_4_bit_weights_without_their_package_or_of_a_new_model_are_refused(refused, monkeypatch):
-    assert "built in float32" in refused("lora.quantize=4bit", "model={tiny: {}}")
-    monkeypatch.setattr("viewbox.engines.hf.quantization.find_spec", lambda name: None)
-    told = refused("lora.quantize=4bit")
-    assert "lora.quantize = 4bit: needs the package bitsandbytes" in told
-    assert "pip install 'viewbox[qlora]'" in told
-
-
 # ---------------------------------------------------------------------- warm starts
 UNWATCHED = "log.eval_tasks=0"
 
@@ -290,44 +262,3 @@ def test_the_help_lists_every_section_with_its_keys(capsys):
         assert f"\n  {name}: " in said
     for key in ("attention", "max_reply_tokens", "demonstrations", "target_modules", "eval_tasks", "--dry-run"):
         assert key in said
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),
-        (["env.name=nowhere:Env"], ["nowhere:Env", "No module named 'nowhere'"]),
-        (["env.eval.splitt=test"], ["digits: unknown setting 'splitt'", "did you mean 'split'?"]),
-        (["env.tools=[zom]"], ["unknown tool 'zom'", "did you mean 'zoom'?"]),
-        (["train.learning_rat=1"], ["train.learning_rat: unknown key", "did you mean 'learning_rate'?"]),
-        (["train.top_p=0.9"], ["train.top_p: cannot be set here", "it is decided by rollout.top_p"]),
-        (["train.min_p=0.1"], ["train.min_p: cannot be used", "rollout.top_p"]),
-        (["train.num_generations=3"], ["train.num_generations = 3", "allowed: 2, 4, 8"]),
-        (["train.lr_scheduler_type=wavy"], ["train.lr_scheduler_type = 'wavy'"]),
-        (["rollout.temperature=0"], ["rollout.temperature = 0", "above 0"]),
-        (["log.eval_tasks=30", "env.eval.num_tasks=20"], ["log.eval_tasks = 30", "20"]),
-        (["model.name=/nowhere/model"], ["model.name = '/nowhere/model'", "no such folder"]),
-        (["train.method=sft", "train.episodes=/nowhere"], ["/nowhere", "no episodes here"]),
-        (["model.name=null", "model.tiny={}", "train.beta=0.1"], ["train.beta = 0.1"]),
-    ],
-)
-def test_what_cannot_be_run_is_refused_with_2_and_one_message_before_anything_starts(refused, overrides, words):
-    content, dry = (SFT, True) if "sft" in overrides[0] else (RUN, overrides[0] != "env.tools=[zom]")
-    said = refused(*overrides, content=content, dry=dry)
-    assert all(one in said for one in words), said
-
-
-def test_a_model_folder_without_weights_is_refused(refused, tiny_folder, tmp_path):
-    bare = tmp_path / "bare"
-    shutil.copytree(tiny_folder, bare, ignore=shutil.ignore_patterns("*.safetensors"))
-    said = refused(f"model.name={bare}")
-    assert f"model.name = '{bare}'" in said
-    assert "no weights" in said
-
-
-def test_a_model_of_an_unsupported_architecture_is_refused_by_name(refused, tiny_folder, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(tiny_folder, other)
-    found = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**found, "model_type": "llava", "architectures": []}))
-    assert "model_type 'llava' has no `get_rope_index` for images with a grid" in refused(f"model.name={other}")

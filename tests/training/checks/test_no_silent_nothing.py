@@ -1,9 +1,8 @@
 """A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
 
-import os
+import json
 import re
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +64,19 @@ def start(tmp_path, tiny_folder, capsys):
         (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no layer", "q_proj"]),
         (["log.eval_patience=2"], ["log.eval_patience = 2: counts evaluations"]),
         (["log.eval_steps=2", "log.eval_tasks=0"], ["log.eval_steps = 2: log.eval_tasks = 0"]),
+        (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),
+        (["env.name=nowhere:Env"], ["nowhere:Env", "No module named 'nowhere'"]),
+        (["env.eval.splitt=test"], ["digits: unknown setting 'splitt'", "did you mean 'split'?"]),
+        (["env.tools=[zom]"], ["unknown tool 'zom'", "did you mean 'zoom'?"]),
+        (["train.learning_rat=1"], ["train.learning_rat: unknown key", "did you mean 'learning_rate'?"]),
+        (["train.top_p=0.9"], ["train.top_p: cannot be set here", "it is decided by rollout.top_p"]),
+        (["train.min_p=0.1"], ["train.min_p: cannot be used", "rollout.top_p"]),
+        (["train.num_generations=3"], ["train.num_generations = 3", "allowed: 2, 4, 8"]),
+        (["train.lr_scheduler_type=wavy"], ["train.lr_scheduler_type = 'wavy'"]),
+        (["rollout.temperature=0"], ["rollout.temperature = 0", "above 0"]),
+        (["log.eval_tasks=30", "env.eval.num_tasks=20"], ["log.eval_tasks = 30", "20"]),
+        (["model.name=/nowhere/model"], ["model.name = '/nowhere/model'", "no such folder"]),
+        (["model.name=null", "model.tiny={}", "train.beta=0.1"], ["train.beta = 0.1"]),
         (["log.dir={file}"], ["log.dir = ", "is a file; allowed: a folder"]),
     ],
 )
@@ -121,16 +133,6 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_ends_it_with_2_and_a_sentenc
 def test_a_launcher_that_asks_for_what_would_not_happen_is_refused(variables, words):
     with pytest.raises(ConfigError, match=words):
         check_launch(variables)
-
-
-def test_accelerate_itself_sets_the_variables_that_are_looked_for():
-    launch = [Path(sys.executable).with_name("accelerate"), "launch", "--cpu", "--no_python", "--num_processes", "2"]
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("ACCELERATE", "MASTER_", "WORLD"))
-    }
-    said = subprocess.run([*launch, "env"], capture_output=True, text=True, env=clean)
-    with pytest.raises(ConfigError, match="several processes and started one"):
-        check_launch(dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line))
 
 
 # ---------------------------------------------------------------------- what is said
@@ -203,3 +205,31 @@ def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
     status, _, err = start("train.beta=0.1", "model.revision=v2", "train.max_steps=1", "log.eval_tasks=0")
     assert status == 0, err
     assert loaded == ["v2"]
+
+
+# ---------------------------------------------------------------------- models
+def drop_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def name_llava(folder):
+    found = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**found, "model_type": "llava", "architectures": []}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (drop_weights, "the folder holds no weights; allowed: *.safetensors"),
+        (name_llava, "model_type 'llava' has no `get_rope_index` for images with a grid"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused(start, tiny_folder, tmp_path, damage, says):
+    damage(shutil.copytree(tiny_folder, tmp_path / "other"))
+    assert says in start(f"model.name={tmp_path}/other", "--dry-run")[2]
+
+
+def test_4_bit_weights_without_their_package_or_of_a_new_model_are_refused(start, monkeypatch):
+    assert "built in float32" in start("lora.quantize=4bit", "model={tiny: {}}", "--dry-run")[2]
+    monkeypatch.setattr("viewbox.engines.hf.quantization.find_spec", lambda name: None)
+    assert "needs the package bitsandbytes; " in start("lora.quantize=4bit", "--dry-run")[2]
