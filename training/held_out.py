@@ -1,11 +1,9 @@
-"""Held-out tasks of a training run: played before, during and after training, with their episodes stored.
+"""Held-out tasks of a training run: their stored episodes, and evaluations between the steps.
 
 Evaluation every so many steps keeps the best checkpoint and can stop a run early. The episodes of the first, the best
 and the latest evaluation stay in `held_out/<step>/`, so that those before and after can be looked at and compared.
 """
 
-import dataclasses
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,75 +14,15 @@ from accelerate import PartialState
 from msgspec.structs import replace
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..configs.schema import Config
-from ..core.base import BaseMultiTurnEnv
-from ..core.tasks import to_sequence
 from ..records import Episode
 from ..rollouts.scoring.metrics import drop_undefined
 from ..rollouts.store import run_folder
 from ..rollouts.store.run_folder import HELD_OUT
 from ..rollouts.store.writer import EpisodeWriter
-from ..utils.files import write_atomically
 from .checkpoints import Best
-from .evaluate import evaluate
-from .generation import Sampler, use_for_generation
 
 PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
-
-
-class HeldOutTasks:
-    """The held-out tasks of a run.
-
-    Args:
-        config: the run's config.
-        env: the held-out environment.
-        sampler: how the policy's episodes are sampled.
-        folder: the run's folder.
-        trainer: trains the model; the tasks are played with its weights.
-    """
-
-    def __init__(self, config: Config, env: BaseMultiTurnEnv, sampler: Sampler, folder: Path, trainer: Any) -> None:
-        self.config, self.env, self.folder, self.trainer = config, env, folder, trainer
-        if (temperature := config.log.eval_temperature) is not None:
-            sampler = dataclasses.replace(
-                sampler, rollout=sampler.rollout.model_copy(update={"temperature": temperature})
-            )
-        self.sampler = sampler
-
-    def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
-        """The figures of the model as it is now; the episodes are stored, unless the environment's oracle helped.
-
-        `step` is that of the weights, if it is not the trainer's.
-        """
-        section = self.config.log
-        with use_for_generation(self.trainer.accelerator, self.trainer.model) as model:
-            figures, episodes = evaluate(
-                self.env, model, self.sampler, tasks=section.eval_tasks, seed=section.eval_seed, oracle=oracle
-            )
-        if not oracle:
-            best = self.trainer.best
-            step = self.trainer.state.global_step if step is None else step
-            store_episodes(self.folder, step, episodes, None if best is None else best.step)
-        return figures
-
-    def evaluate_before(self) -> dict[str, dict[str, Any]]:
-        """The figures before training; measured once, and read from before.json when a run is resumed."""
-        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
-            return {}
-        saved = self.folder / "before.json"
-        if saved.is_file():
-            return run_folder.read_json(saved)
-        figures = {"before": self.evaluate()}
-        if self.has_oracle():
-            figures["oracle"] = self.evaluate(oracle=True)
-        if PartialState().is_main_process:
-            write_atomically(saved, json.dumps(figures))
-        return figures
-
-    def has_oracle(self) -> bool:
-        """Whether the environment knows which tool calls to make."""
-        return bool(self.env.oracle(to_sequence(self.env.tasks, self.env.name)[0]))
 
 
 def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:
@@ -189,9 +127,3 @@ class HeldOutEvaluation(TrainerCallback):
         control.should_log = True  # in the line of this step, whatever `logging_steps` is
         if step < state.max_steps and self.is_exhausted(step):
             control.should_training_stop = True
-
-
-def find_best_checkpoint(folder: Path, best: Best) -> Path | None:
-    """The checkpoint of the best step in a run's folder; None if it is not there any more."""
-    path = folder / "checkpoints" / f"checkpoint-{best.step}"
-    return path if path.is_dir() else None

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,12 @@ from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
-from .generation import TINY, Sampler
+from .evaluate import evaluate
+from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .grpo.trl_reward import TRLReward
-from .held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
+from .held_out import HeldOutEvaluation, store_episodes
 from .precision import apply_precision, build_lora_config
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
@@ -124,10 +126,12 @@ class Run:
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
-        tasks = HeldOutTasks(self.config, self.held_out, self.sampler, self.folder, trainer)
-        held_out = tasks.evaluate_before()
-        self._add_evaluation(trainer, tasks, held_out.get("before"))
-        training_started = time.monotonic()
+        held_out, section = self._evaluate_before(), self.config.log
+        if section.eval_steps is not None:
+            limits = (section.eval_steps, section.eval_patience)
+            before = held_out.get("before")
+            trainer.add_callback(HeldOutEvaluation(trainer, self.evaluate, *limits, before, section.keep_best))
+        training_started, stopped = time.monotonic(), f"stopped at step {{}}; continue with --resume={self.folder}"
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
@@ -143,7 +147,7 @@ class Run:
                 self._print_once(f"{end}; a larger train.max_steps trains on")
         except GeneratorError:  # the server is gone
             if trainer.save_unsaved() is not None:
-                self._print_once(f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}")
+                self._print_once(stopped.format(trainer.state.global_step))
             raise
         finally:
             self.interrupt.restore_handlers()
@@ -151,16 +155,13 @@ class Run:
         training_seconds = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.interrupt.stopped:
-            if trainer.is_world_process_zero():
-                self.printer.print_line(
-                    f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}"
-                )
+            self._print_once(stopped.format(trainer.state.global_step))
             return {"stopped_at": trainer.state.global_step}
         best = self._load_best(trainer)
         if self.config.log.eval_tasks:
-            held_out["after"] = tasks.evaluate(step=None if best is None else best.step)
-            if tasks.has_oracle():
-                held_out["oracle_after"] = tasks.evaluate(oracle=True)
+            held_out["after"] = self.evaluate(step=None if best is None else best.step)
+            if self._has_oracle():
+                held_out["oracle_after"] = self.evaluate(oracle=True)
         if not trainer.is_world_process_zero():
             return {}
         tracking.send_held_out(held_out)
@@ -186,29 +187,55 @@ class Run:
         for topic, line in outline.items():
             self._print_once(f"{topic}: {line}")
 
-    def _add_evaluation(
-        self, trainer: EpisodeGRPOTrainer | SFTTrainer, tasks: HeldOutTasks, before: Mapping[str, Any] | None
-    ) -> None:
-        section = self.config.log
-        if section.eval_steps is not None:
-            limits = (section.eval_steps, section.eval_patience)
-            trainer.add_callback(HeldOutEvaluation(trainer, tasks.evaluate, *limits, before, section.keep_best))
+    def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
+        """Return the held-out figures of the model as it is now; store the episodes, unless an oracle helped.
+
+        `step` is that of the weights, if it is not the trainer's.
+        """
+        trainer, section, sampler = self.trainer, self.config.log, self.sampler
+        if section.eval_temperature is not None:
+            rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
+            sampler = replace(sampler, rollout=rollout)
+        given: dict[str, Any] = {"tasks": section.eval_tasks, "seed": section.eval_seed, "oracle": oracle}
+        with use_for_generation(trainer.accelerator, trainer.model) as model:
+            figures, episodes = evaluate(self.held_out, model, sampler, **given)
+        if not oracle:
+            best = None if trainer.best is None else trainer.best.step
+            store_episodes(self.folder, trainer.state.global_step if step is None else step, episodes, best)
+        return figures
+
+    def _evaluate_before(self) -> dict[str, dict[str, Any]]:
+        """The figures before training; measured once, and read from before.json when a run is resumed."""
+        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
+            return {}
+        saved = self.folder / "before.json"
+        if saved.is_file():
+            return run_folder.read_json(saved)
+        figures = {"before": self.evaluate()}
+        if self._has_oracle():
+            figures["oracle"] = self.evaluate(oracle=True)
+        if PartialState().is_main_process:
+            write_atomically(saved, json.dumps(figures))
+        return figures
+
+    def _has_oracle(self) -> bool:
+        """Whether the environment knows which tool calls to make."""
+        return bool(self.held_out.oracle(to_sequence(self.held_out.tasks, self.held_out.name)[0]))
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
         """Loads the weights with the best held-out reward, if they are to be saved; returns which these are."""
         best = trainer.best
         if best is None or not self.config.log.keep_best:
             return None
-        checkpoint = find_best_checkpoint(self.folder, best)
-        if checkpoint is None:
-            self.printer.print_line(f"note: checkpoint-{best.step}, the best one, is gone; the last weights are saved")
+        checkpoint = self.folder / "checkpoints" / f"checkpoint-{best.step}"
+        if not checkpoint.is_dir():
+            self._print_once(f"note: checkpoint-{best.step}, the best one, is gone; the last weights are saved")
             return None
         trainer.load_weights(checkpoint)
-        if trainer.is_world_process_zero():
-            self.printer.print_line(
-                f"best held-out reward {best.reward:.3f} at step {best.step}"
-                f"{'' if best.step else ', before training'}: these weights are saved (log.keep_best)"
-            )
+        step = f"{best.step}{'' if best.step else ', before training'}"
+        self._print_once(
+            f"best held-out reward {best.reward:.3f} at step {step}: these weights are saved (log.keep_best)"
+        )
         return best
 
     def _build_callbacks(self, every: int) -> list[TrainerCallback]:
