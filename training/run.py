@@ -131,7 +131,7 @@ class Run:
             limits = (section.eval_steps, section.eval_patience)
             before = held_out.get("before")
             trainer.add_callback(HeldOutEvaluation(trainer, self.evaluate, *limits, before, section.keep_best))
-        training_started, stopped = time.monotonic(), f"stopped at step {{}}; continue with --resume={self.folder}"
+        training_started, go_on = time.monotonic(), f"continue with --resume={self.folder}"
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
@@ -147,7 +147,7 @@ class Run:
                 self._print_once(f"{end}; a larger train.max_steps trains on")
         except GeneratorError:  # the server is gone
             if trainer.save_unsaved() is not None:
-                self._print_once(stopped.format(trainer.state.global_step))
+                self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
             raise
         finally:
             self.interrupt.restore_handlers()
@@ -155,7 +155,7 @@ class Run:
         training_seconds = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.interrupt.stopped:
-            self._print_once(stopped.format(trainer.state.global_step))
+            self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
             return {"stopped_at": trainer.state.global_step}
         best = self._load_best(trainer)
         if self.config.log.eval_tasks:
