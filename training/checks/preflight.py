@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...configs.schema import Config, locate_errors
 from ...configs.sections import ModelSection
 from ...configs.train_sections import METHODS_OF, TrainSection
 from ...core.base import BaseMultiTurnEnv
+from ...core.state import EpisodeState
 from ...core.tasks import to_sequence
 from ...engines.hf.quantization import check_bitsandbytes
 from ...engines.table import get_engine
@@ -22,12 +23,16 @@ from ...envs.from_config import (
     prepare_env,
 )
 from ...errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
+from ...images.ref import ImageRef
 from ...records import Task
 from ...rewards.explain import describe_reward
 from ...utils.secrets import mask_assignments
 from ..precision import resolve_dtype
 from ..sft.selection import check_rounds, check_selection
 from .disk import check_folders, check_launch, check_space, estimate_bytes
+
+if TYPE_CHECKING:
+    from ...engines.hf.chat_tokens import ChatTokens
 
 CROWDED = 64  # tasks whose images are counted
 FIRST = 8  # tasks with bad rows, after which a run is refused
@@ -43,6 +48,17 @@ class LocalModel:
     config: Any
     processor: Any
     view_settings: dict[str, Any]
+
+    def encode_prompt(
+        self, config: Config, env: BaseMultiTurnEnv, state: EpisodeState
+    ) -> tuple["ChatTokens", list[int], list[ImageRef]]:
+        """Return (the chat tokens, ids, images) of the prompt of an episode that was just opened."""
+        from ...engines.hf.chat_tokens import ChatTokens
+        from ...engines.hf.loading import set_max_pixels
+
+        set_max_pixels(self.processor, config.model.max_pixels or env.max_pixels)
+        tokens, env = ChatTokens(self.processor, self.config), env.for_task(state.task)
+        return tokens, *tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
 
 
 def check(config: Config) -> dict[str, Any]:
@@ -279,14 +295,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
     """Raises `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
-    from ...engines.hf.chat_tokens import ChatTokens
-    from ...engines.hf.loading import set_max_pixels
-
-    set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
-    tokens = ChatTokens(model.processor, model.config)
-    env = env.for_task(task)
-    state = env.reset(task, seed=0)
-    prompt, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    state = env.for_task(task).reset(task, seed=0)
+    tokens, prompt, images = model.encode_prompt(config, env, state)
     budget = config.rollout.max_completion_tokens
     image = max((tokens.get_pixels(ref).tokens for ref in images), default=0)
     if state.tool_schemas and image >= budget:
