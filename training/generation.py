@@ -83,7 +83,7 @@ class Sampler:
         rollout = self.rollout
         if slots is not None:
             rollout = rollout.model_copy(update={"slots": min(rollout.slots, slots)})
-        given = {"model_name": self.model_name, "vision_cache": self.vision_cache}
+        given: dict[str, Any] = {"model_name": self.model_name, "vision_cache": self.vision_cache}
         return partial(get_engine(rollout.engine).build, rollout, self.tokens, source, **given)
 
     def release(self) -> None:

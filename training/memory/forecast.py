@@ -213,7 +213,7 @@ class Shapes:
             episodes = min(config.rollout.slots, self.arguments.per_device_train_batch_size)
             one = self.count_features([*workload.grids, *workload.result_grids])
             held["image features"] = min(MAX_BYTES, episodes * one)
-        if not self.adapted and getattr(self.arguments, "beta", 0):
+        if not self.adapted and bool(getattr(self.arguments, "beta", 0)):
             held["reference model"] = held["weights"]
         if self.quantized:
             linear = [weight for name, weight in self.products if not any(part in name for part in FULL_SIZE)]
@@ -423,9 +423,10 @@ def _list_changes(config: Config, forecast: Forecast) -> Iterator[str]:
         yield f"train.per_device_train_batch_size={batch // 2}"
     if rollout.prefill_tokens > 4096:
         yield "rollout.prefill_tokens=4096"
-    for phase in forecast.phases if forecast.device_memory is not None else ():
+    for phase in forecast.phases:
         cache = phase.parts.get("keys and values", 0)
-        if (left := USABLE * forecast.device_memory - (phase.peak - cache)) > cache / max(1, forecast.slots) > 0:
+        left = USABLE * (forecast.device_memory or 0) - (phase.peak - cache)
+        if left > cache / max(1, forecast.slots) > 0:
             yield f"rollout.kv_cache_bytes={int(left / MIB)}MiB"
     if config.lora is None:
         yield "lora.r=16 lora.target_modules=.*language_model.*_proj model.dtype=bfloat16"
