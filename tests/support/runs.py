@@ -27,11 +27,11 @@ RUN = {
 }
 
 
-def write_config(folder, model, name="run", content=RUN, **sections):
+def write_config(folder, weights, name="run", content=RUN, /, **sections):
     """The path of a config in `folder`, its sections changed as given, with the module `guesses` beside it."""
     (folder / "guesses.py").write_text(GUESSES)
     content = {section: {**values, **sections.pop(section, {})} for section, values in content.items()}
-    content |= {"model": {"name": str(model), "dtype": "float32", **sections.pop("model", {})}, **sections}
+    content |= {"model": {"name": str(weights), "dtype": "float32", **sections.pop("model", {})}, **sections}
     content["log"] = {"dir": str(folder / "out"), **content.get("log", {})}
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(content))
