@@ -131,24 +131,24 @@ def run(
         ViewboxError: the run cannot be found, resumed or started.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import torch
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
     from transformers import set_seed
     from transformers.utils import logging as transformers_logging
 
     from ..rollouts.store import run_folder
-    from .checks.disk import get_state_settings
     from .resume import RunLocation
     from .run import Run
-    from .trainer_args import pass_hub_token
+    from .trainer_args import build_trainer_arguments, pass_hub_token
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("viewbox").setLevel(logging.INFO)
     pass_hub_token(config)
     set_seed(config.train.seed)
-    processes = PartialState(**get_state_settings(config.train.arguments, torch.cuda.is_available()))
+    device = build_trainer_arguments(config, "runs").device  # starts the processes as the trainer will
+    log.debug("training on %s", device)
+    processes = PartialState()
     shared: list[Any] = [None]
     with ExitStack() as stack:
         if processes.is_main_process:
