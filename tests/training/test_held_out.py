@@ -18,76 +18,61 @@ from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import list_held_out
-from viewbox.training.checkpoints import Best
 from viewbox.training.held_out import HeldOutEvaluation, store_episodes
 
 EVALUATED = RUN["log"]["eval_tasks"]
 
 
 # ---------------------------------------------------------------------- the callback
-def follow(rewards, every=2, patience=None, max_steps=100):
-    """Training whose evaluations give these rewards: (the steps at which a checkpoint was asked for, the last step)."""
-    trainer = SimpleNamespace(best=None, is_finished=None, figures=[])
-    trainer.add_figures = trainer.figures.append
-    left = iter(rewards)
-    evaluation = HeldOutEvaluation(trainer, lambda: {"reward": next(left), "intervals": {}}, every, patience)
-    state, saved = TrainerState(max_steps=max_steps), []
+def follow(*evaluations, every=2, patience=None, max_steps=100, before=None):
+    """Training with these evaluations (reward, share with a score): (its best step, those saved, the last step)."""
+    figures = iter([{"reward": reward, "episodes/scored": scored, "intervals": {}} for reward, scored in evaluations])
+    trainer, saved = SimpleNamespace(best=None, is_finished=None, add_figures=lambda figures: None), []
+    trainer.save_first = lambda: saved.append(0)
+    first = before and {"reward": before, "episodes/scored": 1.0}
+    evaluation = HeldOutEvaluation(trainer, lambda: next(figures), every, patience, first)
+    state = TrainerState(max_steps=max_steps, global_step=0)
+    evaluation.on_train_begin(None, state, TrainerControl())
     for step in range(1, max_steps + 1):
-        control = TrainerControl()
-        state.global_step = step
+        state.global_step, control = step, TrainerControl()
         evaluation.on_step_end(None, state, control)
-        if control.should_save:
-            saved.append(step)
+        saved += [step] if control.should_save else []
         if control.should_training_stop:
             break
-    return trainer, saved, step
+    return trainer.best and trainer.best.step, saved, step
 
 
 @pytest.mark.parametrize(
     ("rewards", "steps", "saved", "best"),
     [
-        ([0.1, 0.3, 0.3, 0.2, 0.4], 10, [2, 4, 10], Best(10, 0.4)),
-        ([0.1, 0.2, 0.3], 5, [2, 4, 5], Best(5, 0.3)),  # the last step is evaluated too
+        ([0.1, 0.3, 0.3, 0.2, 0.4], 10, [2, 4, 10], 10),
+        ([0.1, 0.2, 0.3], 5, [2, 4, 5], 5),  # the last step is evaluated too
         ([float("nan")] * 6, 12, [], None),
     ],
 )
 def test_a_checkpoint_is_saved_whenever_the_reward_is_the_best_so_far(rewards, steps, saved, best):
-    trainer, found, _ = follow(rewards, max_steps=steps)
-    assert (found, trainer.best) == (saved, best)
+    assert follow(*((reward, 1.0) for reward in rewards), max_steps=steps)[:2] == (best, saved)
+
+
+@pytest.mark.parametrize(
+    ("before", "evaluations", "best", "saved"),
+    [
+        (0.080, [(0.077, 1.0), (0.071, 1.0)], 0, [0]),
+        (0.080, [(0.077, 1.0), (0.081, 1.0)], 2, [0, 2]),
+        (0.47, [(0.97, 0.48), (0.60, 1.0)], 2, [0, 2]),  # the reward fails on wrong answers at step 1
+        (0.47, [(0.60, 0.99), (0.70, 0.97)], 1, [0, 1]),  # 1 % fewer is chance, and it does not add up
+    ],
+)
+def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before_training(
+    before, evaluations, best, saved
+):
+    assert follow(*evaluations, every=1, max_steps=2, before=before)[:2] == (best, saved)
 
 
 @pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 12), (3, 14), (None, 14)])
 def test_training_stops_after_so_many_evaluations_without_a_better_reward(patience, last):
-    assert follow([0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5], patience=patience, max_steps=14)[2] == last
-
-
-def start_from(before, *after):
-    """The best step after evaluations (reward, share with a score), the first of them before training."""
-    trainer = SimpleNamespace(best=None, is_finished=None, saved=[], add_figures=lambda figures: None)
-    trainer.save_first = lambda: trainer.saved.append(0)
-    figures = [{"reward": reward, "episodes/scored": scored} for reward, scored in (before, *after)]
-    left = iter(figures[1:])
-    evaluation = HeldOutEvaluation(trainer, lambda: next(left), 1, before=figures[0])
-    state = TrainerState(max_steps=len(after), global_step=0)
-    evaluation.on_train_begin(None, state, TrainerControl())
-    for step in range(1, len(figures)):
-        state.global_step, control = step, TrainerControl()
-        evaluation.on_step_end(None, state, control)
-        trainer.saved += [step] if control.should_save else []
-    return trainer.best.step, trainer.saved
-
-
-@pytest.mark.parametrize(
-    ("evaluations", "best", "saved"),
-    [
-        ([(0.080, 1.0), (0.077, 1.0), (0.071, 1.0)], 0, [0]),
-        ([(0.080, 1.0), (0.077, 1.0), (0.081, 1.0)], 2, [0, 2]),
-        ([(0.47, 1.0), (0.97, 0.48), (0.60, 1.0)], 2, [0, 2]),  # the reward fails on wrong answers at step 1
-        ([(0.47, 1.0), (0.60, 0.99), (0.70, 0.97)], 1, [0, 1]),  # 1 % fewer is chance, and it does not add up
-    ],
-)
-def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before_training(evaluations, best, saved):
-    assert start_from(*evaluations) == (best, saved)
+    rewards = [(reward, 1.0) for reward in (0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5)]
+    assert follow(*rewards, patience=patience, max_steps=14)[2] == last
 
 
 # ---------------------------------------------------------------------- whole runs
