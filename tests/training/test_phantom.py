@@ -19,7 +19,7 @@ def runs(tmp_path_factory):
     small = ["train.max_steps=2", "train.per_device_train_batch_size=8", "log.eval_tasks=4", "rollout.slots=8"]
     model = folder / "model"
     settings = {
-        "phantom_warmstart": ["train.demonstrations.count=24", "train.vision.batch=8", f"log.export={model}"],
+        "phantom_warmstart": ["train.demonstrations.count=24", f"log.export={model}"],
         "phantom": [f"model.name={model}", "train.num_generations=4"],
     }
     for name, some in settings.items():
