@@ -85,8 +85,9 @@ def test_numbers_and_gradients_are_those_of_a_plain_forward_vision_tower_include
 
 
 def test_gradients_with_two_images_in_every_prompt_are_those_of_plain_forwards_one_by_one(
-    kit, scored, pairs, play_pairs
+    kits, scored, pairs, play_pairs
 ):
+    kit = kits("qwen2_5_vl")
     model = kit.model()
     episodes = [episode.tokens for episode in play_pairs(kit.generator(max_completion_tokens=900), pairs)]
     assert {len(tokens.images) for tokens in episodes} == {2, 3, 4}
