@@ -23,8 +23,8 @@ TRAIN = {"max_steps": 6, "lr_scheduler_type": "linear", "save_steps": 2, "save_t
 LOG = {"eval_tasks": 0, "episodes_per_step": 3}
 
 
-def write(folder, model, name, **sections):
-    return write_config(folder, model, name, **{**sections, "train": TRAIN | sections.get("train", {}), "log": LOG})
+def write(folder, weights, name, /, **sections):
+    return write_config(folder, weights, name, **{**sections, "train": TRAIN | sections.get("train", {}), "log": LOG})
 
 
 @pytest.fixture
