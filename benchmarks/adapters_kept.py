@@ -31,7 +31,7 @@ from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.quantization import merge_adapters
 from viewbox.engines.vllm.weights.sender import iterate_weights
 from viewbox.training.evaluate import evaluate
-from viewbox.training.generation import use_for_generation
+from viewbox.training.generation import Sampler, use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 from viewbox.training.precision import build_lora_config
 
@@ -67,7 +67,7 @@ def measure(steps: int, episodes: int = EPISODES) -> list[dict[str, float]]:
     _, env, base, processor = loading.open_policy(run)
     tokens = ChatTokens(processor, base.config)
     rollout = run.rollout.model_copy(update={"slots": episodes, "max_completion_tokens": 400})
-    _, played = evaluate(env, base, tokens, tasks=episodes, seed=0, rollout=rollout)
+    _, played = evaluate(env, base, Sampler(tokens, rollout), tasks=episodes, seed=0)
     rows = [episode.tokens for episode in played if episode.tokens is not None]
     rewards = torch.tensor([episode.scores.total if episode.scores else 0.0 for episode in played])
     batch = add_pixels(collate(rows, tokens), rows, tokens)

@@ -12,6 +12,7 @@ from viewbox.configs import schema
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.training.evaluate import evaluate
+from viewbox.training.generation import Sampler
 
 KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")
 
@@ -27,7 +28,7 @@ def main() -> None:
         for oracle in (False, True):
             played = rollout.model_copy(update={"temperature": temperature})
             tokens = ChatTokens(processor, model.config, model.generation_config)
-            figures, _ = evaluate(env, model, tokens, tasks=count, seed=0, rollout=played, oracle=oracle)
+            figures, _ = evaluate(env, model, Sampler(tokens, played), tasks=count, seed=0, oracle=oracle)
             name = f"{'right zoom first' if oracle else 'alone'}, T = {temperature:g}"
             found[name] = {key: round(figures[key], 3) for key in KEYS}
             print(f"{name}: {found[name]}", flush=True)

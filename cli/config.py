@@ -74,9 +74,7 @@ def memory(
         if measured is not None:
             typer.echo(f"measured here: update {measured / GIB:.2f} GiB")
     if forecast.fits is False and not as_json:
-        changes, changed = find_changes(
-            run, forecast, lambda more: (new := schema.load(config, [*given, *more]), predict(new, size))
-        )
+        changes, changed = find_changes(run, forecast, lambda more: predict(schema.load(config, [*given, *more]), size))
         result = "fits" if changed.fits else "still does not fit"
         if changes:
             typer.echo(f"with {' '.join(changes)} it {result}: {changed.peak.peak / GIB:.1f} GiB")

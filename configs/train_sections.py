@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from .sections import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability, Section
+from .sections import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Section
 
 Method = Literal["grpo", "sft", "rejection_sampling"]
 GRPO_ONLY = (
@@ -16,9 +16,10 @@ GRPO_ONLY = (
 )  # keys of `train`
 SUPERVISED = ("sft", "rejection_sampling")
 METHODS_OF = {  # keys of `train` that other methods do not read
-    **dict.fromkeys(("episodes", "demonstrations", "vision"), ("sft",)),
+    **dict.fromkeys(("episodes", "demonstrations"), ("sft",)),
     **dict.fromkeys(("where", "best_of_group"), SUPERVISED),
     "rejection_sampling": ("rejection_sampling",),
+    **dict.fromkeys(GRPO_ONLY, ("grpo",)),
 }
 
 
@@ -29,22 +30,6 @@ class Demonstrations(Section):
     habits: dict[str, float] = Field(
         default_factory=dict,
         description="probability of each imperfection of a demonstration (digits: guess, too_far, astray)",
-    )
-
-
-class VisionSection(Section):
-    """Auxiliary tasks of a warm start that teach a new vision tower to classify and locate."""
-
-    weight: PositiveFloat = Field(
-        default=1.0, description="weight of the auxiliary loss; that of the replies has weight 1"
-    )
-    batch: Annotated[int, Field(ge=2, strict=True)] = Field(
-        default=64, description="close looks (last images of correct episodes) in each step"
-    )
-    label: str = Field(default="label", description="reference field that is classified from a close look")
-    box: str | None = Field(
-        default="bbox",
-        description="reference field with the box that is located in the overview; null: nothing is to be seen there",
     )
 
 
@@ -129,9 +114,6 @@ class TrainSection(BaseModel):
     )
     demonstrations: Demonstrations | None = Field(
         default=None, description="sft: record demonstrations of the environment"
-    )
-    vision: VisionSection | None = Field(
-        default=None, description="sft: also train a new vision tower with auxiliary tasks"
     )
     where: str | list[str] = Field(
         default=[],

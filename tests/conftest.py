@@ -49,9 +49,10 @@ SLOW = (
     "viewer",
 )
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
-NIGHTLY = (  # benchmarks, a long storm, and trainings of the shipped agents, whose trainer, rewards and tools have tests
+NIGHTLY = (  # benchmarks, a long storm, launchers, and trainings of the shipped agents
     "attacks/servers/test_many_hostile_episodes.py",
     "test_benchmarks.py",
+    "training/checks/test_accelerate.py",
     "training/test_agents.py",
     "training/test_mixture_config.py",
 )

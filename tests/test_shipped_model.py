@@ -12,6 +12,7 @@ from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.settings import Settings
 from viewbox.errors import ModelError
 from viewbox.training.evaluate import evaluate
+from viewbox.training.generation import Sampler
 
 torch.set_num_threads(1)
 
@@ -24,7 +25,7 @@ def figures():
 
     def play(oracle):
         tokens = ChatTokens(processor, model.config)
-        return evaluate(env, model, tokens, tasks=48, seed=0, rollout=rollout, oracle=oracle)[0]
+        return evaluate(env, model, Sampler(tokens, rollout), tasks=48, seed=0, oracle=oracle)[0]
 
     return play(False), play(True)
 

@@ -195,9 +195,7 @@ class _Restore(TrainerCallback):
     def __init__(self, trainer: Any, checkpoint: Path) -> None:
         self.trainer, self.checkpoint = trainer, checkpoint
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.restore_state(_load_state(self.checkpoint, self.trainer.accelerator.process_index))
 
 

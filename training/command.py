@@ -8,7 +8,7 @@ import argparse
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,6 +24,7 @@ from .checks.preflight import check
 
 if TYPE_CHECKING:
     from .resume import RunLocation
+    from .run import Run
 
 log = logging.getLogger("viewbox.train")
 
@@ -112,36 +113,42 @@ def format_sections() -> str:
     return "\n".join(lines)
 
 
-def run(config: Config, name: str = "run", resume: str | None = None) -> dict[str, Any]:
+def run(
+    config: Config,
+    name: str = "run",
+    resume: str | None = None,
+    build_run: "Callable[[Config, RunLocation], Run] | None" = None,
+) -> dict[str, Any]:
     """Trains, and returns the summary that is also saved as summary.json in the run's folder.
 
     Args:
         config: a checked config.
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
+        build_run: makes the run, for trainers of your own (`benchmarks/new_vision_tower.py`); default: `Run`.
 
     Raises:
         ViewboxError: the run cannot be found, resumed or started.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import torch
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
     from transformers import set_seed
     from transformers.utils import logging as transformers_logging
 
     from ..rollouts.store import run_folder
-    from .checks.disk import get_state_settings
     from .resume import RunLocation
     from .run import Run
-    from .trainer_args import pass_hub_token
+    from .trainer_args import build_trainer_arguments, pass_hub_token
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("viewbox").setLevel(logging.INFO)
     pass_hub_token(config)
     set_seed(config.train.seed)
-    processes = PartialState(**get_state_settings(config.train.arguments, torch.cuda.is_available()))
+    device = build_trainer_arguments(config, "runs").device  # starts the processes as the trainer will
+    log.debug("training on %s", device)
+    processes = PartialState()
     shared: list[Any] = [None]
     with ExitStack() as stack:
         if processes.is_main_process:
@@ -156,7 +163,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
         if isinstance(shared[0], ViewboxError):
             raise shared[0]
         assert isinstance(shared[0], RunLocation)
-        with log_failures(shared[0].folder), closing(Run(config, shared[0])) as running:
+        with log_failures(shared[0].folder), closing((build_run or Run)(config, shared[0])) as running:
             return running.execute()
 
 

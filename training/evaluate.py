@@ -10,18 +10,15 @@ from accelerate.utils import gather_object
 from msgspec.structs import replace
 from transformers import PreTrainedModel
 
-from ..configs.sections import RolloutSection
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
 from ..engines.generator import Conversation, Generator
-from ..engines.hf.chat_tokens import ChatTokens
 from ..engines.scripted import Script, ScriptedGenerator
-from ..engines.vllm.weights.sender import WeightSender
 from ..records import Episode, EpisodeTokens, Task
 from ..rollouts.play import play_many
 from ..rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from ..rollouts.scoring.summary import summarize
-from .generation import SERVER_TIMEOUT, prepare_generator
+from .generation import Sampler
 
 log = logging.getLogger(__name__)
 
@@ -92,40 +89,33 @@ def _drop_heavy(tokens: EpisodeTokens | None) -> EpisodeTokens | None:
 def evaluate(
     env: BaseMultiTurnEnv,
     model: PreTrainedModel,
-    tokens: ChatTokens,
+    sampler: Sampler,
     *,
     tasks: int,
     seed: int,
-    rollout: RolloutSection,
-    model_name: str = "",
     oracle: bool = False,
-    weights: WeightSender | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
     """Plays the first `tasks` tasks and returns (figures, episodes).
 
     Args:
         env: the held-out environment.
-        model, tokens: the policy.
+        model: the policy.
+        sampler: how its episodes are sampled.
         tasks: the number of tasks.
         seed: the sampling seed.
-        rollout: how they are generated.
-        model_name: recorded with each episode.
         oracle: whether the environment's oracle makes the tool calls, and the policy only answers.
-        weights: sends the policy's weights to the server that generates; None: our engine generates.
 
     Returns:
         figures: a float for each name of `compute_environment_metrics` and for each metric of the environment
             (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high].
         episodes: in the order of the tasks.
     """
-    generator = prepare_generator(model, tokens, rollout, model_name=model_name, weights=weights)()
+    generator = sampler.prepare(model)()
     if oracle:
-        generator = ScriptedGenerator(tokens, build_script(env, "oracle"), generator)
-    selected = to_sequence(env.tasks, env.name)[:tasks]
-    timeout = SERVER_TIMEOUT if weights else None
-    episodes = collect_episodes(env, selected, generator, slots=rollout.slots, seed=seed, timeout=timeout)
-    if weights is not None:
-        weights.release()
+        generator = ScriptedGenerator(sampler.tokens, build_script(env, "oracle"), generator)
+    selected, slots = to_sequence(env.tasks, env.name)[:tasks], sampler.rollout.slots
+    episodes = collect_episodes(env, selected, generator, slots=slots, seed=seed, timeout=sampler.timeout)
+    sampler.release()
     return compute_figures(episodes, env), episodes
 
 

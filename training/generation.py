@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,33 +41,52 @@ def use_for_generation(accelerator: Accelerator, model: Any) -> Iterator[PreTrai
                 yield unwrapped
 
 
-def prepare_generator(
-    model: PreTrainedModel,
-    tokens: ChatTokens,
-    settings: RolloutSection,
-    *,
-    model_name: str = "",
-    weights: "WeightSender | None" = None,
-    vision_cache: VisionCache | None = None,
-    key: Hashable = None,
-    sends: bool = True,
-) -> Callable[[], Generator]:
-    """What makes the generator of a batch, inside `use_for_generation`; all processes call it together.
-
-    Once all of its episodes are played, `weights.release` is called.
+@dataclass
+class Sampler:
+    """How the episodes of a policy are sampled.
 
     Args:
-        model: the policy.
         tokens: the way from messages to tokens.
-        settings: the section `rollout`.
+        rollout: the section `rollout`.
         model_name: recorded with each episode.
-        weights: sends the model's weights to the server that generates; None: the model does, in this process.
-        vision_cache: image features of the model.
-        key: see `WeightSender.send`.
-        sends: False: the server still has these weights, and this process may be the only one that calls.
+        weights: sends the policy's weights to the server that generates; None: the model does, in this process.
+        vision_cache: image features of the model, which the loss may use again.
     """
-    source: Any = model
-    if weights is not None:
-        source = weights.send(model, key) if sends else weights.latest
-    build = get_engine(settings.engine).build
-    return partial(build, settings, tokens, source, model_name=model_name, vision_cache=vision_cache)
+
+    tokens: ChatTokens
+    rollout: RolloutSection
+    model_name: str = ""
+    weights: "WeightSender | None" = None
+    vision_cache: VisionCache | None = None
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which an episode is given up; None: never."""
+        return self.rollout.timeout or (SERVER_TIMEOUT if self.weights else None)
+
+    def prepare(
+        self, model: PreTrainedModel, key: Hashable = None, *, slots: int | None = None, sends: bool = True
+    ) -> Callable[[], Generator]:
+        """Return what makes the generator of a batch, inside `use_for_generation`; all processes call it together.
+
+        Once all of its episodes are played, `release` is called.
+
+        Args:
+            model: the policy.
+            key: see `WeightSender.send`.
+            slots: episodes at once, at most; None: as many as `rollout` says.
+            sends: False: the server still has these weights, and this process may be the only one that calls.
+        """
+        source: Any = model
+        if self.weights is not None:
+            source = self.weights.send(model, key) if sends else self.weights.latest
+        rollout = self.rollout
+        if slots is not None:
+            rollout = rollout.model_copy(update={"slots": min(rollout.slots, slots)})
+        given: dict[str, Any] = {"model_name": self.model_name, "vision_cache": self.vision_cache}
+        return partial(get_engine(rollout.engine).build, rollout, self.tokens, source, **given)
+
+    def release(self) -> None:
+        """Say that all episodes of a batch are played; all processes call it together."""
+        if self.weights is not None:
+            self.weights.release()

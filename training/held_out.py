@@ -1,117 +1,28 @@
-"""Held-out tasks of a training run: played before, during and after training, with their episodes stored.
+"""Held-out tasks of a training run: their stored episodes, and evaluations between the steps.
 
 Evaluation every so many steps keeps the best checkpoint and can stop a run early. The episodes of the first, the best
 and the latest evaluation stay in `held_out/<step>/`, so that those before and after can be looked at and compared.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from accelerate import PartialState
 from msgspec.structs import replace
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..configs.schema import Config
-from ..core.base import BaseMultiTurnEnv
-from ..core.tasks import to_sequence
-from ..engines.hf.chat_tokens import ChatTokens
-from ..engines.vllm.weights.sender import WeightSender
 from ..records import Episode
 from ..rollouts.scoring.metrics import drop_undefined
 from ..rollouts.store import run_folder
 from ..rollouts.store.run_folder import HELD_OUT
 from ..rollouts.store.writer import EpisodeWriter
-from ..utils.files import write_atomically
 from .checkpoints import Best
-from .evaluate import evaluate
-from .generation import TINY, use_for_generation
 
 PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
-
-
-class EvaluatedTrainer(Protocol):
-    """What the callback needs of a trainer: `Checkpoints`, and figures that join the next line of metrics."""
-
-    best: Best | None
-    is_finished: Callable[[int], bool]
-
-    def save_first(self) -> None: ...
-    def add_figures(self, figures: Mapping[str, float]) -> None: ...
-
-
-class HeldOutTasks:
-    """The held-out tasks of a run.
-
-    Args:
-        config: the run's config.
-        env: the held-out environment.
-        tokens: the tokenizer of the policy.
-        folder: the run's folder.
-        trainer: trains the model; the tasks are played with its weights.
-        weights: sends them to the server that generates; None: our engine generates.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        env: BaseMultiTurnEnv,
-        tokens: ChatTokens,
-        folder: Path,
-        trainer: Any,
-        weights: WeightSender | None = None,
-    ) -> None:
-        self.config, self.env, self.tokens, self.folder, self.trainer = config, env, tokens, folder, trainer
-        self.weights = weights
-
-    def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
-        """The figures of the model as it is now; the episodes are stored, unless the environment's oracle helped.
-
-        `step` is that of the weights, if it is not the trainer's.
-        """
-        section, rollout = self.config.log, self.config.rollout
-        if section.eval_temperature is not None:
-            rollout = rollout.model_copy(update={"temperature": section.eval_temperature})
-        with use_for_generation(self.trainer.accelerator, self.trainer.model) as model:
-            figures, episodes = evaluate(
-                self.env,
-                model,
-                self.tokens,
-                tasks=section.eval_tasks,
-                seed=section.eval_seed,
-                rollout=rollout,
-                model_name=self.config.model.name or TINY,
-                oracle=oracle,
-                weights=self.weights,
-            )
-        if not oracle:
-            best = self.trainer.best
-            step = self.trainer.state.global_step if step is None else step
-            store_episodes(self.folder, step, episodes, None if best is None else best.step)
-        return figures
-
-    def evaluate_before(self) -> dict[str, dict[str, Any]]:
-        """The figures before training; measured once, and read from before.json when a run is resumed."""
-        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
-            return {}
-        saved = self.folder / "before.json"
-        if saved.is_file():
-            return run_folder.read_json(saved)
-        figures = {"before": self.evaluate()}
-        if self.has_oracle():
-            figures["oracle"] = self.evaluate(oracle=True)
-        if PartialState().is_main_process:
-            write_atomically(saved, json.dumps(figures))
-        return figures
-
-    def has_oracle(self) -> bool:
-        """Whether the environment knows which tool calls to make."""
-        task = to_sequence(self.env.tasks, self.env.name)[0]
-        return bool(self.env.for_task(task).oracle(task))
 
 
 def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:
@@ -159,7 +70,7 @@ class HeldOutEvaluation(TrainerCallback):
     `patience` evaluations, training stops.
 
     Args:
-        trainer: the trainer; its `best` is set, and its `is_finished`.
+        trainer: one of `Checkpoints`, which has `add_figures`; its `best` is set, and its `is_finished`.
         evaluate: plays the held-out tasks and returns the same figures on every process.
         every: steps between evaluations.
         patience: evaluations without a better reward after which training stops; None: it never does.
@@ -169,7 +80,7 @@ class HeldOutEvaluation(TrainerCallback):
 
     def __init__(
         self,
-        trainer: EvaluatedTrainer,
+        trainer: Any,
         evaluate: Callable[[], dict[str, Any]],
         every: int,
         patience: int | None = None,
@@ -188,9 +99,7 @@ class HeldOutEvaluation(TrainerCallback):
             return False
         return step // self.every - (0 if best is None else best.step // self.every) >= self.patience
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step == 0 and self._set_best(0, self.before) and self.keeps:
             self.trainer.save_first()
 
@@ -218,9 +127,3 @@ class HeldOutEvaluation(TrainerCallback):
         control.should_log = True  # in the line of this step, whatever `logging_steps` is
         if step < state.max_steps and self.is_exhausted(step):
             control.should_training_stop = True
-
-
-def find_best_checkpoint(folder: Path, best: Best) -> Path | None:
-    """The checkpoint of the best step in a run's folder; None if it is not there any more."""
-    path = folder / "checkpoints" / f"checkpoint-{best.step}"
-    return path if path.is_dir() else None

@@ -5,15 +5,17 @@ rounded away. At a learning rate of 1e-6 that is nearly every step of full fine-
 kept in float32 and computed with under autocast; the frozen weights beside LoRA adapters may have two bytes.
 """
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import Config
 from ..configs.sections import ModelSection
 from ..configs.train_sections import LoraSection
 from ..engines.hf.quantization import is_quantized
-from ..errors import ConfigError
+from ..errors import ConfigError, suggest_nearest
 
 if TYPE_CHECKING:
+    import torch
     from peft import LoraConfig
 
 # By method and whether LoRA adapters are trained. Full fine-tuning: 1e-6 is the default of TRL's `GRPOConfig`, 2e-5
@@ -87,6 +89,42 @@ def build_lora_config(section: LoraSection | None) -> "LoraConfig | None":
     return LoraConfig(
         r=section.r, lora_alpha=section.alpha, lora_dropout=section.dropout, target_modules=section.target_modules
     )
+
+
+def build_model(config: Config, model_config: Any, device: "torch.device | str" = "meta") -> Any:
+    """Return the model of a run in its precision, with its adapters: without numbers, or random ones on a device.
+
+    Raises:
+        ConfigError: `lora.target_modules` names no layer of the model.
+    """
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoModelForImageTextToText
+
+    name = resolve_dtype(config)
+    dtype: Any = name if name == "auto" else getattr(torch, name)
+    if name == "auto":  # as its weights were saved
+        dtype = getattr(model_config, "dtype", None) or getattr(model_config.get_text_config(), "dtype", None)
+        dtype = dtype if isinstance(dtype, torch.dtype) else torch.float32
+    with torch.device(device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = {"dtype": dtype, "attn_implementation": config.model.attention}
+        model = AutoModelForImageTextToText.from_config(model_config, **settings)
+        if config.lora is None:
+            return model
+        model.requires_grad_(False)
+        try:
+            return get_peft_model(model, build_lora_config(config.lora))
+        except ValueError as error:
+            modules = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
+            layers = {name.rpartition(".")[2] for name, _ in modules}
+            given = config.lora.target_modules
+            near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
+            raise ConfigError(
+                f"lora.target_modules = {given!r}: matches no layer of the model; allowed: all-linear, or names "
+                f"such as {', '.join(sorted(layers)[:12])}{near}",
+                key="lora.target_modules",
+            ) from error
 
 
 def use_float32_adapters(model: Any) -> None:

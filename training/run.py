@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
-from .checks.outline import count_parameters, describe_filters, outline_run
-from .checks.plan import check_trained, describe_finished, describe_overlap
-from .generation import TINY
+from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
+from .evaluate import evaluate
+from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
 from .grpo.trl_reward import TRLReward
-from .held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
+from .held_out import HeldOutEvaluation, store_episodes
 from .precision import apply_precision, build_lora_config
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
@@ -45,7 +46,6 @@ from .sft.episodes import add_tokens, read_episodes
 from .sft.rejection_sampling import RejectionSamplingTrainer
 from .sft.selection import require_episodes, select_episodes
 from .sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
-from .sft.vision_task import VisionTask
 from .trainer_args import build_trainer_arguments
 
 
@@ -57,6 +57,8 @@ class Run:
         location: the folder to write to, and the checkpoint to resume from.
     """
 
+    sft_trainer = SFTTrainer  # `benchmarks/new_vision_tower.py` takes another
+
     def __init__(self, config: Config, location: RunLocation) -> None:
         self.config, self.folder, self.checkpoint = config, location.folder, location.checkpoint
         self.model, self.processor = self._load_model()
@@ -67,6 +69,7 @@ class Run:
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
         self.weights = self._build_sender()
+        self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
         """Ends the server that the run started, if it did."""
@@ -123,20 +126,28 @@ class Run:
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
-        tasks = HeldOutTasks(self.config, self.held_out, self.tokens, self.folder, trainer, self.weights)
-        held_out = tasks.evaluate_before()
-        self._add_evaluation(trainer, tasks, held_out.get("before"))
-        training_started = time.monotonic()
+        held_out, section = self._evaluate_before(), self.config.log
+        if section.eval_steps is not None:
+            limits = (section.eval_steps, section.eval_patience)
+            before = held_out.get("before")
+            trainer.add_callback(HeldOutEvaluation(trainer, self.evaluate, *limits, before, section.keep_best))
+        training_started, go_on = time.monotonic(), f"continue with --resume={self.folder}"
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
                 trainer.train(None if self.checkpoint is None else str(self.checkpoint))
-                check_trained(trainer.state.global_step)
-            elif trainer.is_world_process_zero():
-                self.printer.print_line(describe_finished(self.checkpoint))
+                if trainer.state.global_step == 0:  # the saved model would be the one that it began with
+                    raise ConfigError(
+                        "no step was trained: there are fewer episodes than one batch needs; allowed: a smaller "
+                        "train.per_device_train_batch_size, more episodes, or no train.dataloader_drop_last",
+                        key="train.per_device_train_batch_size",
+                    )
+            else:
+                end = f"warning: {self.checkpoint.name} is at the last step: nothing is trained"
+                self._print_once(f"{end}; a larger train.max_steps trains on")
         except GeneratorError:  # the server is gone
             if trainer.save_unsaved() is not None:
-                self._print_once(f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}")
+                self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
             raise
         finally:
             self.interrupt.restore_handlers()
@@ -144,16 +155,13 @@ class Run:
         training_seconds = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.interrupt.stopped:
-            if trainer.is_world_process_zero():
-                self.printer.print_line(
-                    f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}"
-                )
+            self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
             return {"stopped_at": trainer.state.global_step}
         best = self._load_best(trainer)
         if self.config.log.eval_tasks:
-            held_out["after"] = tasks.evaluate(step=None if best is None else best.step)
-            if tasks.has_oracle():
-                held_out["oracle_after"] = tasks.evaluate(oracle=True)
+            held_out["after"] = self.evaluate(step=None if best is None else best.step)
+            if self._has_oracle():
+                held_out["oracle_after"] = self.evaluate(oracle=True)
         if not trainer.is_world_process_zero():
             return {}
         tracking.send_held_out(held_out)
@@ -179,29 +187,56 @@ class Run:
         for topic, line in outline.items():
             self._print_once(f"{topic}: {line}")
 
-    def _add_evaluation(
-        self, trainer: EpisodeGRPOTrainer | SFTTrainer, tasks: HeldOutTasks, before: Mapping[str, Any] | None
-    ) -> None:
-        section = self.config.log
-        if section.eval_steps is not None:
-            limits = (section.eval_steps, section.eval_patience)
-            trainer.add_callback(HeldOutEvaluation(trainer, tasks.evaluate, *limits, before, section.keep_best))
+    def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
+        """Return the held-out figures of the model as it is now; store the episodes, unless an oracle helped.
+
+        `step` is that of the weights, if it is not the trainer's.
+        """
+        trainer, section, sampler = self.trainer, self.config.log, self.sampler
+        if section.eval_temperature is not None:
+            rollout = sampler.rollout.model_copy(update={"temperature": section.eval_temperature})
+            sampler = replace(sampler, rollout=rollout)
+        given: dict[str, Any] = {"tasks": section.eval_tasks, "seed": section.eval_seed, "oracle": oracle}
+        with use_for_generation(trainer.accelerator, trainer.model) as model:
+            figures, episodes = evaluate(self.held_out, model, sampler, **given)
+        if not oracle:
+            best = None if trainer.best is None else trainer.best.step
+            store_episodes(self.folder, trainer.state.global_step if step is None else step, episodes, best)
+        return figures
+
+    def _evaluate_before(self) -> dict[str, dict[str, Any]]:
+        """The figures before training; measured once, and read from before.json when a run is resumed."""
+        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
+            return {}
+        saved = self.folder / "before.json"
+        if saved.is_file():
+            return run_folder.read_json(saved)
+        figures = {"before": self.evaluate()}
+        if self._has_oracle():
+            figures["oracle"] = self.evaluate(oracle=True)
+        if PartialState().is_main_process:
+            write_atomically(saved, json.dumps(figures))
+        return figures
+
+    def _has_oracle(self) -> bool:
+        """Whether the environment knows which tool calls to make."""
+        task = to_sequence(self.held_out.tasks, self.held_out.name)[0]
+        return bool(self.held_out.for_task(task).oracle(task))
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
         """Loads the weights with the best held-out reward, if they are to be saved; returns which these are."""
         best = trainer.best
         if best is None or not self.config.log.keep_best:
             return None
-        checkpoint = find_best_checkpoint(self.folder, best)
-        if checkpoint is None:
-            self.printer.print_line(f"note: checkpoint-{best.step}, the best one, is gone; the last weights are saved")
+        checkpoint = self.folder / "checkpoints" / f"checkpoint-{best.step}"
+        if not checkpoint.is_dir():
+            self._print_once(f"note: checkpoint-{best.step}, the best one, is gone; the last weights are saved")
             return None
         trainer.load_weights(checkpoint)
-        if trainer.is_world_process_zero():
-            self.printer.print_line(
-                f"best held-out reward {best.reward:.3f} at step {best.step}"
-                f"{'' if best.step else ', before training'}: these weights are saved (log.keep_best)"
-            )
+        step = f"{best.step}{'' if best.step else ', before training'}"
+        self._print_once(
+            f"best held-out reward {best.reward:.3f} at step {step}: these weights are saved (log.keep_best)"
+        )
         return best
 
     def _build_callbacks(self, every: int) -> list[TrainerCallback]:
@@ -234,7 +269,7 @@ class Run:
             callbacks=self._build_callbacks(every=1),
             env=self.env,
             rollout=self.config.rollout,
-            model_name=self.config.model.name or TINY,
+            model_name=self.sampler.model_name,
             episodes_folder=self.folder / "episodes",
             episodes_per_step=self.config.log.episodes_per_step,
             importance_sampling_cap=self.config.train.importance_sampling_cap,
@@ -267,11 +302,8 @@ class Run:
         if selection.left_out:
             say(f"note: {saved}: {selection.describe()}")
         require_episodes(selection, saved)
-        vision = None
-        if section.vision is not None:
-            vision = VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
         usable = select_usable(add_tokens(selection.kept, self.env, self.tokens, limit, say), self.tokens)
-        return SFTTrainer(**self._build_sft_settings(every=20), train_dataset=usable, vision=vision)
+        return self.sft_trainer(**self._build_sft_settings(every=20), train_dataset=usable)
 
     def _print_once(self, line: str) -> None:
         """Prints a line on the first process."""
@@ -285,9 +317,7 @@ class Run:
             env=self.env,
             section=self.config.train,
             folder=self.folder / "rollouts",
-            rollout=self.config.rollout,
-            model_name=self.config.model.name or TINY,
-            weights=self.weights,
+            sampler=self.sampler,
             print_line=self.printer.print_line,
         )
 

@@ -19,48 +19,32 @@ from ..configs.train_sections import TrainSection
 from ..configs.validation import describe_errors
 from ..errors import ConfigError, describe_unknown, suggest_nearest
 from ..utils.secrets import remember
-from .grpo.dynamic_sampling import check_whole_groups
 from .precision import get_learning_rate
-from .trainer_fields import explain_refusal, list_used
+from .trainer_fields import explain_refusal
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 # What other trainers call TRL's arguments
 SYNONYMS = {
-    "lr": "learning_rate",
-    "wd": "weight_decay",
-    "epochs": "num_train_epochs",
-    "num_epochs": "num_train_epochs",
-    "n_epochs": "num_train_epochs",
-    "steps": "max_steps",
-    "num_steps": "max_steps",
-    "train_steps": "max_steps",
-    "batch_size": "per_device_train_batch_size",
-    "train_batch_size": "per_device_train_batch_size",
-    "micro_batch_size": "per_device_train_batch_size",
-    "group_size": "num_generations",
-    "n_generations": "num_generations",
-    "rollouts_per_prompt": "num_generations",
-    "grad_accum": "gradient_accumulation_steps",
-    "accumulation_steps": "gradient_accumulation_steps",
-    "grad_clip": "max_grad_norm",
-    "clip_grad": "max_grad_norm",
-    "gradient_clipping": "max_grad_norm",
-    "warmup": "warmup_steps",
-    "scheduler": "lr_scheduler_type",
-    "lr_scheduler": "lr_scheduler_type",
-    "optimizer": "optim",
-    "kl": "beta",
-    "kl_coef": "beta",
-    "kl_beta": "beta",
-    "clip_eps": "epsilon",
-    "cliprange": "epsilon",
-    "loss": "loss_type",
-    "checkpointing": "gradient_checkpointing",
-    "save_every": "save_steps",
-    "log_every": "logging_steps",
-    "precision": "bf16",
+    "learning_rate": "lr",
+    "weight_decay": "wd",
+    "num_train_epochs": "epochs num_epochs n_epochs",
+    "max_steps": "steps num_steps train_steps",
+    "per_device_train_batch_size": "batch_size train_batch_size micro_batch_size",
+    "num_generations": "group_size n_generations rollouts_per_prompt",
+    "gradient_accumulation_steps": "grad_accum accumulation_steps",
+    "max_grad_norm": "grad_clip clip_grad gradient_clipping",
+    "warmup_steps": "warmup",
+    "lr_scheduler_type": "scheduler lr_scheduler",
+    "optim": "optimizer",
+    "beta": "kl kl_coef kl_beta",
+    "epsilon": "clip_eps cliprange",
+    "loss_type": "loss",
+    "gradient_checkpointing": "checkpointing",
+    "save_steps": "save_every",
+    "logging_steps": "log_every",
+    "bf16": "precision",
 }
 # Values that TRL 1.16 checks only in the first step
 CHOICES = {
@@ -74,6 +58,7 @@ LEAST = {
     "num_train_epochs": 1e-9,
     "learning_rate": 1e-30,
     "per_device_train_batch_size": 1,
+    "num_generations": 2,
     "gradient_accumulation_steps": 1,
     "steps_per_generation": 1,
     "generation_batch_size": 1,
@@ -125,7 +110,7 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     from transformers import TrainingArguments
     from trl import GRPOConfig
 
-    from .grpo.micro_batches import check_additive_loss
+    from .grpo.batch import check_additive_loss
 
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments
@@ -163,7 +148,7 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
 
 
 def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> None:
-    allowed = {field.name for field in fields(cls) if field.init} & list_used(method)
+    allowed = {field.name for field in fields(cls) if field.init and not explain_refusal(field.name, method)}
     hints = get_type_hints(cls)
     for name, value in given.items():
         if (refusal := explain_refusal(name, method)) is not None:
@@ -171,8 +156,8 @@ def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> N
         if name not in allowed:
             names = allowed | TrainSection.model_fields.keys()
             text = describe_unknown("key", name, names)
-            if SYNONYMS.get(name) in names:
-                text = f"unknown key {name!r} (did you mean {SYNONYMS[name]!r}?)"
+            if meant := [own for own, others in SYNONYMS.items() if own in names and name in others.split()]:
+                text = f"unknown key {name!r} (did you mean {meant[0]!r}?)"
             raise ConfigError(f"train.{name}: {text}", key=f"train.{name}")
         _check_choice(name, value, hints[name])
         if not set(get_args(hints[name]) or (hints[name],)) <= {int, float, bool, type(None)}:
@@ -197,7 +182,7 @@ def _check_least(name: str, value: float | None) -> None:
         )
     least = LEAST.get(name)
     if least is not None and value < least:
-        allowed = f"at least {least}" if least in (0, 1) else "above 0"
+        allowed = f"at least {least}" if least in (0, 1, 2) else "above 0"
         raise ConfigError(f"train.{name} = {value}; allowed: {allowed}", key=f"train.{name}")
 
 
@@ -215,21 +200,16 @@ def _check_choice(name: str, value: Any, annotation: Any) -> None:
 
 def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_rounds: int) -> None:
     """Raises `ConfigError` if the episodes that are generated together are not whole groups."""
-    group = given.get("num_generations", 8)
-    if group is None or group < 2:
-        raise ConfigError(
-            f"train.num_generations = {group}: GRPO compares the episodes of a group; allowed: at least 2",
-            key="train.num_generations",
-        )
-    device_batch = given.get("per_device_train_batch_size", 8)
+    group, device_batch = given.get("num_generations", 8), given.get("per_device_train_batch_size", 8)
     steps = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
     batch = given.get("generation_batch_size") or device_batch * steps * processes
-    if batch % group:
+    if not group or batch % group:
         divisors = [str(n) for n in range(2, batch + 1) if batch % n == 0]
-        parts = f"{device_batch} a device x {steps} steps x {processes} processes"
         raise ConfigError(
-            f"train.num_generations = {group}: does not divide the {batch} episodes of a generation "
-            f"({parts}); allowed: {', '.join(divisors[:20]) or 'a larger batch'}",
+            f"train.num_generations = {group}: does not divide the {batch} episodes of a generation ({device_batch} a "
+            f"device x {steps} steps x {processes} processes); allowed: {', '.join(divisors[:20]) or 'a larger batch'}",
             key="train.num_generations",
         )
+    from .grpo.groups import check_whole_groups
+
     check_whole_groups(dynamic_sampling_rounds, batch // processes, group)

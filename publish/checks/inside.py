@@ -6,6 +6,7 @@ So they import from `viewbox` by its name.
 
 import hashlib
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,7 +168,8 @@ def _list_bare(function: Mapping[str, Any]) -> Iterator[str]:
         yield name
     for argument, schema in function["parameters"].get("properties", {}).items():
         words = str(function.get("description", "")).replace("`", " ").split()
-        if not str(schema.get("description", "")).strip() and argument not in words:
+        own = re.sub(r"(^|; )default [^;]*$", "", str(schema.get("description", "")))  # said of every argument
+        if not own.strip() and argument not in words:
             yield f"{name}({argument})"
 
 

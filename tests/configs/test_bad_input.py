@@ -175,8 +175,6 @@ CONTRADICTIONS = [
          lines={6: "  digit: 40", 7: "  canvas: 32"}),
     case("greedy samples", "line 14: rollout.temperature = 0", "allowed: above 0", lines={14: "  temperature: 0"}),
     case("two precisions", "train.bf16 = True", "fp16", lines={19: "  bf16: true\n  fp16: true"}),
-    case("lora beside a new vision tower", "line 20: train.vision: teaches a new vision tower",
-         lines={**SFT, 19: "  demonstrations: {count: 5}", 20: "  vision: {batch: 4}"}, override="lora.r=4"),
     case("a condition on no field", "line 20: train.where 'scores.totl>1': unknown field of scores 'totl'",
          "did you mean 'total'?", lines={**SFT, 19: "  demonstrations: {count: 5}\n  where: scores.totl>1"}),
     case("rejection sampling that rejects nothing", "train.method = rejection_sampling: every episode would be kept",
@@ -249,8 +247,6 @@ ENVIRONMENTS = [
          lines={**SCAN, 5: "  name: scans:Stream"}),
     case("no demonstrations", "line 19: train.demonstrations: scan: this environment has no demonstrations",
          lines={**SCAN, **SFT, 6: "  path: fine.png", 19: "  demonstrations: {count: 5}"}),
-    case("unknown reference field", "line 20: train.vision.label: unknown reference field 'lable'", "'label'?",
-         lines={**SFT, 19: "  demonstrations: {count: 5}", 20: "  vision: {label: lable}"}),
 ]  # fmt: skip
 REWARDS_CASES = [
     case("unknown reward", "line 12: reward.components.box: unknown reward 'iuo'", "allowed: brier, combined", "'iou'?",

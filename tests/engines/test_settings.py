@@ -92,17 +92,20 @@ def bf16_accelerator():
 
 @pytest.mark.parametrize("temperature", [None, 0.0])
 def test_training_and_held_out_evaluation_generate_with_the_section(temperature, monkeypatch, bf16_accelerator):
-    from viewbox.training import held_out as module
+    from viewbox.training import run as module
+    from viewbox.training.generation import Sampler
 
     asked = {}
-    monkeypatch.setattr(module, "evaluate", lambda *a, **k: asked.update(k, bf16=is_bf16()) or ({}, []))
+    monkeypatch.setattr(module, "evaluate", lambda *a, **_: asked.update(sampler=a[2], bf16=is_bf16()) or ({}, []))
     config = of(**GIVEN)
     config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
-    trainer = SimpleNamespace(accelerator=bf16_accelerator, model=torch.nn.Identity())
-    module.HeldOutTasks(config, None, None, None, trainer).evaluate(oracle=True)
+    run = module.Run.__new__(module.Run)
+    run.config, run.held_out, run.sampler = config, None, Sampler(None, config.rollout)
+    run.trainer = SimpleNamespace(accelerator=bf16_accelerator, model=torch.nn.Identity())
+    run.evaluate(oracle=True)
     assert asked["bf16"]  # the precision of training
-    assert asked["rollout"] == Settings(**GIVEN | ({} if temperature is None else {"temperature": temperature}))
-    assert asked["model_name"] == "m"
+    given = GIVEN | ({} if temperature is None else {"temperature": temperature})
+    assert asked["sampler"].rollout == Settings(**given)
 
 
 @pytest.mark.parametrize("name", OWN_KEYS)

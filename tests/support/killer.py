@@ -1,6 +1,7 @@
 """Trains, and kills itself with SIGKILL at a given moment; to be run in a process of its own."""
 
 import os
+import resource
 import shutil
 import signal
 from pathlib import Path
@@ -41,6 +42,13 @@ MOMENTS = {
     "the rename": (os, "replace", die),
     "forgetting an old checkpoint": (shutil, "rmtree", die),
 }
+
+
+def fill_disk(argv):
+    """`argv`: the bytes that a file may have, and the arguments of `viewbox train`."""
+    limit, *arguments = argv
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+    return train.main(arguments)
 
 
 def main(argv):

@@ -11,6 +11,7 @@ from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.settings import Settings
 from viewbox.envs.digits import Digits
 from viewbox.training import evaluate
+from viewbox.training.generation import Sampler
 
 
 def main(argv):
@@ -29,9 +30,8 @@ def main(argv):
 
     evaluate.play_many = count
     rollout = Settings(slots=4, max_reply_tokens=6, max_completion_tokens=300)
-    figures, episodes = evaluate.evaluate(
-        Digits(num_tasks=8, max_turns=2, split="test"), model, tokens, tasks=7, seed=3, rollout=rollout
-    )
+    env = Digits(num_tasks=8, max_turns=2, split="test")
+    figures, episodes = evaluate.evaluate(env, model, Sampler(tokens, rollout), tasks=7, seed=3)
     texts = [[turn.content for turn in episode.turns] for episode in episodes]
     found = {"played": sorted(played), "figures": figures, "texts": texts}
     Path(out, f"{processes.process_index}.json").write_text(json.dumps(found))

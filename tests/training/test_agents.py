@@ -67,7 +67,6 @@ def warm(tmp_path_factory):
         if name not in done:
             small = (*SMALL, "train.max_steps=2", "train.per_device_train_batch_size=4")
             small += ("train.demonstrations.count=24",)
-            small += ("train.vision.batch=8",) if name == "phantom_warmstart" else ()
             model = folder / f"{name}-model"
             done[name] = run(folder / name, name, *small, f"log.export={model}"), model
         return done[name]

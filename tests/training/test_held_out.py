@@ -9,111 +9,79 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState
 
 from tests.support import forks, two_evaluations
-from tests.training.test_train import GUESSES
-from tests.training.test_train import RUN as CONFIG
+from tests.support.runs import RUN, have_equal_weights, on_path, read_steps, read_weights, run, write_config
 from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
 from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.run_folder import list_held_out, read_metrics
-from viewbox.training import command as train
-from viewbox.training.checkpoints import Best
+from viewbox.rollouts.store.run_folder import list_held_out
 from viewbox.training.held_out import HeldOutEvaluation, store_episodes
 
-TRAIN = {**CONFIG["train"], "max_steps": 5, "save_steps": 1, "save_total_limit": 1}
-LOG = {**CONFIG["log"], "eval_steps": 2}
+EVALUATED = RUN["log"]["eval_tasks"]
 
 
 # ---------------------------------------------------------------------- the callback
-def follow(rewards, every=2, patience=None, max_steps=100):
-    """Training whose evaluations give these rewards: (the steps at which a checkpoint was asked for, the last step)."""
-    trainer = SimpleNamespace(best=None, is_finished=None, figures=[])
-    trainer.add_figures = trainer.figures.append
-    left = iter(rewards)
-    evaluation = HeldOutEvaluation(trainer, lambda: {"reward": next(left), "intervals": {}}, every, patience)
-    state, saved = TrainerState(max_steps=max_steps), []
+def follow(*evaluations, every=2, patience=None, max_steps=100, before=None):
+    """Training with these evaluations (reward, share with a score): (its best step, those saved, the last step)."""
+    figures = iter([{"reward": reward, "episodes/scored": scored, "intervals": {}} for reward, scored in evaluations])
+    trainer, saved = SimpleNamespace(best=None, is_finished=None, add_figures=lambda figures: None), []
+    trainer.save_first = lambda: saved.append(0)
+    first = before and {"reward": before, "episodes/scored": 1.0}
+    evaluation = HeldOutEvaluation(trainer, lambda: next(figures), every, patience, first)
+    state = TrainerState(max_steps=max_steps, global_step=0)
+    evaluation.on_train_begin(None, state, TrainerControl())
     for step in range(1, max_steps + 1):
-        control = TrainerControl()
-        state.global_step = step
+        state.global_step, control = step, TrainerControl()
         evaluation.on_step_end(None, state, control)
-        if control.should_save:
-            saved.append(step)
+        saved += [step] if control.should_save else []
         if control.should_training_stop:
             break
-    return trainer, saved, step
+    return trainer.best and trainer.best.step, saved, step
 
 
-def test_a_checkpoint_is_saved_whenever_the_reward_is_the_best_so_far():
-    trainer, saved, _ = follow([0.1, 0.3, 0.3, 0.2, 0.4], max_steps=10)
-    assert saved == [2, 4, 10]
-    assert trainer.best == Best(10, 0.4)
+@pytest.mark.parametrize(
+    ("rewards", "steps", "saved", "best"),
+    [
+        ([0.1, 0.3, 0.3, 0.2, 0.4], 10, [2, 4, 10], 10),
+        ([0.1, 0.2, 0.3], 5, [2, 4, 5], 5),  # the last step is evaluated too
+        ([float("nan")] * 6, 12, [], None),
+    ],
+)
+def test_a_checkpoint_is_saved_whenever_the_reward_is_the_best_so_far(rewards, steps, saved, best):
+    assert follow(*((reward, 1.0) for reward in rewards), max_steps=steps)[:2] == (best, saved)
 
 
-def test_the_last_step_is_evaluated_too():
-    trainer, saved, _ = follow([0.1, 0.2, 0.3], max_steps=5)
-    assert saved == [2, 4, 5]
-    assert [figures["held_out/best"] for figures in trainer.figures if "held_out/best" in figures] == [0.1, 0.2, 0.3]
+@pytest.mark.parametrize(
+    ("before", "evaluations", "best", "saved"),
+    [
+        (0.080, [(0.077, 1.0), (0.071, 1.0)], 0, [0]),
+        (0.080, [(0.077, 1.0), (0.081, 1.0)], 2, [0, 2]),
+        (0.47, [(0.97, 0.48), (0.60, 1.0)], 2, [0, 2]),  # the reward fails on wrong answers at step 1
+        (0.47, [(0.60, 0.99), (0.70, 0.97)], 1, [0, 1]),  # 1 % fewer is chance, and it does not add up
+    ],
+)
+def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before_training(
+    before, evaluations, best, saved
+):
+    assert follow(*evaluations, every=1, max_steps=2, before=before)[:2] == (best, saved)
 
 
 @pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 12), (3, 14), (None, 14)])
 def test_training_stops_after_so_many_evaluations_without_a_better_reward(patience, last):
-    assert follow([0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5], patience=patience, max_steps=14)[2] == last
-
-
-def test_a_reward_that_does_not_exist_is_never_the_best():
-    trainer, saved, last = follow([float("nan")] * 6, patience=2, max_steps=12)
-    assert (trainer.best, saved, last) == (None, [], 4)
-
-
-def start_from(before, *after):
-    """The best step after evaluations (reward, share with a score), the first of them before training."""
-    trainer = SimpleNamespace(best=None, is_finished=None, saved=[], add_figures=lambda figures: None)
-    trainer.save_first = lambda: trainer.saved.append(0)
-    figures = [{"reward": reward, "episodes/scored": scored} for reward, scored in (before, *after)]
-    left = iter(figures[1:])
-    evaluation = HeldOutEvaluation(trainer, lambda: next(left), 1, before=figures[0])
-    state = TrainerState(max_steps=len(after), global_step=0)
-    evaluation.on_train_begin(None, state, TrainerControl())
-    for step in range(1, len(figures)):
-        state.global_step, control = step, TrainerControl()
-        evaluation.on_step_end(None, state, control)
-        trainer.saved += [step] if control.should_save else []
-    return trainer.best.step, trainer.saved
-
-
-@pytest.mark.parametrize(
-    ("evaluations", "best", "saved"),
-    [
-        ([(0.080, 1.0), (0.077, 1.0), (0.071, 1.0)], 0, [0]),
-        ([(0.080, 1.0), (0.077, 1.0), (0.081, 1.0)], 2, [0, 2]),
-        ([(0.47, 1.0), (0.97, 0.48), (0.60, 1.0)], 2, [0, 2]),  # the reward fails on wrong answers at step 1
-        ([(0.47, 1.0), (0.60, 0.99), (0.70, 0.97)], 1, [0, 1]),  # 1 % fewer is chance, and it does not add up
-    ],
-)
-def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before_training(evaluations, best, saved):
-    assert start_from(*evaluations) == (best, saved)
+    rewards = [(reward, 1.0) for reward in (0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5)]
+    assert follow(*rewards, patience=patience, max_steps=14)[2] == last
 
 
 # ---------------------------------------------------------------------- whole runs
 @pytest.fixture(scope="module")
 def start(tmp_path_factory, tiny_folder):
-    folder = tmp_path_factory.mktemp("evaluated")
-    (folder / "guesses.py").write_text(GUESSES)
-    path = folder / "run.yaml"
-    content = {**CONFIG, "train": TRAIN, "log": {**LOG, "dir": str(folder / "out")}}
-    path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder), "dtype": "float32"}, **content}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-
-        def run(name, *overrides, code=0):
-            assert train.main([str(path), f"log.name={name}", *overrides]) == code
-            return folder / "out" / name
-
-        yield run
+    settings = {"train": {"max_steps": 3, "save_steps": 1, "save_total_limit": 1}, "log": {"eval_steps": 2}}
+    with on_path(tmp_path_factory.mktemp("evaluated")) as folder:
+        path = write_config(folder, tiny_folder, **settings)
+        yield lambda name, *overrides: run(path, *overrides, name=name)
 
 
 @pytest.fixture(scope="module")
@@ -135,40 +103,31 @@ def last(start):
     return start("last", "log.keep_best=false", "train.save_total_limit=null")
 
 
-def get_metrics(folder):
-    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
-    return [{k: v for k, v in line.items() if not k.startswith(("time/", "step_time"))} for line in lines]
-
-
-def get_weights(folder):
-    return load_file(folder / "model" / "model.safetensors")
-
-
 def test_every_second_step_and_the_last_one_have_held_out_figures_in_their_line(whole):
-    lines = get_metrics(whole)
-    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
-    assert [line["step"] for line in lines if "held_out/reward" in line] == [2, 4, 5]
+    lines = read_steps(whole)
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert [line["step"] for line in lines if "held_out/reward" in line] == [2, 3]
     assert {"held_out/tools/rate", "held_out/rewards/label/mean", "held_out/best"} <= lines[1].keys()
     assert all("reward" in line for line in lines)  # those of the step are there as ever
 
 
 def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_stored(whole):
     before = json.loads((whole / "before.json").read_text())["before"]
-    lines = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+    lines = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
     rewards = {0: before["reward"], **lines}
     stored = {int(folder.name): list(load(folder)) for folder in list_held_out(whole)}
     best = max(rewards, key=lambda step: (rewards[step], -step))
-    assert set(stored) == {0, best, 5}
+    assert set(stored) == {0, best, 3}
     assert [path.name for path in (whole / "held_out").iterdir() if path.name.startswith(".")] == []
     for step, episodes in stored.items():
-        assert len(episodes) == LOG["eval_tasks"]
+        assert len(episodes) == EVALUATED
         totals = [episode.scores.total for episode in episodes if episode.scores.total is not None]
         assert sum(totals) / len(totals) == pytest.approx(rewards[step], abs=1e-6)
         assert {episode.info["step"] for episode in episodes} == {step}
         assert all(ref.open() for episode in episodes for turn in episode.turns for ref in turn.images)
     found = compare_runs(*find_held_out(whole))
-    assert found.tasks == LOG["eval_tasks"]
-    assert found.scores["reward"].difference.mean == pytest.approx(rewards[5] - rewards[0], abs=1e-6)
+    assert found.tasks == EVALUATED
+    assert found.scores["reward"].difference.mean == pytest.approx(rewards[3] - rewards[0], abs=1e-6)
 
 
 def test_of_held_out_episodes_only_those_of_three_steps_stay(tmp_path):
@@ -179,71 +138,53 @@ def test_of_held_out_episodes_only_those_of_three_steps_stay(tmp_path):
     assert len(list(load(tmp_path / "held_out" / "8"))) == 1
 
 
-def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole):
-    rewards = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole, told):
+    lines = [line for line in told[1].splitlines() if line.startswith("step ")]
+    assert "held-out" not in lines[0]
+    assert "held-out 0." in lines[1]
+    assert "(best 0." in lines[1]
+    rewards = {line["step"]: line["held_out/reward"] for line in read_steps(whole) if "held_out/reward" in line}
     rewards[0] = json.loads((whole / "before.json").read_text())["before"]["reward"]
     best = max(rewards, key=lambda step: (rewards[step], -step))
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["saved"] == {"step": best, "held_out_reward": rewards[best]}
     assert summary["held_out"]["after"]["reward"] == pytest.approx(rewards[best], abs=1e-6)
     kept = {path.name for path in (whole / "checkpoints").glob("checkpoint-*")}
-    assert kept == {f"checkpoint-{best}", "checkpoint-5"}
+    assert kept == {f"checkpoint-{best}", "checkpoint-3"}
     saved = load_file(whole / "checkpoints" / f"checkpoint-{best}" / "model.safetensors")
-    assert all(torch.equal(weight, get_weights(whole)[name]) for name, weight in saved.items())
-
-
-def test_the_last_weights_are_saved_if_that_is_asked_for(last):
-    saved = load_file(last / "checkpoints" / "checkpoint-5" / "model.safetensors")
-    assert all(torch.equal(weight, get_weights(last)[name]) for name, weight in saved.items())
-    assert "saved" not in json.loads((last / "summary.json").read_text())
+    assert all(torch.equal(weight, read_weights(whole)[name]) for name, weight in saved.items())
 
 
 def test_evaluations_do_not_change_what_is_learned(start, whole):
-    folder = start("unwatched", "log.eval_steps=null")
-    watched = [{k: v for k, v in line.items() if not k.startswith("held_out/")} for line in get_metrics(whole)]
-    assert get_metrics(folder) == watched
+    folder = start("unwatched", "log.eval_steps=null", "train.max_steps=2")
+    watched = [{k: v for k, v in line.items() if not k.startswith("held_out/")} for line in read_steps(whole)]
+    assert read_steps(folder) == watched[:2]
 
 
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_resumed_run_is_evaluated_as_an_uninterrupted_one(start, whole, last, step):
-    folder = shutil.copytree(last, last.with_name(f"resumed-{step}"))
+def test_a_resumed_run_is_evaluated_as_an_uninterrupted_one(start, whole, last):
+    """Its last weights are the saved ones, since that is asked for."""
+    saved = load_file(last / "checkpoints" / "checkpoint-3" / "model.safetensors")
+    assert all(torch.equal(weight, read_weights(last)[name]) for name, weight in saved.items())
+    assert "saved" not in json.loads((last / "summary.json").read_text())
+    folder = shutil.copytree(last, last.with_name("resumed"))
     shutil.rmtree(folder / "model")
     keep = ("log.keep_best=false", "train.save_total_limit=null")
-    start(folder.name, f"--resume={folder}/checkpoints/checkpoint-{step}", *keep)
-    assert get_metrics(folder) == get_metrics(whole)
-    assert all(torch.equal(weight, get_weights(last)[name]) for name, weight in get_weights(folder).items())
+    start(folder.name, f"--resume={folder}/checkpoints/checkpoint-1", *keep)
+    assert read_steps(folder) == read_steps(whole)
+    assert have_equal_weights(folder, last)
 
 
 def test_a_run_that_stopped_early_is_finished_when_it_is_resumed(start, capsys):
     folder = start("early", "log.eval_steps=1", "log.eval_patience=1", "train.learning_rate=1e-12")
-    lines = get_metrics(folder)
-    assert len(lines) < 5
+    lines = read_steps(folder)
+    assert len(lines) < 3
     assert "best held-out reward" in capsys.readouterr().out
     (folder / "summary.json").unlink()
     start("early", f"--resume={folder}", "log.eval_steps=1", "log.eval_patience=1", "train.learning_rate=1e-12")
-    assert get_metrics(folder) == lines
+    assert read_steps(folder) == lines
     assert (
         json.loads((folder / "summary.json").read_text())["saved"]["step"] == 0
     )  # no step was better than the weights at the start
-
-
-def test_the_line_of_a_step_says_the_held_out_reward_and_the_best(told):
-    lines = [line for line in told[1].splitlines() if line.startswith("step ")]
-    assert "held-out" not in lines[0]
-    assert "held-out 0." in lines[1]
-    assert "(best 0." in lines[1]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["log.eval_steps=null", "log.eval_patience=2"], "log.eval_patience = 2: counts evaluations"),
-        (["log.eval_tasks=0"], "log.eval_steps = 2: log.eval_tasks = 0"),
-    ],
-)
-def test_settings_that_would_do_nothing_are_refused(start, overrides, words, capsys):
-    start("refused", *overrides, code=2)
-    assert words in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- several processes

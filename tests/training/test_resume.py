@@ -10,57 +10,40 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
+from safetensors.torch import load_file
 
 from tests.support import forks, killer
-from viewbox.rollouts.store.run_folder import read_metrics
+from tests.support.runs import have_equal_weights, on_path, read_steps, read_weights, run, write_config
+from viewbox.rollouts.store.run_folder import lock_folder
 from viewbox.training import checkpoints
 from viewbox.training import command as train
+from viewbox.training.reporting import callbacks
 
-TIMINGS = ("time/", "step_time", "train_runtime", "per_second", "profiling/")
-ROOT = Path(__file__).resolve().parents[2]
-GUESSES = (ROOT / "tests/support/guesses.py").read_text()
-RUN = {
-    "env": {"name": "guessed:Guesses", "max_turns": 3, "eval": {"split": "test"}},
-    "rollout": {"slots": 8, "max_reply_tokens": 6, "max_completion_tokens": 300},
-    "train": {
-        "max_steps": 6,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "linear",
-        "save_steps": 2,
-        "save_total_limit": 2,
-    },
-    "log": {"eval_tasks": 0, "episodes_per_step": 3},
-}
+TRAIN = {"max_steps": 6, "lr_scheduler_type": "linear", "save_steps": 2, "save_total_limit": 2}
+LOG = {"eval_tasks": 0, "episodes_per_step": 3}
 
 
-def written(folder, model, name, sections):
-    """The path of a config in `folder`, changed as given, with the environment's module beside it."""
-    (folder / "guessed.py").write_text(GUESSES)
-    content = {section: {**values, **sections.get(section, {})} for section, values in RUN.items()}
-    content["model"] = {"name": str(model), "dtype": "float32", **sections.get("model", {})}
-    content["log"]["dir"] = str(folder / "out")
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return path
+def write(folder, weights, name, /, **sections):
+    return write_config(folder, weights, name, **{**sections, "train": TRAIN | sections.get("train", {}), "log": LOG})
 
 
 @pytest.fixture
-def config(tmp_path, tiny_folder, monkeypatch):
+def config(tmp_path, tiny_folder):
     """Writes a config into the test's folder, changed as given; returns its path."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return lambda name="run", **sections: written(tmp_path, tiny_folder, name, sections)
+    with on_path(tmp_path):
+        yield lambda name="run", **sections: write(tmp_path, tiny_folder, name, **sections)
 
 
-def metrics(folder):
-    """What a run logged, without its timings."""
-    return [
-        {key: value for key, value in line.items() if not key.startswith(TIMINGS) and not key.endswith(TIMINGS)}
-        for line in read_metrics(folder / "metrics.jsonl")
-        if "train_runtime" not in line
-    ]
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, tiny_folder):
+    with on_path(tmp_path_factory.mktemp("whole")) as folder:
+        return run(write(folder, tiny_folder, "whole"))
+
+
+@pytest.fixture
+def whole(uninterrupted, tmp_path):
+    """A run that nothing interrupted, the test's own copy."""
+    return Path(shutil.copytree(uninterrupted, tmp_path / "out" / uninterrupted.name))
 
 
 def lines(folder):
@@ -71,41 +54,10 @@ def lines(folder):
     return {number: episode["turns"] for number, episode in zip(numbers, stored, strict=True)}
 
 
-def weights(folder):
-    from safetensors.torch import load_file
-
-    return load_file(folder / "model" / "model.safetensors")
-
-
 def test_these_runs_learn_something(whole, tiny_folder):
-    from safetensors.torch import load_file
-
-    assert len({line["reward"] for line in metrics(whole)}) > 1
+    assert len({line["reward"] for line in read_steps(whole)}) > 1
     before = load_file(tiny_folder / "model.safetensors")
-    assert any(not torch.equal(value, before[name]) for name, value in weights(whole).items() if name in before)
-
-
-def same_weights(one, other):
-    return all(torch.equal(value, weights(other)[name]) for name, value in weights(one).items())
-
-
-def run(path, *more, code=0):
-    assert train.main([str(path), *more]) == code
-    return path.parent / "out" / f"{path.stem}-seed0"
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory, tiny_folder):
-    folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        return run(written(folder, tiny_folder, "whole", {}))
-
-
-@pytest.fixture
-def whole(uninterrupted, tmp_path):
-    """A run that nothing interrupted, the test's own copy."""
-    return Path(shutil.copytree(uninterrupted, tmp_path / "out" / uninterrupted.name))
+    assert any(not torch.equal(value, before[name]) for name, value in read_weights(whole).items() if name in before)
 
 
 def resumes_alike(path, folder, reference, steps, capsys):
@@ -114,79 +66,57 @@ def resumes_alike(path, folder, reference, steps, capsys):
         capsys.readouterr()
         assert run(path, f"--resume={folder}/checkpoints/checkpoint-{step}") == folder
         assert f"resumed from step {step}" in capsys.readouterr().out
-        assert metrics(folder) == metrics(reference)
+        assert read_steps(folder) == read_steps(reference)
         assert lines(folder) == lines(reference)
-        assert same_weights(folder, reference)
+        assert have_equal_weights(folder, reference)
 
 
 def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, whole, uninterrupted, capsys):
+    """Later checkpoints are set aside, and only as many are kept as asked."""
+    assert [one.name for one in checkpoints.list_complete(whole)] == ["checkpoint-4", "checkpoint-6"]
+    assert not (whole / "checkpoints" / checkpoints.DRAFT).exists()
     resumes_alike(config("whole"), whole, uninterrupted, [4], capsys)
+    assert (whole / "checkpoints" / "superseded-checkpoint-6").is_dir()
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps"),
+    "settings",
     [
-        ({"logging_steps": 4}, [2]),
-        ({"num_iterations": 2, "save_steps": 1}, [1, 2]),
-        ({"dynamic_sampling_rounds": 2, "num_generations": 2}, [2]),
-        (
-            {
-                "gradient_accumulation_steps": 2,
-                "per_device_train_batch_size": 4,
-                "steps_per_generation": 4,
-                "save_steps": 1,
-            },
-            [1, 2],
-        ),
+        {"logging_steps": 4, "num_iterations": 2},
+        {"dynamic_sampling_rounds": 2, "num_generations": 2},
+        {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4, "steps_per_generation": 4},
     ],
-    ids=["sums not logged yet", "several updates a batch", "groups resampled", "one batch over several steps"],
+    ids=["sums not logged yet, several updates a batch", "groups resampled", "one batch over several steps"],
 )
-def test_a_run_with_something_pending_is_resumed_alike(config, settings, steps, capsys):
-    path = config(train={**settings, "max_steps": 4, "save_total_limit": None})
+def test_a_run_with_something_pending_is_resumed_alike(config, settings, capsys):
+    path = config(train={**settings, "max_steps": 4, "save_steps": 1, "save_total_limit": None})
     folder = run(path)
     reference = shutil.copytree(folder, folder.with_name("reference"))
     if "dynamic_sampling_rounds" in settings:
-        assert sum(line["dynamic_sampling/groups"] > 0 for line in metrics(reference)) > 1
-    resumes_alike(path, folder, reference, steps, capsys)
+        assert sum(line["dynamic_sampling/groups"] > 0 for line in read_steps(reference)) > 1
+    resumes_alike(path, folder, reference, [1 if "gradient_accumulation_steps" in settings else 3], capsys)
 
 
-def test_resume_without_a_name_goes_on_from_the_latest_checkpoint_of_the_newest_run(config, capsys):
-    path = config("again", train={"max_steps": 2})
-    run(path)
-    folder = run(path, "--resume", "train.max_steps=3")
-    said = capsys.readouterr().out
-    assert "resumed from step 2" in said
-    assert "changed: train.max_steps: 2 → 3" in said
-    assert [line["step"] for line in metrics(folder)] == [1, 2, 3]
-    assert (folder / "config-until-step-2.yaml").is_file()
-
-
-def test_resume_where_there_is_nothing_yet_starts_a_run(config, capsys):
-    folder = run(config(train={"max_steps": 1}), "--resume")
+def test_resume_without_a_name_starts_a_run_and_goes_on_from_its_latest_checkpoint(config, capsys):
+    path = config("again", train={"max_steps": 1})
+    run(path, "--resume")
     assert "nothing to resume" in capsys.readouterr().out
-    assert (folder / "summary.json").is_file()
+    folder = run(path, "--resume", "train.max_steps=2")
+    said = capsys.readouterr().out
+    assert "resumed from step 1" in said
+    assert "changed: train.max_steps: 1 → 2" in said
+    assert [line["step"] for line in read_steps(folder)] == [1, 2]
+    assert (folder / "config-until-step-1.yaml").is_file()
 
 
 def test_a_run_killed_after_its_last_step_is_finished_without_another(config, whole):
-    before, learned = metrics(whole), weights(whole)
+    before, learned = read_steps(whole), read_weights(whole)
     (whole / "summary.json").unlink()
     (whole / "model" / "model.safetensors").unlink()
     run(config("whole"), "--resume")
-    assert metrics(whole) == before
+    assert read_steps(whole) == before
     assert (whole / "summary.json").is_file()
-    assert all(torch.equal(value, learned[name]) for name, value in weights(whole).items())
-
-
-def test_later_checkpoints_are_set_aside_when_an_earlier_one_is_taken(config, whole):
-    run(config("whole"), f"--resume={whole}/checkpoints/checkpoint-4", "train.max_steps=5")
-    names = {one.name for one in (whole / "checkpoints").iterdir()}
-    assert {"checkpoint-4", "checkpoint-5", "superseded-checkpoint-6"} <= names
-    assert [one.name for one in checkpoints.list_complete(whole)] == ["checkpoint-4", "checkpoint-5"]
-
-
-def test_only_as_many_checkpoints_are_kept_as_asked(whole):
-    assert [one.name for one in checkpoints.list_complete(whole)] == ["checkpoint-4", "checkpoint-6"]
-    assert not (whole / "checkpoints" / checkpoints.DRAFT).exists()
+    assert all(torch.equal(value, learned[name]) for name, value in read_weights(whole).items())
 
 
 @pytest.mark.parametrize(
@@ -206,9 +136,7 @@ def test_what_cannot_be_resumed_is_refused_in_words(config, whole, given, words,
 
 
 def test_a_run_that_is_still_being_written_is_refused(config, whole, capsys):
-    from viewbox.rollouts.store import run_folder
-
-    with run_folder.lock_folder(whole):
+    with lock_folder(whole):
         run(config("whole"), "--resume", code=2)
     assert "another process" in capsys.readouterr().err
 
@@ -226,18 +154,17 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_and_the_run_goes_on_from_it(config, 
     (at,) = checkpoints.list_complete(folder)
     assert f"stopped at step {checkpoints.get_step(at)}" in said
     run(path, "--resume")
-    assert metrics(folder) == metrics(whole)
-    assert same_weights(folder, whole)
+    assert read_steps(folder) == read_steps(whole)
+    assert have_equal_weights(folder, whole)
 
 
-def test_a_second_ctrl_c_ends_at_once(config):
-    path = config("stopped", train={"max_steps": 10_000})
-    process = forks.start(train.main, path, folder=path.parent)
-    wait_for(lambda: len(metrics_so_far(path.parent / "out" / "stopped-seed0")) >= 1)
-    os.kill(process.pid, signal.SIGINT)
-    wait_for(lambda: "stopping after this step" in process.output.read_text())
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait()[0] == -signal.SIGINT
+def test_a_second_ctrl_c_ends_at_once():
+    interrupt = callbacks.Interrupt()
+    interrupt.on_train_begin(None, None, None)
+    interrupt._handle_signal(signal.SIGINT, None)
+    assert [signal.getsignal(number) for number in callbacks.SIGNALS] == [signal.SIG_DFL] * 2
+    interrupt.restore_handlers()
+    assert signal.getsignal(signal.SIGINT) not in (signal.SIG_DFL, None)
 
 
 def wait_for(what, seconds=180):
@@ -273,7 +200,6 @@ def test_killed_at_a_random_moment_it_goes_on_from_the_last_whole_checkpoint(con
 @pytest.mark.parametrize(
     ("moment", "time_"),
     [
-        ("generation", 40),
         ("an append", 8),
         ("a metrics line", 3),
         ("saving tensors", 8),
@@ -297,10 +223,10 @@ def goes_on(path, folder, whole, capsys):
     capsys.readouterr()
     run(path, "--resume")
     assert f"resumed from step {saved[-1] if saved else 0}" in capsys.readouterr().out
-    assert metrics(folder) == metrics(whole)
+    assert read_steps(folder) == read_steps(whole)
     assert lines(folder) == lines(whole)
     assert stored <= episodes_in(folder)
-    assert same_weights(folder, whole)
+    assert have_equal_weights(folder, whole)
 
 
 def episodes_in(folder):
@@ -312,16 +238,14 @@ def episodes_in(folder):
 
 def test_a_resumed_run_computes_with_the_threads_it_began_with(config, capsys, monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # other tests share this process
-    folder = run(config(model={"threads": 3}, train={"max_steps": 2}))
+    folder = run(config(model={"threads": 3}, train={"max_steps": 1}))
     assert "threads: 3, as given" in capsys.readouterr().out
     path = folder / "versions.json"
     saved = json.loads(path.read_text())
     path.write_text(json.dumps({**saved, "threads": 5}))
-    run(config(train={"max_steps": 4}), f"--resume={folder}")
+    run(config(train={"max_steps": 2}), f"--resume={folder}")
     assert "threads: 5, as when this run began; model.threads sets them" in capsys.readouterr().out
-    run(config(model={"threads": 2}, train={"max_steps": 4}), f"--resume={folder}")
-    assert "threads: 2, as given" in capsys.readouterr().out
     for wrong in (0, "two", True, 10**9):
         path.write_text(json.dumps({**saved, "threads": wrong}))
-        run(config(train={"max_steps": 6}), f"--resume={folder}", code=2)
+        run(config(train={"max_steps": 3}), f"--resume={folder}", code=2)
         assert f"threads = {wrong!r}; allowed: 1 to 1024" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +93,3 @@ def check_launch(variables: Mapping[str, str] = os.environ) -> None:
             "accelerate launch was asked for several processes and started one (it does so with --cpu); allowed: "
             "torchrun --nproc_per_node N train.py CONFIG, or --num_processes 1"
         )
-
-
-def get_state_settings(arguments: Mapping[str, Any], gpu: bool) -> dict[str, Any]:
-    """Keyword arguments of accelerate's `PartialState`, which is made before the trainer's arguments are.
-
-    >>> get_state_settings({"ddp_timeout": 60, "use_cpu": True}, gpu=True)
-    {'cpu': True, 'timeout': datetime.timedelta(seconds=60)}
-    """
-    settings: dict[str, Any] = {"cpu": bool(arguments.get("use_cpu", not gpu))}
-    if "ddp_timeout" in arguments:
-        settings["timeout"] = timedelta(seconds=arguments["ddp_timeout"])
-    if arguments.get("ddp_backend") is not None:
-        settings["backend"] = arguments["ddp_backend"]
-    return settings

@@ -1,22 +1,24 @@
 """What a run will train, on what and how: the lines of a dry run, and the first lines of a run."""
 
-import warnings
+import math
+import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
-
-import torch
-from peft import get_peft_model
-from transformers import AutoModelForImageTextToText
 
 from ...configs.schema import Config
 from ...configs.sections import SamplingParams
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.table import get_server_engine
-from ...errors import ConfigError, suggest_nearest
-from ..precision import build_lora_config, describe_precision
-from .plan import build_plan, describe_overlap
+from ...errors import ConfigError
+from ...records import Task
+from ..precision import build_model, describe_precision
+
+MAX_COMPARED = 5000  # tasks of each environment
+MAX_SECONDS = 2.0  # in which an environment's tasks are made; fewer are compared if each takes long to draw
 
 
 @dataclass(frozen=True)
@@ -50,27 +52,14 @@ def count_parameters(model_config: Any, config: Config) -> Parameters:
     Raises:
         ConfigError: `lora.target_modules` names no layer of the model.
     """
-    with torch.device("meta"):
-        model = AutoModelForImageTextToText.from_config(model_config)
-    total = sum(weight.numel() for weight in model.parameters())
+    model = build_model(config, model_config)
+    sizes = {name: weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name}
+    total = sum(sizes.values())
     if config.lora is None:
         return Parameters(total, total, {})
-    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            adapted = get_peft_model(model, build_lora_config(config.lora))
-    except ValueError as error:
-        given = config.lora.target_modules
-        near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
-        raise ConfigError(
-            f"lora.target_modules = {given!r}: matches no layer of the model; allowed: all-linear, or names "
-            f"such as {', '.join(sorted(layers)[:12])}{near}",
-            key="lora.target_modules",
-        ) from error
-    names = {name.partition(".lora_")[0] for name, _ in adapted.named_parameters() if ".lora_" in name}
+    names = {name.partition(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
     parts = Counter("vision" if ".visual." in name else "language" for name in sorted(names))
-    trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return Parameters(total, trained, dict(parts))
 
 
@@ -83,7 +72,7 @@ def outline_run(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEn
     count = len(to_sequence(env.tasks, env.name))
     lines = {}
     if config.train.method == "grpo":
-        lines["plan"] = build_plan(count, arguments).describe()
+        lines["plan"] = plan_steps(count, arguments)
     else:
         batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
         steps = f"{arguments.max_steps} steps" if arguments.max_steps > 0 else f"{arguments.num_train_epochs:g} epochs"
@@ -111,3 +100,59 @@ def describe_filters(sampling: SamplingParams, method: str) -> list[str]:
         return []
     settings = ", ".join(f"rollout.{name} = {value}" for name, value in filters.items())
     return [f"{settings}: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one"]
+
+
+def plan_steps(num_tasks: int, arguments: Any) -> str:
+    """Return the steps of a GRPO run with these arguments (`GRPOConfig`), in one line.
+
+    Raises:
+        ConfigError: there are fewer tasks than one generation needs, so that no step would be trained.
+    """
+    episodes, group = arguments.generation_batch_size, arguments.num_generations
+    generations = num_tasks // (episodes // group)
+    if generations == 0:
+        raise ConfigError(
+            f"env: has {num_tasks} tasks, fewer than the {episodes // group} of one generation ({episodes} episodes in "
+            f"groups of {group}): no step would be trained; allowed: more tasks, or a smaller "
+            "train.per_device_train_batch_size",
+            key="train.per_device_train_batch_size",
+        )
+    updates = arguments.steps_per_generation * arguments.num_iterations / arguments.gradient_accumulation_steps
+    an_epoch = generations * updates  # steps until every task was played; those that fill no generation are left out
+    steps = arguments.max_steps if arguments.max_steps > 0 else math.ceil(arguments.num_train_epochs * an_epoch)
+    processes = max(1, episodes // (arguments.per_device_train_batch_size * arguments.steps_per_generation))
+    return (
+        f"{processes} process{'es' * (processes > 1)}, {num_tasks} tasks; {episodes} episodes ({episodes // group} "
+        f"tasks x {group}) for {updates:g} update{'s' * (updates != 1)}; {an_epoch:g} steps an epoch, {steps} steps "
+        f"({steps / an_epoch:.2g} epochs)"
+    )
+
+
+def describe_overlap(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv) -> str | None:
+    """A warning if tasks that measure the policy are also trained on; None if there are none, or nothing is measured.
+
+    Only the first tasks of each environment are compared, as many as are made in `MAX_SECONDS`, and tasks are equal if
+    all their fields are.
+    """
+    count = min(config.log.eval_tasks, MAX_COMPARED)
+    if not count:
+        return None
+    trained = {task.id: task for task in _make_tasks(env, MAX_COMPARED)}
+    measured = list(_make_tasks(held_out, count))
+    same = sum(trained.get(task.id) == task for task in measured)
+    if not same:
+        return None
+    way_out = "env.eval is empty: set it, e.g. {split: test}" if not config.env.eval else "see env.eval"
+    return (
+        f"warning: {same} of {len(measured)} held-out tasks are also trained on, so their figures do not show what the "
+        f"policy does on new tasks; {way_out}, or set log.eval_tasks: 0"
+    )
+
+
+def _make_tasks(env: BaseMultiTurnEnv, count: int) -> Iterator[Task]:
+    """The first `count` tasks, or fewer once the time is over."""
+    end = time.monotonic() + MAX_SECONDS
+    for task in islice(to_sequence(env.tasks, env.name), count):
+        yield task
+        if time.monotonic() > end:
+            return

@@ -1,15 +1,17 @@
 """Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...configs.schema import Config, locate_errors
 from ...configs.sections import ModelSection
-from ...configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
+from ...configs.train_sections import METHODS_OF, TrainSection
 from ...core.base import BaseMultiTurnEnv, count_shown
+from ...core.contract import EpisodeState
 from ...core.tasks import to_sequence
 from ...engines.hf.quantization import check_bitsandbytes
 from ...engines.table import get_engine
@@ -21,12 +23,16 @@ from ...envs.from_config import (
     prepare_env,
 )
 from ...errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
+from ...images.ref import ImageRef
 from ...records import Task
 from ...rewards.explain import describe_reward
 from ...utils.secrets import mask_assignments
 from ..precision import resolve_dtype
 from ..sft.selection import check_rounds, check_selection
 from .disk import check_folders, check_launch, check_space, estimate_bytes
+
+if TYPE_CHECKING:
+    from ...engines.hf.chat_tokens import ChatTokens
 
 CROWDED = 64  # tasks whose images are counted
 FIRST = 8  # tasks with bad rows, after which a run is refused
@@ -36,14 +42,23 @@ FIRST = 8  # tasks with bad rows, after which a run is refused
 class LocalModel:
     """A model in a folder, without its weights.
 
-    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`; `folder`
-    holds its files.
+    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`.
     """
 
     config: Any
     processor: Any
     view_settings: dict[str, Any]
-    folder: Path
+
+    def encode_prompt(
+        self, config: Config, env: BaseMultiTurnEnv, state: EpisodeState
+    ) -> tuple["ChatTokens", list[int], list[ImageRef]]:
+        """Return (the chat tokens, ids, images) of the prompt of an episode that was just opened."""
+        from ...engines.hf.chat_tokens import ChatTokens
+        from ...engines.hf.loading import set_max_pixels
+
+        set_max_pixels(self.processor, config.model.max_pixels or env.max_pixels)
+        tokens, env = ChatTokens(self.processor, self.config), env.for_task(state.task)
+        return tokens, *tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
 
 
 def check(config: Config) -> dict[str, Any]:
@@ -63,7 +78,10 @@ def _check(config: Config) -> dict[str, Any]:
     from .outline import count_parameters, describe_filters, outline_run
 
     check_launch()
-    _check_sections(config)
+    _refuse(_list_contradictions(config))
+    check_selection(config.train)
+    if config.train.method == "rejection_sampling":
+        check_rounds(config.train)
     check_trackers(config.log.report_to)
     resolve_dtype(config)
     if config.lora is not None and config.lora.quantize is not None:
@@ -74,17 +92,12 @@ def _check(config: Config) -> dict[str, Any]:
     _check_reward_fields(config.reward, env, "reward")
     arguments = build_trainer_arguments(config, "runs")
     check_uploads(config.log, env, arguments)
-    if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
-        raise ConfigError(
-            f"train.beta = {arguments.beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora",
-            key="train.beta",
-        )
-    if getattr(arguments, "sync_ref_model", False) and (arguments.beta == 0 or config.lora is not None):
-        raise ConfigError(
-            "train.sync_ref_model = true: there is no reference model to update; allowed: train.beta above 0, and no "
-            "section lora",
-            key="train.sync_ref_model",
-        )
+    beta = getattr(arguments, "beta", 0.0)
+    if config.model.tiny is not None and config.lora is None and beta != 0:
+        _refuse([("train.beta", f" = {beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora")])
+    if getattr(arguments, "sync_ref_model", False) and (beta == 0 or config.lora is not None):
+        none = " = true: there is no reference model to update; allowed: train.beta above 0, and no section lora"
+        _refuse([("train.sync_ref_model", none)])
     _check_may_train(env)
     prepare_env(env)
     if config.log.eval_tasks:
@@ -95,8 +108,16 @@ def _check(config: Config) -> dict[str, Any]:
     curriculum = build_curriculum(config, env, model.view_settings if model else {})
     for number, level in enumerate(curriculum.levels if curriculum else ()):
         _check_may_train(level, f"train.curriculum.levels.{number}.env")
-    _check_held_out(config, held_out)
-    _check_warm_start(config.train, env, task)
+    if config.log.eval_tasks:
+        open_first_task(held_out, "env.eval" if config.env.eval else "env")
+        number = len(to_sequence(held_out.tasks, held_out.name))
+        if config.log.eval_tasks > number:
+            there = f" = {config.log.eval_tasks}: there are only {number} held-out tasks; allowed: at most {number}"
+            _refuse([("log.eval_tasks", there)])
+    if config.train.episodes is not None:
+        _check_episodes(config.train.episodes, env)
+    if config.train.demonstrations is not None:
+        _check_demonstrations(config.train.demonstrations.habits, env, task)
     outline = outline_run(config, env, held_out, arguments)
     if model is not None:
         _check_tokens(model, config, env, open_crowded_task(env, "env"))
@@ -119,39 +140,31 @@ def _check(config: Config) -> dict[str, Any]:
     }
 
 
-def _check_sections(config: Config) -> None:
-    """Raises if settings contradict each other."""
-    rollout, train = config.rollout, config.train
+def _refuse(problems: Iterable[tuple[str, str]]) -> None:
+    """Raise `ConfigError` for the first of (key, what is wrong with it)."""
+    for key, text in problems:
+        raise ConfigError(f"{key}{text}", key=key)
+
+
+def _list_contradictions(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield (key, text) of each setting that another one contradicts."""
+    rollout, train, log = config.rollout, config.train, config.log
     if rollout.temperature == 0 and train.method != "sft":
-        raise ConfigError(
-            f"rollout.temperature = 0: {train.method} needs samples that differ; allowed: above 0",
-            key="rollout.temperature",
-        )
+        yield "rollout.temperature", f" = 0: {train.method} needs samples that differ; allowed: above 0"
     if rollout.max_reply_tokens > rollout.max_completion_tokens:
-        raise ConfigError(
-            f"rollout.max_reply_tokens = {rollout.max_reply_tokens}: a reply could be longer than an episode; "
-            f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}",
-            key="rollout.max_reply_tokens",
-        )
-    if train.vision is not None and config.lora is not None:
-        raise ConfigError(
-            "train.vision: teaches a new vision tower, whose weights lora leaves as they are; allowed: one of them",
-            key="train.vision",
-        )
+        most = f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}"
+        yield "rollout.max_reply_tokens", f" = {rollout.max_reply_tokens}: longer than an episode; {most}"
     for name, methods in METHODS_OF.items():
-        if train.method not in methods and getattr(train, name) != TrainSection.model_fields[name].default:
-            allowed = " or ".join(methods)
-            raise ConfigError(
-                f"train.{name}: only with train.method = {allowed}; given: {train.method}", key=f"train.{name}"
-            )
-    check_selection(train)
-    if train.method == "rejection_sampling":
-        check_rounds(train)
-    for name in GRPO_ONLY:
-        if train.method != "grpo" and name in train.model_fields_set:
-            raise ConfigError(
-                f"train.{name}: only with train.method = grpo; given: {train.method}", key=f"train.{name}"
-            )
+        written = methods == ("grpo",) and name in train.model_fields_set  # a saved config has none of these
+        is_given = written or getattr(train, name) != TrainSection.model_fields[name].default
+        if train.method not in methods and is_given:
+            yield f"train.{name}", f": only with train.method = {' or '.join(methods)}; given: {train.method}"
+    if log.eval_patience is not None and log.eval_steps is None:
+        given = f" = {log.eval_patience}: counts evaluations during training"
+        yield "log.eval_patience", f"{given}; allowed: only with log.eval_steps"
+    if log.eval_steps is not None and not log.eval_tasks:
+        given = f" = {log.eval_steps}: log.eval_tasks = 0, so that there is nothing to play"
+        yield "log.eval_steps", f"{given}; allowed: log.eval_tasks of at least 1"
 
 
 def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
@@ -206,31 +219,6 @@ def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
     return found
 
 
-def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
-    count = config.log.eval_tasks
-    if config.log.eval_patience is not None and config.log.eval_steps is None:
-        raise ConfigError(
-            f"log.eval_patience = {config.log.eval_patience}: counts evaluations during training; allowed: only with "
-            "log.eval_steps",
-            key="log.eval_patience",
-        )
-    if config.log.eval_steps is not None and not count:
-        raise ConfigError(
-            f"log.eval_steps = {config.log.eval_steps}: log.eval_tasks = 0, so that there is nothing to play; allowed: "
-            "log.eval_tasks of at least 1",
-            key="log.eval_steps",
-        )
-    if not count:
-        return
-    open_first_task(held_out, "env.eval" if config.env.eval else "env")
-    num_tasks = len(to_sequence(held_out.tasks, held_out.name))
-    if count > num_tasks:
-        raise ConfigError(
-            f"log.eval_tasks = {count}: there are only {num_tasks} held-out tasks; allowed: at most {num_tasks}",
-            key="log.eval_tasks",
-        )
-
-
 def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
     """Raises if a reward reads a field that no answer can have: it would always be 0."""
     if not isinstance(spec, dict) or not isinstance(env.answer_format.schema, dict):
@@ -244,31 +232,22 @@ def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
         _check_reward_fields(part, env, f"{path}.components.{name}")
 
 
-def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) -> None:
-    if section.episodes is not None:
-        _check_episodes(section.episodes, env)
-    if section.demonstrations is not None:
-        habits = section.demonstrations.habits
-        key = "train.demonstrations.habits" if habits else "train.demonstrations"
-        try:
-            env.for_task(task).demonstration(task, 0, **habits)
-        except (TypeError, ConfigError) as error:
-            raise ConfigError(f"{key}: {error}", key=key) from error
-    if section.vision is not None:
-        for name, field in (("label", section.vision.label), ("box", section.vision.box)):
-            if field is not None and field not in task.reference:
-                key = f"train.vision.{name}"
-                raise ConfigError(f"{key}: {describe_unknown('reference field', field, task.reference)}", key=key)
+def _check_demonstrations(habits: Mapping[str, float], env: BaseMultiTurnEnv, task: Task) -> None:
+    key = "train.demonstrations.habits" if habits else "train.demonstrations"
+    try:
+        env.for_task(task).demonstration(task, 0, **habits)
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(f"{key}: {error}", key=key) from error
 
 
 def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
     from ...rollouts.store.reader import load
-    from ..sft.transcripts import TranscriptReader
+    from ..sft.transcripts import read_transcripts
 
     key = "train.episodes"
     try:
         if Path(folder).is_file():
-            transcripts = TranscriptReader(Path(folder), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+            transcripts = read_transcripts(Path(folder), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
             if next(transcripts, None) is None:
                 raise ConfigError(f'{folder}: no line of it is a conversation; allowed: lines of {{"messages": [...]}}')
             return
@@ -311,19 +290,13 @@ def find_model(section: ModelSection) -> LocalModel | None:
     get_architecture(config).check_forward()
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
-    return LocalModel(config, processor, get_view_settings(config, processor), path)
+    return LocalModel(config, processor, get_view_settings(config, processor))
 
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
     """Raises `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
-    from ...engines.hf.chat_tokens import ChatTokens
-    from ...engines.hf.loading import set_max_pixels
-
-    set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
-    tokens = ChatTokens(model.processor, model.config)
-    env = env.for_task(task)
-    state = env.reset(task, seed=0)
-    prompt, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    state = env.for_task(task).reset(task, seed=0)
+    tokens, prompt, images = model.encode_prompt(config, env, state)
     budget = config.rollout.max_completion_tokens
     image = max((tokens.get_pixels(ref).tokens for ref in images), default=0)
     if state.tool_schemas and image >= budget:

@@ -35,13 +35,7 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
     if model is None:  # a hub name or a new model: its chat template is not here
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
         return Prompt(tuple(parts), None)
-    env = env.for_task(state.task)
-    from ...engines.hf.chat_tokens import ChatTokens
-    from ...engines.hf.loading import set_max_pixels
-
-    set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
-    tokens = ChatTokens(model.processor, model.config)
-    ids, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    tokens, ids, images = model.encode_prompt(config, env, state)
     pad = re.escape(tokens.tokenizer.decode([tokens.image_id]))
     texts = re.split(f"(?:{pad})+", tokens.tokenizer.decode(ids))
     shown: list[str | ImageRef] = []

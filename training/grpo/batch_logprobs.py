@@ -19,9 +19,8 @@ from accelerate import Accelerator
 from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.vision_cache import VisionCache
-from .batch import get_sampled
+from .batch import get_sampled, select, split_by_tokens
 from .logprobs import EpisodeLogProbs
-from .micro_batches import select, split_by_tokens
 
 
 class BatchLogProbs:

@@ -16,19 +16,15 @@ import torch
 from accelerate import Accelerator
 from msgspec.structs import replace
 
-from ...configs.sections import RolloutSection
 from ...core.base import BaseMultiTurnEnv
 from ...engines.generator import Generator
 from ...engines.hf.adapters import measure_kept_change
-from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.vision_cache import VisionCache
-from ...engines.vllm.weights.sender import WeightSender
 from ...records import Episode, Task
 from ...rollouts.play import play_many, sample_seed
 from ...rollouts.store.reader import load
 from ...rollouts.store.writer import EpisodeWriter
-from ..generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
-from .dynamic_sampling import draw_other_tasks, replace_uniform_groups
+from ..generation import Sampler, use_for_generation
+from .groups import draw_other_tasks, replace_uniform_groups
 
 
 class BatchPlayer:
@@ -36,37 +32,26 @@ class BatchPlayer:
 
     Args:
         accelerator: the trainer's.
-        tokens: the way from messages to tokens.
-        vision_cache: image features, which the loss may use again.
-        rollout: how episodes are generated.
-        model_name: recorded with each episode.
+        sampler: how episodes are sampled.
         seed: of the run.
         candidates: all tasks that are trained on, by index.
-        dynamic_sampling_rounds: see `dynamic_sampling.py`.
+        dynamic_sampling_rounds: see `groups.py`.
         folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of this process are, in groups drawn at random; None: all.
-        weights: sends the policy's weights to the server that generates; None: our engine generates.
     """
 
     def __init__(
         self,
         accelerator: Accelerator,
-        tokens: ChatTokens,
-        vision_cache: VisionCache,
-        rollout: RolloutSection,
+        sampler: Sampler,
         *,
         seed: int,
         candidates: Sequence[int] = (),
         dynamic_sampling_rounds: int = 0,
-        model_name: str = "",
         folder: Path | None = None,
         episodes_per_step: int | None = None,
-        weights: WeightSender | None = None,
     ) -> None:
-        self.accelerator, self.tokens, self.vision_cache = accelerator, tokens, vision_cache
-        self.weights = weights
-        self.rollout, self.model_name, self.seed = rollout, model_name, seed
-        self.timeout = rollout.timeout or (SERVER_TIMEOUT if weights else None)
+        self.accelerator, self.sampler, self.seed, self.weights = accelerator, sampler, seed, sampler.weights
         self.candidates, self.dynamic_sampling_rounds = candidates, dynamic_sampling_rounds
         self._resamples = False  # whether episodes are played in rounds of resampling, each process its own
         self.num_played = 0  # sample numbers used so far by all processes
@@ -95,12 +80,12 @@ class BatchPlayer:
         num_seeds = len(tasks) if num_seeds is None else num_seeds
         place = self.accelerator.process_index * num_seeds
         first = self.num_played + place
-        settings = self.rollout.model_copy(update={"slots": min(self.rollout.slots, len(tasks))})
+        slots = min(self.sampler.rollout.slots, len(tasks))
 
         async def play_all(make_generator: Callable[[], Generator]) -> list[Episode]:
             generator = make_generator()
             seed = sample_seed(self.seed, first)
-            limits: dict[str, Any] = {"concurrency": settings.slots, "timeout": self.timeout}
+            limits: dict[str, Any] = {"concurrency": slots, "timeout": self.sampler.timeout}
             episodes: list[Episode] = []
             async for episode in play_many(env, tasks, generator, seed=seed, **limits):
                 episodes.append(episode)
@@ -112,16 +97,7 @@ class BatchPlayer:
             ]
 
         with use_for_generation(self.accelerator, model) as ready:
-            make = prepare_generator(
-                ready,
-                self.tokens,
-                settings,
-                model_name=self.model_name,
-                weights=self.weights,
-                vision_cache=self.vision_cache,
-                key=step,
-                sends=not self._resamples,
-            )
+            make = self.sampler.prepare(ready, step, slots=slots, sends=not self._resamples)
             self.kept_change = measure_kept_change(model) if self.weights is None else self.weights.kept_change
             episodes = asyncio.run(play_all(make))
         env.release()
@@ -161,12 +137,7 @@ class BatchPlayer:
         self._resamples, self.num_played = False, after
         return result
 
-    def release(self) -> None:
-        """Says that all episodes of a batch are played; all processes call it together."""
-        if self.weights is not None:
-            self.weights.release()
-
-    def store(self, episodes: Sequence[Episode], mode: str, advantages: Sequence[float]) -> None:
+    def store(self, episodes: Sequence[Episode], advantages: Sequence[float]) -> None:
         """Keeps episodes of a batch with their advantages in `info`, and appends those that were trained on to the
         run's folder. If they are a part, whole groups are drawn at random, and `info["saved"]` says "8 of 64"."""
         kept = list(zip(episodes, advantages, strict=True))
@@ -177,7 +148,6 @@ class BatchPlayer:
             said = {"saved": f"{self.episodes_per_step} of {len(kept)}"}
             kept = [pair for group in groups for pair in group][: self.episodes_per_step]
         self.latest_episodes = [replace(e, info={**e.info, **said, "advantage": value}) for e, value in kept]
-        if self._writer is not None and mode == "train":
-            for episode in self.latest_episodes:
-                if episode.info["number"] not in self._stored:
-                    self._writer.append_or_error(episode)
+        for episode in self.latest_episodes:
+            if self._writer is not None and episode.info["number"] not in self._stored:
+                self._writer.append_or_error(episode)

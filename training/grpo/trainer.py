@@ -6,7 +6,7 @@ its own tool loop, and drops the pixels of a whole batch if one sample does not 
     sample_tasks          the tasks that this process plays
     play_episodes         the engine plays them (`player.py`); groups that teach nothing are replaced
     score_episodes        one reward an episode
-    compute_advantages    each reward relative to its group (`advantages.py`)
+    compute_advantages    each reward relative to its group (`groups.py`)
     build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
 
 `compute_loss` then learns from it: the log-probs are ours (`batch_logprobs.py`), the loss is TRL's.
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
 
 from ...configs.sections import RolloutSection
@@ -39,14 +39,13 @@ from ...errors import ConfigError
 from ...records import Episode, Task
 from ...rollouts.scoring.metrics import compute_environment_metrics
 from ..checkpoints import Checkpoints
+from ..generation import Sampler
 from ..precision import use_float32_adapters
-from .advantages import group_advantages, summarize_rewards
-from .batch import collate, collect_pixels, get_sampled
+from .batch import accumulate_loss, check_additive_loss, collate, collect_pixels, get_sampled
 from .batch_logprobs import BatchLogProbs
 from .curriculum import Curriculum
-from .dynamic_sampling import check_whole_groups
+from .groups import check_whole_groups, group_advantages, summarize_rewards
 from .logprobs import add_compute_argument
-from .micro_batches import accumulate_loss, check_additive_loss
 from .player import BatchPlayer
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
@@ -76,8 +75,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
         importance_sampling_cap: see `batch_logprobs.py`. None: the engine's log-probs are used in place of the
             trainer's own, which saves a forward pass.
-        dynamic_sampling_rounds: see `dynamic_sampling.py`.
-        micro_batch_tokens: see `micro_batches.py`. None: one forward and backward pass for a batch.
+        dynamic_sampling_rounds: see `groups.py`.
+        micro_batch_tokens: see `batch.py`. None: one forward and backward pass for a batch.
         curriculum: see `curriculum.py`. None: `env` is played at every step.
         weights: sends the policy's weights to the server that generates; None: our engine generates.
 
@@ -123,23 +122,20 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
+        rollout = rollout or Settings(temperature=self.temperature)
         self.player = BatchPlayer(
             self.accelerator,
-            self.tokens,
-            self._vision_cache,
-            rollout or Settings(temperature=self.temperature),
+            Sampler(self.tokens, rollout, model_name, weights, self._vision_cache),
             seed=self.args.seed,
             candidates=self.train_dataset["task"],
             dynamic_sampling_rounds=dynamic_sampling_rounds,
-            model_name=model_name,
             folder=episodes_folder,
             episodes_per_step=episodes_per_step,
-            weights=weights,
         )
         self.log_probs = BatchLogProbs(
             self.accelerator, self.tokens, self._vision_cache, self.temperature, micro_batch_tokens
         )
-        self.figures = Figures(self.accelerator, self._metrics)
+        self.figures = Figures(self.accelerator, self._metrics["train"])
         self.tokens.pixel_cache.dtype = self.tokens.architecture.get_pixel_dtype(policy)
         self._skip_empty = SkipEmptyUpdates(self.accelerator)
         self.add_callback(self._skip_empty)
@@ -171,46 +167,44 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     # ------------------------------------------------------------------ a batch, in five stages
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        mode = "train" if self.model.training else "eval"
-        group_size = (self.num_generations if mode == "train" else self.num_generations_eval) or 1
         started = time.perf_counter()
-        if self.curriculum is not None and mode == "train":
+        if self.curriculum is not None:
             self.env = self.curriculum.get_env(self.state.global_step)
             self.add_figures({"curriculum/level": self.curriculum.get_level(self.state.global_step)})
         tasks = self.sample_tasks(inputs)
         with self.tokens.pixel_cache.hold():
-            episodes = self.play_episodes(tasks, group_size, mode)
+            episodes = self.play_episodes(tasks)
             generated = time.perf_counter()
             rewards = self.score_episodes(episodes)
-            advantages = self.compute_advantages(rewards, group_size, mode)
+            advantages = self.compute_advantages(rewards)
             batch = self.build_loss_tensors(episodes, rewards, advantages)
-        self.player.store(episodes, mode, advantages.tolist())
-        self.figures.add_episodes(mode, episodes, rewards, self.env)
-        self.figures.add_mean(mode, "time/generation", generated - started)
-        self.figures.add_mean(mode, "time/scoring", time.perf_counter() - generated)
-        return batch | self.compute_fixed_logps(batch, mode)
+        self.player.store(episodes, advantages.tolist())
+        self.figures.add_episodes(episodes, rewards, self.env)
+        self.figures.add_mean("time/generation", generated - started)
+        self.figures.add_mean("time/scoring", time.perf_counter() - generated)
+        return batch | self.compute_fixed_logps(batch)
 
     def sample_tasks(self, inputs: Sequence[Mapping[str, Any]]) -> list[int]:
         """Stage 1: the tasks of this process's episodes, by index; TRL's sampler repeats each for its group."""
         return [row["task"] for row in inputs]
 
-    def play_episodes(self, tasks: Sequence[int], group_size: int, mode: str) -> list[Episode]:
+    def play_episodes(self, tasks: Sequence[int]) -> list[Episode]:
         """Stage 2: an episode for each task; groups that teach nothing may be replaced by groups of other tasks."""
         started = time.perf_counter()
         episodes, replaced = self._play_tasks(self._get_tasks(tasks)), 0
-        resampled = mode == "train" and self.player.dynamic_sampling_rounds
+        resampled = self.player.dynamic_sampling_rounds
         if resampled:
             episodes, replaced = self.player.replace_uniform_groups(
-                episodes, tasks, group_size, self._get_reward, self._play_drawn
+                episodes, tasks, self.num_generations, self._get_reward, self._play_drawn
             )
-        self.player.release()
-        played, processes = len(episodes) + replaced * group_size, self.accelerator.num_processes
+        self.player.sampler.release()
+        played, processes = len(episodes) + replaced * self.num_generations, self.accelerator.num_processes
         seconds = time.perf_counter() - started
-        self.figures.add_mean(mode, "time/episodes_per_second", played * processes / seconds)
-        self.figures.add_mean(mode, "episodes/played", played, processes)
-        self.figures.add_mean(mode, "sampling/adapters_kept", self.player.kept_change)
+        self.figures.add_mean("time/episodes_per_second", played * processes / seconds)
+        self.figures.add_mean("episodes/played", played, processes)
+        self.figures.add_mean("sampling/adapters_kept", self.player.kept_change)
         if resampled:
-            self.figures.add_mean(mode, "dynamic_sampling/groups", replaced, processes)
+            self.figures.add_mean("dynamic_sampling/groups", replaced, processes)
         return episodes
 
     def score_episodes(self, episodes: Sequence[Episode]) -> torch.Tensor:
@@ -222,14 +216,14 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         values = [math.nan if reward is None else reward for reward in rewards]
         return torch.tensor(values, device=self.accelerator.device)
 
-    def compute_advantages(self, rewards: torch.Tensor, group_size: int, mode: str) -> torch.Tensor:
+    def compute_advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """Stage 4: (B,) group-relative advantages; a group may be spread over processes."""
         everyone = self.accelerator.gather(rewards)
-        if self.curriculum is not None and mode == "train":
+        if self.curriculum is not None:
             self.curriculum.add_reward(everyone.nanmean().item())
-        self.figures.add(mode, summarize_rewards(everyone, group_size))
+        self.add_figures(summarize_rewards(everyone, self.num_generations))
         first = self.accelerator.process_index * len(rewards)
-        return group_advantages(everyone, group_size, self.scale_rewards)[first : first + len(rewards)]
+        return group_advantages(everyone, self.num_generations, self.scale_rewards)[first : first + len(rewards)]
 
     def build_loss_tensors(
         self, episodes: Sequence[Episode], rewards: torch.Tensor, advantages: torch.Tensor
@@ -248,12 +242,12 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         batch["sampling_per_token_logps"] = batch.pop("logprobs")
         return batch
 
-    def compute_fixed_logps(self, batch: dict[str, Any], mode: str) -> dict[str, torch.Tensor]:
+    def compute_fixed_logps(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         """(B, C) log-probs that stay fixed for all updates of a batch: before the first, and of the reference model."""
         fixed: dict[str, torch.Tensor] = {}
-        size = self.args.per_device_train_batch_size if mode == "train" else self.args.per_device_eval_batch_size
+        size = self.args.per_device_train_batch_size
         reused = self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations)
-        if mode == "train" and (reused or self.player.weights is not None):
+        if reused or self.player.weights is not None:
             cap = self.importance_sampling_cap
             fixed, figures = self.log_probs.compute_old(self.model, batch, size, cap, self.loss_type)
             self.add_figures(figures)
@@ -266,8 +260,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return [tasks[index % len(tasks)] for index in indices]  # a level of a curriculum may have fewer
 
     def _play_tasks(self, tasks: Sequence[Task], num_seeds: int | None = None) -> list[Episode]:
-        group_size = (self.num_generations if self.model.training else self.num_generations_eval) or 1
-        return self.player.play(self.model, self.env, tasks, self.state.global_step + 1, num_seeds, group_size)
+        step = self.state.global_step + 1
+        return self.player.play(self.model, self.env, tasks, step, num_seeds, self.num_generations)
 
     def _play_drawn(self, indices: Sequence[int], num_seeds: int) -> list[Episode]:
         return self._play_tasks(self._get_tasks(indices), num_seeds)
@@ -290,7 +284,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """The loss of a batch. With `micro_batch_tokens`, all parts but the last also do their backward pass here."""
-        if self.micro_batch_tokens is None or not torch.is_grad_enabled():
+        if self.micro_batch_tokens is None:
             return self._compute_loss(model, inputs)
         compute = partial(self._compute_loss, model)
         return accumulate_loss(inputs, self.micro_batch_tokens, model, self.accelerator, compute, self.loss_type)
@@ -301,16 +295,15 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._current_batch = inputs
         loss = super()._compute_loss(model, inputs)
         self._current_batch = None
-        mode = "train" if self.model.training else "eval"
         gap = (self.log_probs.latest - inputs["sampling_per_token_logps"]).abs()[get_sampled(inputs).bool()]
-        self.figures.add_mean(mode, "sampling/logp_difference/mean", gap.mean().item())
-        self.figures.add_mean(mode, "sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
-        self.figures.add_mean(mode, "time/loss_forward", time.perf_counter() - started)
+        self.figures.add_mean("sampling/logp_difference/mean", gap.mean().item())
+        self.figures.add_mean("sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
+        self.figures.add_mean("time/loss_forward", time.perf_counter() - started)
         return loss
 
     def add_figures(self, figures: Mapping[str, float]) -> None:
         """Adds figures to the next line of metrics."""
-        self.figures.add("train", figures)
+        self.figures.add(figures)
 
 
 class SkipEmptyUpdates(TrainerCallback):
@@ -324,9 +317,7 @@ class SkipEmptyUpdates(TrainerCallback):
         """Counts tokens that the update learns from, a tensor of one number."""
         self._learned += tokens
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         learned = self.accelerator.gather(self._learned).sum().item()
         self._learned.zero_()
         if not learned:
@@ -338,28 +329,26 @@ class Figures:
 
     Args:
         accelerator: the trainer's.
-        values: by mode ("train" or "eval") and name.
+        values: by name.
     """
 
-    def __init__(self, accelerator: Accelerator, values: Mapping[str, dict[str, list[float]]]) -> None:
+    def __init__(self, accelerator: Accelerator, values: dict[str, list[float]]) -> None:
         self.accelerator, self.values = accelerator, values
 
-    def add(self, mode: str, figures: Mapping[str, float]) -> None:
+    def add(self, figures: Mapping[str, float]) -> None:
         """Adds figures that are the same on all processes."""
         for name, value in figures.items():
-            self.values[mode][name].append(value)
+            self.values[name].append(value)
 
-    def add_mean(self, mode: str, name: str, value: float, times: int = 1) -> None:
+    def add_mean(self, name: str, value: float, times: int = 1) -> None:
         """Adds `times` the mean over processes. All of them must call it; a process without a value gives NaN."""
         mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
         if not math.isnan(mean):
-            self.add(mode, {name: mean * times})
+            self.add({name: mean * times})
 
-    def add_episodes(
-        self, mode: str, episodes: Sequence[Episode], rewards: torch.Tensor, env: BaseMultiTurnEnv
-    ) -> None:
+    def add_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, env: BaseMultiTurnEnv) -> None:
         """Adds every component, end reason and rate of a batch; NaN among `rewards` (B,) is a dropped episode."""
         for name, value in compute_environment_metrics(episodes, env).items():
             if name != "reward":
-                self.add_mean(mode, name, value)
-        self.add_mean(mode, "episodes/dropped", float(rewards.isnan().sum()))
+                self.add_mean(name, value)
+        self.add_mean("episodes/dropped", float(rewards.isnan().sum()))

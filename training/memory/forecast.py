@@ -1,12 +1,12 @@
 """The forecast of a run's memory: what lies on the device while the model plays, and while it learns.
 
 Weights, gradients, the optimizer's state and keys and values are counted exactly, from shapes. What operations keep or
-make for a moment is a number of bytes for each token, layer and picture (`Layer`), read off the code of Qwen's models.
+make for a moment is a number of bytes for each token, layer and picture (`Shapes`), read off the code of Qwen's models.
 `measure.py` runs one batch instead; `benchmarks/memory.py` compares both on the widths of real models.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,25 +14,25 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...core.base import BaseMultiTurnEnv
 from ...engines.hf.architectures import get_architecture
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
-from ...engines.hf.quantization import KEPT as QUANTIZATION_KEPT
+from ...engines.hf.quantization import KEPT as FULL_SIZE
 from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_PATCHES
 from ...envs.from_config import build_envs
+from ...envs.mixture import Mixture
 from ...errors import ConfigError
 from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
+from ..grpo.batch import split_by_tokens
 from ..grpo.logprobs import MAX_LOGITS
-from ..grpo.micro_batches import split_by_tokens
 from ..grpo.packing import MAX_TOKENS
+from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES
 from ..trainer_args import build_trainer_arguments
 from .workload import (
     Grid,
     Workload,
     build_batch,
-    build_model,
     count_bytes,
     count_image_tokens,
     find_model_shapes,
@@ -52,13 +52,13 @@ OPTIMIZER_BYTES = {  # for each byte of a trained weight; what is not listed kee
 }
 LOGIT_BYTES = 12  # of a logit in the loss: log-probs, probabilities, and a gradient, in float32
 SAMPLED_BYTES = 28  # of a logit while a token is drawn: three in float32, two in float64
-CASTS = "weights in two bytes"  # which autocast makes of those in float32
+CASTS = "weights in two bytes"  # which autocast makes of those in float32, and keeps until its end
 PART_TOKENS = (16_384, 8192, 4096, 2048)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a step, and the bytes of its parts at the moment of its peak."""
+    """A phase of a step, and the bytes of its parts at the moment of its peak, the largest first."""
 
     name: str
     parts: Mapping[str, int]
@@ -95,84 +95,22 @@ class Forecast:
         return None if self.device_memory is None else self.peak.peak <= USABLE * self.device_memory
 
     def describe(self) -> str:
-        """The forecast in one line."""
+        """Return the forecast in one line."""
         shown = ", ".join(f"{phase.name} {phase.peak / GIB:.1f} GiB" for phase in self.phases)
+        parts = "(`viewbox config memory` shows the parts)"
         if self.device_memory is None:
-            return f"at most {shown} (`viewbox config memory` shows the parts)"
-        room = f"{self.device_memory / GIB:.1f} GiB on the device"
-        return (
-            f"at most {shown}; {room}{'' if self.fits else ': does not fit (`viewbox config memory` shows the parts)'}"
-        )
-
-
-class Layer:
-    """Bytes that one token takes in a layer of the language model, and one patch in a layer of the vision tower.
-
-    Args:
-        model: the whole model, without numbers.
-        computed: bytes of a number that a matrix product computes with: 2 in autocast.
-        trained: whether weights are trained, and not adapters beside them.
-    """
-
-    def __init__(self, model: Any, computed: int, *, trained: bool) -> None:
-        text, vision = model.config.get_text_config(), model.config.vision_config
-        heads, self.layers, self.vocabulary = text.num_attention_heads, text.num_hidden_layers, text.vocab_size
-        size = getattr(text, "head_dim", None) or text.hidden_size // heads
-        self.hidden, self.inner, self.computed = text.hidden_size, text.intermediate_size, computed
-        self.query, self.key = heads * size, text.num_key_value_heads * size
-        self.held = _get_weight_size(model)  # bytes of a number of a weight, and of the states between two layers
-        self.trained, names = trained, {name.partition("layers.0.")[2] for name, _ in model.named_parameters()}
-        self.norms_queries = any(".q_norm." in name for name in names)
-        self.depth, self.width = vision.depth, vision.hidden_size
-        gated = any("mlp.gate_proj" in name for name, _ in model.named_parameters() if ".visual." in name)
-        self.vision_inner = vision.intermediate_size * (2 if gated else 1)
-        self.feature_layers = 1 + len(getattr(vision, "deepstack_visual_indexes", None) or ())
-
-    def count_kept(self, tokens: int, attended: int) -> int:
-        """What a layer keeps for its backward pass.
-
-        Args:
-            tokens: without padding.
-            attended: tokens of queries and keys, where those of a shared prompt stand once for each episode.
-        """
-        scale, own = self.held if self.trained else 0, self.computed < 4  # a cast makes a copy for each product
-        norms = 2 * (4 + scale) * self.hidden
-        if self.norms_queries:
-            norms += (4 + (self.computed if self.trained else 0)) * (self.query + self.key)
-        inputs = (5 if own else 2) * self.hidden + self.query + 4 * self.inner
-        attention = 2 * self.computed * (self.query + self.key)
-        return tokens * (norms + self.computed * inputs) + attended * attention
-
-    def count_backward(self, tokens: int) -> int:
-        """What the backward pass of a layer makes for a moment: gradients of the widest states."""
-        return tokens * (2 * self.computed + (4 if self.computed < 4 else 0)) * self.inner
-
-    def count_forward(self, rows: int, width: int, read: int) -> int:
-        """What a layer makes for a moment without gradient: `width` new tokens of each of `rows`, which see `read`."""
-        states = rows * width * (self.computed * (3 * self.inner + self.query) + 4 * self.hidden)
-        mask = rows * width * read * 2  # measured, not derived: 1.2 bytes a pair in Qwen3-VL, 4 in Qwen2.5-VL
-        return states + mask + rows * read * 2 * self.computed * self.query  # keys and values, for every head
-
-    def count_vision(self, patches: int, *, checkpointed: bool) -> int:
-        """What the vision tower keeps for its backward pass."""
-        layer = patches * self.computed * (11 * self.width + 2 * self.vision_inner)
-        merged = patches * self.computed * 3 * self.width * self.feature_layers
-        if checkpointed:
-            return merged + layer + (self.depth - 1) * patches * self.computed * self.width
-        return merged + self.depth * layer
-
-    def count_features(self, grids: list[Grid] | tuple[Grid, ...]) -> int:
-        """The features of images."""
-        return sum(map(count_image_tokens, grids)) * self.hidden * self.computed * self.feature_layers
+            return f"at most {shown} {parts}"
+        verdict = "" if self.fits else f": does not fit {parts}"
+        return f"at most {shown}; {self.device_memory / GIB:.1f} GiB on the device{verdict}"
 
 
 def find_device_memory() -> int | None:
-    """The memory of the GPU that a run would use; None without one."""
+    """Return the memory of the GPU that a run would use; None without one."""
     return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else None
 
 
 def predict(config: Config, device_memory: int | None = None) -> Forecast:
-    """The forecast of a run.
+    """Return the forecast of a run.
 
     Args:
         config: a checked config.
@@ -183,13 +121,11 @@ def predict(config: Config, device_memory: int | None = None) -> Forecast:
     """
     model_config, processor = find_model_shapes(config.model, config.model.max_pixels or 512 * 512)
     workload = find_workload(config, model_config, processor)
-    arguments = build_trainer_arguments(config, "runs")
-    if device_memory is not None and not {"bf16", "fp16"} & config.train.arguments.keys():
+    arguments, gpu = build_trainer_arguments(config, "runs"), device_memory is not None
+    if gpu and not {"bf16", "fp16"} & config.train.arguments.keys():
         arguments.bf16 = True  # the default on a GPU, which may be elsewhere
-    gpu = device_memory is not None
-    return predict_workload(
-        config, arguments, model_config, workload, device_memory, count_specialists(config, gpu=gpu)
-    )
+    specialists = count_specialists(config, gpu=gpu)
+    return predict_workload(config, arguments, model_config, workload, device_memory, specialists)
 
 
 def predict_workload(
@@ -200,261 +136,233 @@ def predict_workload(
     device_memory: int | None = None,
     specialists: tuple[int, int] = (0, 0),
 ) -> Forecast:
-    """The forecast of a run whose longest episode is known.
+    """Return the forecast of a run whose longest episode is known.
 
     Args:
         config, arguments, model_config, workload: the run.
         device_memory: bytes of the device; None: not known.
         specialists: bytes of the models of tools while the policy plays, and while it learns.
     """
-    model = build_model(config, model_config)
-    computed = 2 if arguments.bf16 or arguments.fp16 else _get_weight_size(model)
-    layer = Layer(model, computed, trained=config.lora is None)
-    held = _count_held(config, arguments, model, layer, workload)
-    playing, learning = specialists
-    find_part = _find_grpo_part if config.train.method == "grpo" else _find_sft_part
-    part = find_part(config, arguments, layer, workload)
-    moments = _list_moments(config, model, layer, part, checkpointed=arguments.gradient_checkpointing)
-    update = max(moments, key=Counter.total)
-    update += held + Counter(specialists=learning)
-    if arguments.world_size > 1:
-        update["gradients of DDP"] = _count_trained(model)
-    phases, slots = [Phase("update", _sort(update))], 0
+    shapes = Shapes(config, arguments, build_model(config, model_config), workload)
+    held, (playing, learning) = shapes.count_held(), specialists
+    phases, slots = [Phase("update", _sort(shapes.predict_update() + held + Counter(specialists=learning)))], 0
     if isinstance(config.rollout, Settings) and (config.train.method != "sft" or config.log.eval_tasks):
         held["specialists"] = playing
-        slots, parts = _predict_generation(config, arguments, model, layer, workload, held, device_memory)
+        slots, parts = shapes.predict_generation(_find_cache_bytes(config.rollout, device_memory, held.total()))
         phases.insert(0, Phase("generation", _sort(parts + held)))
     return Forecast(workload, tuple(phases), slots, device_memory)
 
 
-# ---------------------------------------------------------------------- what stays
-def _count_held(config: Config, arguments: Any, model: Any, layer: Layer, workload: Workload) -> Counter[str]:
-    """What lies on the device in both phases."""
-    adapters = [weight for name, weight in model.named_parameters() if ".lora_" in name]
-    held: Counter[str] = Counter(adapters=count_bytes(adapters))
-    held["weights"] = count_bytes([*model.parameters(), *model.buffers()]) - held["adapters"]
-    held["optimizer"] = round(_count_trained(model) * OPTIMIZER_BYTES.get(str(arguments.optim.value), 2.0))
-    if config.train.method != "sft" and _count_trained_tower(model):  # those of a frozen tower stay on the host
-        episode = layer.count_features([*workload.grids, *workload.result_grids])
-        held["image features"] = min(
-            MAX_BYTES, episode * min(config.rollout.slots, arguments.per_device_train_batch_size)
-        )
-    if config.lora is None and bool(getattr(arguments, "beta", 0)):
-        held["reference model"] = held["weights"]
-    if _is_quantized(config):
-        _shrink_weights(held, model)
-    elif config.lora is not None:  # the weight that is being widened, and the columns of the others
-        held["columns of adapters"] = held["adapters"] // 4 * layer.held
-    return held
+def _sort(parts: Counter[str]) -> dict[str, int]:
+    return {name: size for name, size in parts.most_common() if size > 0}
 
 
-def _is_quantized(config: Config) -> bool:
-    return config.lora is not None and config.lora.quantize is not None
-
-
-def _shrink_weights(held: Counter[str], model: Any) -> None:
-    """Counts the weights that `quantization.py` keeps in 4 bits, and the one that a forward dequantizes at a time."""
-    linear = [weight for name, weight in _list_products(model) if not any(part in name for part in QUANTIZATION_KEPT)]
-    held["weights"] -= sum(round(weight.nbytes - FOUR_BIT_BYTES * weight.numel()) for weight in linear)
-    held["dequantized weight"] = max(weight.nbytes for weight in linear)
-
-
-def _list_products(model: Any) -> list[tuple[str, torch.Tensor]]:
-    """The names and weights of the linear layers, without adapters."""
-    modules = ((name, module) for name, module in model.named_modules() if ".lora_" not in name)
-    return [(name, module.weight) for name, module in modules if isinstance(module, torch.nn.Linear)]
-
-
-def _count_casts(config: Config, model: Any, layer: Layer) -> int:
-    """The copies in two bytes that autocast makes of weights in float32, and keeps until its end."""
-    if layer.computed >= layer.held or _is_quantized(config):
-        return 0
-    return sum({id(weight): layer.computed * weight.numel() for _, weight in _list_products(model)}.values())
-
-
-def _count_trained(model: Any) -> int:
-    return count_bytes(weight for weight in model.parameters() if weight.requires_grad)
-
-
-def _count_trained_tower(model: Any) -> int:
-    """What is trained of the vision tower; 0: it is frozen."""
-    tower = get_architecture(model.config).get_vision_tower(model)
-    return count_bytes(weight for weight in tower.parameters() if weight.requires_grad)
-
-
-def _get_weight_size(model: Any) -> int:
-    return next(weight for name, weight in model.named_parameters() if ".lora_" not in name).itemsize
-
-
-# ---------------------------------------------------------------------- an update
-@dataclass(frozen=True)
-class Part:
-    """What goes forward and backward together.
-
-    Args:
-        tokens, attended: see `Layer.count_kept`.
-        logits: bytes of the logits, at most.
-        grids: of the distinct images.
-        accumulates: whether gradients of earlier parts are there already.
-        at_once: the share of the tokens that is computed at once.
-    """
-
-    tokens: int
-    attended: int
-    logits: int
-    grids: tuple[Grid, ...]
-    accumulates: bool
-    at_once: float
-
-
-def _find_grpo_part(config: Config, arguments: Any, layer: Layer, workload: Workload) -> Part:
-    """The largest part of a device batch; episodes of a group share their prompt."""
-    episodes, group, parts = arguments.per_device_train_batch_size, arguments.num_generations, 1
-    if config.train.micro_batch_tokens is not None:
-        cut = split_by_tokens(build_batch(workload, episodes, group, 1), config.train.micro_batch_tokens)
-        episodes, parts = max(map(len, cut)), len(cut)
-    groups = -(-episodes // group)
-    tokens = groups * (workload.prompt - 1) + episodes * (workload.completion + 1)
-    return Part(
-        tokens,
-        episodes * (workload.prompt + workload.completion),
-        min(MAX_LOGITS, episodes * workload.sampled * layer.vocabulary) * LOGIT_BYTES,
-        workload.grids * groups + workload.result_grids * episodes,
-        parts > 1 or arguments.gradient_accumulation_steps > 1,
-        min(1.0, MAX_TOKENS / tokens),
-    )
-
-
-def _find_sft_part(config: Config, arguments: Any, layer: Layer, workload: Workload) -> Part:
-    """A device batch, whose batches keep what they need until the backward pass."""
-    episodes = arguments.per_device_train_batch_size
-    tokens = episodes * (workload.prompt + workload.completion)
-    logits = episodes * (workload.completion + 1) * layer.vocabulary
-    return Part(
-        tokens,
-        round(tokens * (1 + layer.query / layer.key) / 2),  # keys are repeated, because there is a mask
-        logits * 4 + -(-logits // SFT_BATCHES) * LOGIT_BYTES,
-        (workload.grids + workload.result_grids) * episodes,
-        arguments.gradient_accumulation_steps > 1,
-        1 / min(SFT_BATCHES, episodes),
-    )
-
-
-def _list_moments(
-    config: Config, model: Any, layer: Layer, part: Part, *, checkpointed: bool
-) -> Iterator[Counter[str]]:
-    """What an update adds: at its logits, in the last layer, the first one, the embedding, the tower, and between."""
-    trained, casts = _count_trained(model), _count_casts(config, model, layer)
-    if checkpointed and config.lora is not None:  # those of frozen weights are kept for the backward pass alone
-        casts = 0
-    vision = layer.count_features(part.grids)
-    tower = _count_trained_tower(model)
-    if tower:
-        vision += layer.count_vision(4 * sum(map(count_image_tokens, part.grids)), checkpointed=checkpointed)
-    one = layer.count_kept(part.tokens, part.attended)
-    kept = part.tokens * layer.held * layer.hidden if checkpointed else one
-    states = layer.layers * kept + part.tokens * 4 * layer.hidden
-    again = round(part.at_once * ((one if checkpointed else 0) + layer.count_backward(part.tokens)))
-    head = model.get_output_embeddings().weight.nbytes if config.lora is None else 0
-    output = 2 * layer.computed * head // layer.held  # the head as it is computed with, and its gradient
-    embedding = head * (2 if model.config.get_text_config().tie_word_embeddings else 1)
-    start = trained if part.accumulates else 0
-    of_text = max(start, trained - tower)
-
-    def add(gradients: int, activations: float = 0, backward: int = 0, logits: float = 0, copies: int = 0) -> Any:
-        parts = {"gradients": gradients, "activations": round(activations), "backward pass": backward}
-        return Counter(parts | {"logits": round(logits), CASTS: copies, "vision tower": vision})
-
-    yield add(start, states, logits=part.logits + output, copies=casts)
-    yield add(max(start, head), states, again, copies=0 if checkpointed else casts)
-    yield add(of_text, kept, again)
-    yield add(of_text, backward=embedding)
-    yield add(trained)
-    if left := 1 - part.at_once:  # one share has gone backward through all layers, and the others are kept
-        yield add(trained, left * states, again, left * part.logits + output)
-
-
-# ---------------------------------------------------------------------- generation
-def _predict_generation(
-    config: Config,
-    arguments: Any,
-    model: Any,
-    layer: Layer,
-    workload: Workload,
-    held: Counter[str],
-    device_memory: int | None,
-) -> tuple[int, Counter[str]]:
-    """Episodes at once, and what they add at the largest of: first prompts, results of tools, a step, sampling."""
-    (episodes, prompts), rollout = _find_load(config, arguments), config.rollout
-    adapters = config.lora is not None and not _is_quantized(config)
-    if adapters and layer.held == 2:  # `use_for_generation` leaves autocast aside
-        casts, layer = 0, Layer(model, 2, trained=False)
-    else:
-        casts = 0 if adapters else _count_casts(config, model, layer)
-    capacity = _find_cache_bytes(config, device_memory, held.total()) // compute_bytes_per_token(model)
-    longest = workload.prompt + workload.completion
-    slots = max(1, min(rollout.slots, episodes, capacity // (longest + 1)))
-    prompts = min(prompts, slots)
-    together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))
-    results = max(1, min(slots, rollout.prefill_tokens // workload.result))
-
-    def add(rows: int, width: int, read: int, columns: int, grids: tuple[Grid, ...]) -> Counter[str]:
-        patches = 4 * sum(map(count_image_tokens, grids))
-        encoded = min(rows * patches, max(MAX_PATCHES, patches))
-        tower = encoded * layer.computed * (5 * layer.width + 2 * layer.vision_inner)
-        features = rows * layer.count_features(grids)
-        return Counter(
-            {
-                "keys and values": slots * columns * layer.layers * 2 * layer.key * layer.computed,
-                "forward": max(layer.count_forward(rows, width, read), tower),
-                "image features": features,
-                "logits": 4 * prompts * layer.vocabulary,
-                CASTS: casts,
-            }
-        )
-
-    columns = longest + 1 if episodes > slots else min(longest, workload.prompt + GROWTH) + 1
-    moments = [
-        add(together, workload.prompt, workload.prompt, columns, workload.grids),
-        add(slots, 1, longest, longest + 1, ()),
-    ]
-    if workload.completion > workload.sampled:
-        moments.append(add(results, workload.result, longest, longest + 1, workload.result_grids[:1]))
-    drawn = moments[1] - Counter({"forward": moments[1]["forward"]})
-    moments.append(drawn + Counter(logits=slots * layer.vocabulary * SAMPLED_BYTES))
-    return slots, max(moments, key=Counter.total)
-
-
-def _find_load(config: Config, arguments: Any) -> tuple[int, int]:
-    """(episodes that the engine plays, distinct prompts among them), in training or in an evaluation."""
-    evaluated = config.log.eval_tasks
-    played, prompts = evaluated, evaluated
-    if config.train.method == "grpo":
-        played = arguments.per_device_train_batch_size * arguments.steps_per_generation
-        prompts = -(-played // arguments.num_generations)
-    elif config.train.method == "rejection_sampling" and config.train.rejection_sampling is not None:
-        section = config.train.rejection_sampling
-        played, prompts = section.tasks * section.samples, section.tasks
-    return max(played, evaluated), max(prompts, evaluated)
-
-
-def _find_cache_bytes(config: Config, device_memory: int | None, held: int) -> int:
-    """The limit of keys and values, as `find_kv_cache_bytes` sets it."""
-    assert isinstance(config.rollout, Settings)
-    if config.rollout.kv_cache_bytes is not None:
-        return int(config.rollout.kv_cache_bytes)
+def _find_cache_bytes(rollout: Settings, device_memory: int | None, held: int) -> int:
+    """Return the limit of keys and values, as `find_kv_cache_bytes` sets it."""
+    if rollout.kv_cache_bytes is not None:
+        return int(rollout.kv_cache_bytes)
     if device_memory is None:
         return int(CPU_SHARE * psutil.virtual_memory().available)
     return int(GPU_SHARE * max(0, device_memory - held))
 
 
-def _sort(parts: Counter[str]) -> dict[str, int]:
-    """The parts that take anything, the largest first."""
-    return {name: size for name, size in parts.most_common() if size > 0}
+class Shapes:
+    """The bytes of a run's model, of a token in a layer of it, and of a patch in a layer of its tower.
+
+    `held` and `computed` are the bytes of a number of a weight, and of one that a matrix product computes with (2 in
+    autocast). `trained` and `tower` are the bytes of what is trained of the whole model, and of its vision tower.
+
+    Args:
+        config, arguments: the run.
+        model: without numbers.
+        workload: its longest episode.
+    """
+
+    def __init__(self, config: Config, arguments: Any, model: Any, workload: Workload) -> None:
+        self.config, self.arguments, self.model, self.workload = config, arguments, model, workload
+        text, vision = model.config.get_text_config(), model.config.vision_config
+        heads, self.layers, self.vocabulary = text.num_attention_heads, text.num_hidden_layers, text.vocab_size
+        size = getattr(text, "head_dim", None) or text.hidden_size // heads
+        self.hidden, self.inner = text.hidden_size, text.intermediate_size
+        self.query, self.key = heads * size, text.num_key_value_heads * size
+        weights = dict(model.named_parameters())
+        self.held = next(weight for name, weight in weights.items() if ".lora_" not in name).itemsize
+        self.computed = 2 if arguments.bf16 or arguments.fp16 else self.held
+        self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
+        self.depth, self.width = vision.depth, vision.hidden_size
+        gated = any("mlp.gate_proj" in name for name in weights if ".visual." in name)
+        self.vision_inner = vision.intermediate_size * (2 if gated else 1)
+        self.feature_layers = 1 + len(getattr(vision, "deepstack_visual_indexes", None) or ())
+        self.adapted = config.lora is not None
+        self.quantized = config.lora is not None and config.lora.quantize is not None
+        self.trained = count_bytes(weight for weight in weights.values() if weight.requires_grad)
+        tower = get_architecture(model.config).get_vision_tower(model)
+        self.tower = count_bytes(weight for weight in tower.parameters() if weight.requires_grad)
+        modules = ((name, module) for name, module in model.named_modules() if ".lora_" not in name)
+        self.products = [(name, module.weight) for name, module in modules if isinstance(module, torch.nn.Linear)]
+
+    # ------------------------------------------------------------------ what stays
+    def count_held(self) -> Counter[str]:
+        """Return what lies on the device in both phases."""
+        config, workload = self.config, self.workload
+        adapters = [weight for name, weight in self.model.named_parameters() if ".lora_" in name]
+        held: Counter[str] = Counter(adapters=count_bytes(adapters))
+        held["weights"] = count_bytes([*self.model.parameters(), *self.model.buffers()]) - held["adapters"]
+        held["optimizer"] = round(self.trained * OPTIMIZER_BYTES.get(str(self.arguments.optim.value), 2.0))
+        if config.train.method != "sft" and self.tower:  # those of a frozen tower stay on the host
+            episodes = min(config.rollout.slots, self.arguments.per_device_train_batch_size)
+            one = self.count_features([*workload.grids, *workload.result_grids])
+            held["image features"] = min(MAX_BYTES, episodes * one)
+        if not self.adapted and bool(getattr(self.arguments, "beta", 0)):
+            held["reference model"] = held["weights"]
+        if self.quantized:
+            linear = [weight for name, weight in self.products if not any(part in name for part in FULL_SIZE)]
+            held["weights"] -= sum(round(weight.nbytes - FOUR_BIT_BYTES * weight.numel()) for weight in linear)
+            held["dequantized weight"] = max(weight.nbytes for weight in linear)  # one at a time
+        elif self.adapted:  # the weight that is being widened, and the columns of the others
+            held["columns of adapters"] = held["adapters"] // 4 * self.held
+        return held
+
+    def count_casts(self) -> int:
+        """Return the copies in two bytes that autocast makes of weights in float32."""
+        if self.computed >= self.held or self.quantized:
+            return 0
+        return sum({id(weight): self.computed * weight.numel() for _, weight in self.products}.values())
+
+    def count_features(self, grids: Sequence[Grid]) -> int:
+        """Return the features of images."""
+        return sum(map(count_image_tokens, grids)) * self.hidden * self.computed * self.feature_layers
+
+    # ------------------------------------------------------------------ an update
+    def predict_update(self) -> Counter[str]:
+        """Return what an update adds at the largest of: its logits, a layer's backward pass, its end, between shares.
+
+        A share are the tokens that are computed at once; what others keep stays while one goes backward.
+        """
+        checkpointed = self.arguments.gradient_checkpointing
+        tokens, attended, logits, grids, share = self._find_part()
+        one = self.count_kept(tokens, attended)
+        kept = tokens * self.held * self.hidden if checkpointed else one
+        states = self.layers * kept + tokens * 4 * self.hidden
+        backward = tokens * (2 * self.computed + (4 if self.computed < 4 else 0)) * self.inner  # of the widest states
+        again = round(share * ((one if checkpointed else 0) + backward))
+        head = 0 if self.adapted else self.model.get_output_embeddings().weight.nbytes
+        output = 2 * self.computed * head // self.held  # the head as it is computed with, and its gradient
+        several = self.arguments.gradient_accumulation_steps > 1 or self.config.train.micro_batch_tokens is not None
+        start = self.trained if several else 0
+        casts = 0 if checkpointed and self.adapted else self.count_casts()
+        always: Counter[str] = Counter({"vision tower": self.count_features(grids)})
+        if self.tower:
+            always["vision tower"] += self.count_vision(4 * sum(map(count_image_tokens, grids)), checkpointed)
+        if self.arguments.world_size > 1:
+            always["gradients of DDP"] = self.trained
+
+        def add(gradients: int, activations: float = 0, again: int = 0, logits: float = 0, copies: int = 0) -> Any:
+            parts = {"gradients": gradients, "activations": round(activations), "backward pass": again}
+            return Counter(parts | {"logits": round(logits), CASTS: copies}) + always
+
+        moments = [
+            add(start, states, logits=logits + output, copies=casts),
+            add(max(start, head), states, again, copies=0 if checkpointed else casts),
+            add(max(start, self.trained - self.tower), kept, again),
+            add(self.trained),
+            add(self.trained, (1 - share) * states, again, (1 - share) * logits + output) if share < 1 else Counter(),
+        ]
+        return max(moments, key=Counter.total)
+
+    def _find_part(self) -> tuple[int, int, int, tuple[Grid, ...], float]:
+        """Return what goes forward and backward together: tokens, those attended, bytes of logits, images, share."""
+        workload, train = self.workload, self.config.train
+        episodes, longest = self.arguments.per_device_train_batch_size, workload.prompt + workload.completion
+        if train.method != "grpo":  # its batches keep what they need until the backward pass
+            size = episodes * (workload.completion + 1) * self.vocabulary
+            attended = round(episodes * longest * (1 + self.query / self.key) / 2)  # a mask: keys are repeated
+            grids = (workload.grids + workload.result_grids) * episodes
+            logits = size * 4 + -(-size // SFT_BATCHES) * LOGIT_BYTES
+            return episodes * longest, attended, logits, grids, 1 / min(SFT_BATCHES, episodes)
+        group = self.arguments.num_generations  # its episodes share their prompt
+        if train.micro_batch_tokens is not None:
+            batch = build_batch(workload, episodes, group, 1)
+            episodes = max(map(len, split_by_tokens(batch, train.micro_batch_tokens)))
+        groups = -(-episodes // group)
+        tokens = groups * (workload.prompt - 1) + episodes * (workload.completion + 1)
+        logits = min(MAX_LOGITS, episodes * workload.sampled * self.vocabulary) * LOGIT_BYTES
+        grids = workload.grids * groups + workload.result_grids * episodes
+        return tokens, episodes * longest, logits, grids, min(1.0, MAX_TOKENS / tokens)
+
+    def count_kept(self, tokens: int, attended: int) -> int:
+        """Return what a layer keeps for its backward pass.
+
+        Args:
+            tokens: without padding.
+            attended: tokens of queries and keys, where those of a shared prompt stand once for each episode.
+        """
+        scale, own = 0 if self.adapted else self.held, self.computed < 4  # a cast makes a copy for each product
+        norms = 2 * (4 + scale) * self.hidden
+        if self.norms_queries:
+            norms += (4 + (0 if self.adapted else self.computed)) * (self.query + self.key)
+        inputs = (5 if own else 2) * self.hidden + self.query + 4 * self.inner
+        attention = 2 * self.computed * (self.query + self.key)
+        return tokens * (norms + self.computed * inputs) + attended * attention
+
+    def count_vision(self, patches: int, checkpointed: bool) -> int:
+        """Return what the vision tower keeps for its backward pass."""
+        layer = patches * self.computed * (11 * self.width + 2 * self.vision_inner)
+        merged = patches * self.computed * 3 * self.width * self.feature_layers
+        return merged + layer + (self.depth - 1) * (patches * self.computed * self.width if checkpointed else layer)
+
+    # ------------------------------------------------------------------ generation
+    def predict_generation(self, cache_bytes: int) -> tuple[int, Counter[str]]:
+        """Return the episodes at once, and what they add when most is needed: at prompts, results, steps, sampling."""
+        workload, rollout = self.workload, self.config.rollout
+        assert isinstance(rollout, Settings)
+        computed, casts = self.computed, 0 if self.adapted and not self.quantized else self.count_casts()
+        if self.adapted and not self.quantized and self.held == 2:
+            computed = 2  # `use_for_generation` leaves autocast aside
+        longest, (episodes, prompts) = workload.prompt + workload.completion, self._find_load()
+        capacity = cache_bytes // compute_bytes_per_token(self.model)
+        slots = max(1, min(rollout.slots, episodes, capacity // (longest + 1)))
+        prompts = min(prompts, slots)
+        together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))
+        results = max(1, min(slots, rollout.prefill_tokens // workload.result))
+
+        def add(rows: int, width: int, read: int, columns: int, grids: tuple[Grid, ...], logits: int = 0) -> Any:
+            """Give `width` new tokens of each of `rows`, which see `read`; with `logits`, tokens are drawn instead."""
+            states = rows * width * (computed * (3 * self.inner + self.query) + 4 * self.hidden)
+            mask = rows * width * read * 2  # measured, not derived: 1.2 bytes a pair in Qwen3-VL, 4 in Qwen2.5-VL
+            seen = rows * read * 2 * computed * self.query  # keys and values, for every head
+            patches = 4 * sum(map(count_image_tokens, grids))
+            encoded = min(rows * patches, max(MAX_PATCHES, patches))
+            tower = encoded * computed * (5 * self.width + 2 * self.vision_inner)
+            parts = {"keys and values": slots * columns * self.layers * 2 * self.key * computed, CASTS: casts}
+            parts |= {"forward": 0 if logits else max(states + mask + seen, tower)}
+            parts |= {"image features": rows * self.count_features(grids)}
+            return Counter(parts | {"logits": 4 * prompts * self.vocabulary + logits})
+
+        first = longest if episodes > slots else min(longest, workload.prompt + GROWTH)
+        moments = [
+            add(together, workload.prompt, workload.prompt, first + 1, workload.grids),
+            add(slots, 1, longest, longest + 1, ()),
+            add(slots, 1, longest, longest + 1, (), logits=slots * self.vocabulary * SAMPLED_BYTES),
+        ]
+        if workload.completion > workload.sampled:
+            moments.append(add(results, workload.result, longest, longest + 1, workload.result_grids[:1]))
+        return slots, max(moments, key=Counter.total)
+
+    def _find_load(self) -> tuple[int, int]:
+        """Return (episodes that the engine plays, distinct prompts among them), in training or in an evaluation."""
+        config, evaluated = self.config, self.config.log.eval_tasks
+        played, prompts = evaluated, evaluated
+        if config.train.method == "grpo":
+            played = self.arguments.per_device_train_batch_size * self.arguments.steps_per_generation
+            prompts = -(-played // self.arguments.num_generations)
+        elif (section := config.train.rejection_sampling) is not None:
+            played, prompts = section.tasks * section.samples, section.tasks
+        return max(played, evaluated), max(prompts, evaluated)
 
 
 def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
-    """The bytes of their weights while the model plays, and while it learns (without those that are offloaded).
+    """Return the bytes of their weights while the model plays, and while it learns (without those that are offloaded).
 
     A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not.
 
@@ -466,75 +374,61 @@ def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
         ConfigError: the files of a specialist are not on this machine, and its `memory` is not set.
     """
     found: dict[object, tuple[int, bool]] = {}
-    for env in build_envs(config, {})[: 2 if config.log.eval_tasks else 1]:
-        for name, spec in _list_specialists(env):
-            if not isinstance(spec, ModelSpecialist) or spec.device not in ("auto", "cuda" if gpu else "cpu", "cuda:0"):
-                continue
-            try:
-                size = estimate_bytes(spec, gpu=gpu)
-            except ConfigError as error:
-                key = f"env.specialists.{name}.{error.key}"
-                raise ConfigError(f"env.specialists.{name}.{error}", key=key, given=error.given) from error
-            key_of_model = type(spec).runner, spec.model, spec.revision, spec.device, spec.dtype
-            _, stays = found.get(key_of_model, (0, False))
-            found[key_of_model] = size, stays or not spec.offload
+    envs = build_envs(config, {})[: 2 if config.log.eval_tasks else 1]
+    parts = [part for env in envs for part in (env.parts.values() if isinstance(env, Mixture) else [env])]
+    for name, spec in (pair for part in parts for pair in part.specialists.items()):
+        if not isinstance(spec, ModelSpecialist) or spec.device not in ("auto", "cuda" if gpu else "cpu", "cuda:0"):
+            continue
+        try:
+            size = estimate_bytes(spec, gpu=gpu)
+        except ConfigError as error:
+            key = f"env.specialists.{name}.{error.key}"
+            raise ConfigError(f"env.specialists.{name}.{error}", key=key, given=error.given) from error
+        model = type(spec).runner, spec.model, spec.revision, spec.device, spec.dtype
+        found[model] = size, found.get(model, (0, False))[1] or not spec.offload
     return sum(size for size, _ in found.values()), sum(size for size, stays in found.values() if stays)
 
 
-def _list_specialists(env: BaseMultiTurnEnv) -> Iterator[tuple[str, object]]:
-    parts = getattr(env, "parts", None)
-    for part in parts.values() if isinstance(parts, Mapping) else (env,):
-        yield from part.specialists.items()
-
-
 def find_changes(
-    config: Config, forecast: Forecast, retry: Callable[[list[str]], tuple[Config, Forecast]]
+    config: Config, forecast: Forecast, retry: Callable[[list[str]], Forecast]
 ) -> tuple[list[str], Forecast]:
-    """Overrides that make a run fit, added one after another until it does, and the forecast with them.
+    """Return overrides that make a run fit, the cheapest first, and the forecast with them, which says if they do.
 
     Args:
         config: a run that does not fit.
         forecast: its memory.
-        retry: gives the run and the forecast with these overrides.
-
-    Returns:
-        The overrides; the forecast says whether they suffice.
+        retry: gives the forecast with these overrides.
     """
     changes: list[str] = []
-    tried: set[str] = set()
-    while not forecast.fits:
-        change = next((c for c in _list_changes(config, forecast) if c.partition("=")[0] not in tried), None)
-        if change is None:
+    for change in _list_changes(config, forecast):
+        changed = retry([*changes, *change.split()])
+        if changed.peak.peak < forecast.peak.peak:
+            changes, forecast = [*changes, *change.split()], changed
+        if forecast.fits:
             break
-        tried.add(change.partition("=")[0])
-        config, forecast = retry([*changes, *change.split()])
-        changes += change.split()
     return changes, forecast
 
 
 def _list_changes(config: Config, forecast: Forecast) -> Iterator[str]:
-    """Changes that lower the peak of the largest phase, the cheapest first."""
-    assert forecast.device_memory is not None
-    rollout, train = config.rollout, config.train
-    episode = forecast.workload.prompt + forecast.workload.completion
-    if forecast.peak.name == "update":
-        if not train.arguments.get("gradient_checkpointing"):
-            yield "train.gradient_checkpointing=true"
-        if train.method == "grpo":
-            now = train.micro_batch_tokens
-            smaller = [n for n in PART_TOKENS if (now is None or n < now) and n >= episode]
-            yield from (f"train.micro_batch_tokens={n}" for n in smaller[-1:])
-        elif train.arguments.get("per_device_train_batch_size", 8) > 4:
-            half = train.arguments.get("per_device_train_batch_size", 8) // 2
-            yield f"train.per_device_train_batch_size={half}"
-        if config.lora is None:
-            yield "lora.r=16 lora.target_modules=.*language_model.*_proj model.dtype=bfloat16"
-    else:
-        if rollout.prefill_tokens > 4096:
-            yield "rollout.prefill_tokens=4096"
-        cache = forecast.peak.parts.get("keys and values", 0)
-        left = USABLE * forecast.device_memory - (forecast.peak.peak - cache)
-        if left > cache / max(1, forecast.slots):
+    """Yield changes that lower the peak of one phase or the other."""
+    rollout, train, workload = config.rollout, config.train, forecast.workload
+    if not train.arguments.get("gradient_checkpointing"):
+        yield "train.gradient_checkpointing=true"
+    now, longest = train.micro_batch_tokens, workload.prompt + workload.completion
+    batch = train.arguments.get("per_device_train_batch_size", 8)
+    if train.method == "grpo":
+        smaller = [n for n in PART_TOKENS if (now is None or n < now) and n >= longest]
+        yield from (f"train.micro_batch_tokens={n}" for n in smaller[-1:])
+    elif batch > 4:
+        yield f"train.per_device_train_batch_size={batch // 2}"
+    if rollout.prefill_tokens > 4096:
+        yield "rollout.prefill_tokens=4096"
+    for phase in forecast.phases:
+        cache = phase.parts.get("keys and values", 0)
+        left = USABLE * (forecast.device_memory or 0) - (phase.peak - cache)
+        if left > cache / max(1, forecast.slots) > 0:
             yield f"rollout.kv_cache_bytes={int(left / MIB)}MiB"
+    if config.lora is None:
+        yield "lora.r=16 lora.target_modules=.*language_model.*_proj model.dtype=bfloat16"
     if rollout.max_completion_tokens > 1024:
         yield f"rollout.max_completion_tokens={max(rollout.max_reply_tokens, rollout.max_completion_tokens // 2)}"

@@ -15,11 +15,12 @@ from ...configs.schema import Config
 from ...engines.hf.architectures import get_architecture
 from ...engines.hf.vision_cache import VisionCache
 from ...errors import ConfigError
+from ..grpo.batch import select, split_by_tokens
 from ..grpo.logprobs import EpisodeLogProbs, name_image
-from ..grpo.micro_batches import select, split_by_tokens
+from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES, compute_sft_loss
 from ..trainer_args import build_trainer_arguments
-from .workload import Workload, build_batch, build_batch_pixels, build_model, find_model_shapes, find_workload
+from .workload import Workload, build_batch, build_batch_pixels, find_model_shapes, find_workload
 
 UPDATES = 2  # the second one has the optimizer's state
 

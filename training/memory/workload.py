@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import get_peft_model
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PretrainedConfig
+from transformers import AutoConfig, AutoProcessor, PretrainedConfig
 
 from ...assets import resolve_model_path
 from ...configs.schema import Config
@@ -23,7 +21,6 @@ from ...engines.hf.loading import SAFE, build_tiny_config, get_view_settings, se
 from ...envs.from_config import build_envs
 from ...errors import ModelError
 from ..checks.preflight import open_crowded_task
-from ..precision import build_lora_config, resolve_dtype
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
@@ -97,7 +94,8 @@ def find_workload(config: Config, model_config: PretrainedConfig, processor: Any
     result = RESULT_TEXT
     results: tuple[tuple[int, int, int], ...] = ()
     if env.tools:  # one image a turn, as large as a view may be
-        grid = _find_largest_grid(max_pixels, side)
+        largest = max(side, math.isqrt(max_pixels) // side * side)
+        grid = _find_grid(largest, largest, max_pixels, side)
         result += count_image_tokens(grid)
         results = (grid,) * min(env.max_turns - 1, (completion - sampled) // result)
     return Workload(prompt, completion, sampled, min(result, completion), grids, results, processor is not None)
@@ -108,12 +106,6 @@ def _find_grid(width: int, height: int, max_pixels: int, side: int) -> Grid:
     scale = min(1.0, math.sqrt(max_pixels / (width * height)))
     rows, columns = (max(1, round(n * scale / side)) for n in (height, width))
     return 1, 2 * rows, 2 * columns
-
-
-def _find_largest_grid(max_pixels: int, side: int) -> Grid:
-    """The patches of the largest square image."""
-    rows = max(1, math.isqrt(max_pixels) // side)
-    return 1, 2 * rows, 2 * rows
 
 
 def build_batch(workload: Workload, episodes: int, group: int, image_id: int) -> dict[str, Any]:
@@ -201,27 +193,6 @@ def _explain_missing(name: str) -> str:
 def read_known_models() -> dict[str, Any]:
     """The config.json of the models of the shipped configs, with its source, by hub name."""
     return json.loads(Path(__file__).with_name("known_models.json").read_text())
-
-
-def find_dtype(config: Config, model_config: PretrainedConfig) -> torch.dtype:
-    """The type in which a run holds its weights."""
-    name = resolve_dtype(config)
-    if name != "auto":
-        return getattr(torch, name)
-    saved = getattr(model_config, "dtype", None) or getattr(model_config.get_text_config(), "dtype", None)
-    return saved if isinstance(saved, torch.dtype) else torch.float32
-
-
-def build_model(config: Config, model_config: PretrainedConfig, device: torch.device | str = "meta") -> Any:
-    """The model of a run in its precision with the adapters of the section `lora`: without numbers, or random ones."""
-    settings = {"dtype": find_dtype(config, model_config), "attn_implementation": config.model.attention}
-    with torch.device(device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = AutoModelForImageTextToText.from_config(model_config, **settings)
-        if config.lora is not None:
-            model.requires_grad_(False)
-            model = get_peft_model(model, build_lora_config(config.lora))
-    return model
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -65,24 +65,13 @@ class MetricsFile(TrainerCallback):
         self.first_step = 0
         self._is_first = True
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.started, self.first_step = time.monotonic(), state.global_step
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.printer.close()
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not logs:
             return
         with self.path.open("a") as file:
@@ -210,14 +199,7 @@ class Alarms(TrainerCallback):
         self._best: dict[str, float] = {}
         self._active: set[str] = set()
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         for name, value in (logs or {}).items() if state.is_world_process_zero else ():
             for alarm in ALARMS:
                 if fnmatchcase(name, alarm.metric) and value is not None and math.isfinite(value):
@@ -248,9 +230,7 @@ class Interrupt(TrainerCallback):
         self.requested = self.stopped = False
         self._handlers: dict[int, Any] = {}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
 
     def restore_handlers(self) -> None:

@@ -6,6 +6,7 @@ the card leaves it out and says so.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,8 @@ def find_license(model: ModelSection) -> dict[str, str]:
     card = _find_card(model.name, model.revision)
     entries = read_front_matter(card) if card is not None else {}
     if not isinstance(entries.get("license"), str) and card is not None:
-        entries = _read_json(card.with_name("config.json"))
+        with suppress(OSError, ValueError):
+            entries = json.loads(card.with_name("config.json").read_text(encoding="utf-8"))
     return {key: entries[key] for key in _LICENSE_KEYS if isinstance(entries.get(key), str) and "license" in entries}
 
 
@@ -194,20 +196,12 @@ def _find_card(name: str, revision: str | None) -> Path | None:
 
 
 def read_front_matter(card: Path) -> dict[str, Any]:
-    """The YAML between the first two lines of dashes; empty if there is none or it is not a mapping."""
+    """Return the YAML between the first two lines of dashes; empty if there is none or it is not a mapping."""
     try:
         before, _, rest = card.read_text(encoding="utf-8").partition("---\n")
         header, closing, _ = rest.partition("\n---")
         values = yaml.safe_load(header) if closing and not before.strip() else None
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from ...configs.sections import LogSection
 from ...core.base import BaseMultiTurnEnv
@@ -22,12 +22,6 @@ from ...records import Episode
 from ...utils.files import read_regular, write_atomically
 from ...viewer.contact_sheet import draw_episode
 
-# Arguments of the trainers that send files or texts of a run, and where to.
-UPLOADS = {
-    "push_to_hub": "the Hugging Face hub",
-    "log_completions": "the trackers",
-    "log_completions_hub_repo": "the Hugging Face hub",
-}
 # By tracker: the variable that makes it upload checkpoints and other files, and the value it stands for if it is unset.
 UPLOAD_VARIABLES = {
     "wandb": ("WANDB_LOG_MODEL", "false"),
@@ -123,10 +117,9 @@ def check_uploads(log: LogSection, env: BaseMultiTurnEnv, arguments: TrainingArg
         arguments: the trainer's arguments.
     """
     check_images(log, env)
-    for name, to in UPLOADS.items():
-        if getattr(arguments, name, None):
-            key = f"train.{name}"
-            check_may_leave(env, to, action=f"{key} uploads its texts or files to", allowed="leave it out", key=key)
+    if arguments.push_to_hub:
+        key = "train.push_to_hub"
+        check_may_leave(env, "the Hugging Face hub", action=f"{key} uploads to", allowed="leave it out", key=key)
     for tracker in log.report_to:
         name, default = UPLOAD_VARIABLES.get(tracker, ("", "false"))
         if os.environ.get(name, default).lower() not in ("", "0", "false", "off", "no"):
@@ -162,14 +155,7 @@ class EpisodeTable(TrainerCallback):
     def __init__(self, latest: Callable[[], Sequence[Episode]]) -> None:
         self.latest = latest
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         import wandb
 
         if wandb.run is None or "reward" not in (logs or {}) or state.global_step % TABLE_EVERY:

@@ -25,7 +25,7 @@ from ...images.ref import ImageRef
 from ...records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
 from ...rollouts.store.reader import load
 from ...utils.frozen import thaw
-from .transcripts import TranscriptReader
+from .transcripts import read_transcripts
 
 
 def read_episodes(
@@ -38,9 +38,9 @@ def read_episodes(
     if not Path(saved).is_file():
         # sorted by task: episodes are stored in the order in which they end
         return sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
-    reader = TranscriptReader(Path(saved), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
     episodes, problems = [], Counter[str]()
-    for transcript in reader:
+    shown: dict[str, Any] = {"max_pixels": env.max_pixels, "multiple": env.pixel_multiple}
+    for transcript in read_transcripts(Path(saved), **shown, left_out=problems):
         try:
             found = tokenize_conversation(
                 transcript.messages,
@@ -55,8 +55,6 @@ def read_episodes(
             continue
         task = Task(f"{Path(saved).name}:{transcript.line}")
         episodes.append(Episode(task, environment="transcript", info={"index": transcript.line}, tokens=found))
-    if reader.skipped:
-        problems["could not be read; see the warnings above"] += reader.skipped
     _tell(f"{saved}: conversations left out", problems, print_line)
     return episodes
 

@@ -11,18 +11,16 @@ from typing import Any
 
 import torch
 
-from ...configs.sections import RolloutSection
 from ...configs.train_sections import RejectionSampling, TrainSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.generator import Generator
-from ...engines.vllm.weights.sender import WeightSender
 from ...records import Episode, EpisodeTokens, Task
 from ...rollouts.play import play_many, sample_seed
 from ...rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from ...rollouts.store.reader import load
 from ...rollouts.store.writer import EpisodeWriter
-from ..generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
+from ..generation import Sampler, use_for_generation
 from .selection import require_episodes, select_episodes
 from .trainer import SFTTrainer, select_usable
 
@@ -37,9 +35,7 @@ class RejectionSamplingTrainer(SFTTrainer):
         env: the environment.
         section: the section `train`; its `arguments` have `max_steps`.
         folder: the folder of the rounds: `round-1/process-0/episodes.jsonl`, …
-        rollout: how episodes are generated.
-        model_name: recorded with each episode.
-        weights: sends the policy's weights to the server that generates; None: our engine generates.
+        sampler: how episodes are sampled.
         print_line: prints what was kept.
         kwargs: arguments of `SFTTrainer`, without a dataset.
 
@@ -53,17 +49,13 @@ class RejectionSamplingTrainer(SFTTrainer):
         env: BaseMultiTurnEnv,
         section: TrainSection,
         folder: Path,
-        rollout: RolloutSection,
-        model_name: str = "",
+        sampler: Sampler,
         print_line: Callable[[str], None],
-        weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
         self.env, self.section, self.folder, self.print_line = env, section, folder, print_line
-        self.weights = weights
+        self.sampler = sampler
         self.sampling = section.rejection_sampling or RejectionSampling()
-        self.rollout, self.model_name = rollout, model_name
-        self.timeout = rollout.timeout or (SERVER_TIMEOUT if weights else None)
         self._round = -1
         self._episodes: list[EpisodeTokens] = []  # those of the round that are learned from
         args = kwargs["args"]
@@ -142,14 +134,11 @@ class RejectionSamplingTrainer(SFTTrainer):
                 return
             generator = make_generator()
             seed = sample_seed(self.args.seed, number)
-            limits: dict[str, Any] = {"concurrency": self.rollout.slots, "timeout": self.timeout, "skip": recorded}
-            async for episode in play_many(
-                self.env, tasks, generator, group=self.sampling.samples, seed=seed, **limits
-            ):
+            limits: dict[str, Any] = {"concurrency": self.sampler.rollout.slots, "timeout": self.sampler.timeout}
+            limits |= {"group": self.sampling.samples, "skip": recorded}
+            async for episode in play_many(self.env, tasks, generator, seed=seed, **limits):
                 writer.append_or_error(episode)
 
         with EpisodeWriter(folder) as writer, use_for_generation(self.accelerator, self.model) as model:
-            make = prepare_generator(model, self.tokens, self.rollout, model_name=self.model_name, weights=self.weights)
-            asyncio.run(play(make, writer))
-        if self.weights is not None:
-            self.weights.release()
+            asyncio.run(play(self.sampler.prepare(model), writer))
+        self.sampler.release()

@@ -26,7 +26,6 @@ from ...rollouts.store.writer import EpisodeWriter
 from ..checkpoints import Checkpoints
 from ..evaluate import build_script, collect_episodes
 from ..grpo.batch import add_pixels, build_model_inputs, collate
-from .vision_task import VisionTask
 
 SFT_BATCHES = 4  # of similar length, into which a device batch is cut
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
@@ -122,14 +121,11 @@ class SFTTrainer(Checkpoints, Trainer):
         train_dataset: a list of `EpisodeTokens`.
         tokens: the chat tokens of the model.
         informative_weight: see `compute_token_weights`.
-        vision: auxiliary losses that are added.
         kwargs: arguments of `Trainer`.
     """
 
-    def __init__(
-        self, *, tokens: ChatTokens, informative_weight: float = 1.0, vision: VisionTask | None = None, **kwargs: Any
-    ) -> None:
-        self.tokens, self.informative_weight, self.vision = tokens, informative_weight, vision
+    def __init__(self, *, tokens: ChatTokens, informative_weight: float = 1.0, **kwargs: Any) -> None:
+        self.tokens, self.informative_weight = tokens, informative_weight
         self._figures: dict[str, float] = {}
         super().__init__(**{"data_collator": self._collate} | kwargs)
 
@@ -144,20 +140,11 @@ class SFTTrainer(Checkpoints, Trainer):
         super().log({**logs, **figures}, start_time)
 
     def collect_state(self) -> dict[str, Any]:
-        vision = None if self.vision is None else self.vision.state_dict()
-        return super().collect_state() | {"vision": vision, "figures": self._figures}
+        return super().collect_state() | {"figures": self._figures}
 
     def restore_state(self, state: dict[str, Any]) -> None:
         super().restore_state(state)
         self._figures = dict(state["figures"])
-        if self.vision is not None:
-            self.vision.load_state_dict(state["vision"])
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        optimizer = super().create_optimizer(*args, **kwargs)
-        if self.vision is not None:
-            optimizer.add_param_group({"params": list(self.vision.parameters()), "weight_decay": 0.0})
-        return optimizer
 
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
         return {"batches": build_sft_batches(episodes, self.tokens, self.informative_weight, SFT_BATCHES)}
@@ -180,11 +167,6 @@ class SFTTrainer(Checkpoints, Trainer):
         loss = compute_sft_loss(model, inputs["batches"], num_items_in_batch)
         if num_items_in_batch is not None:  # the gradients of all processes are averaged, not summed
             loss = loss * self.accelerator.num_processes
-        if self.vision is not None and model.training:
-            vision = self.vision.compute_loss(self.accelerator.unwrap_model(model))
-            loss = loss + vision / self.current_gradient_accumulation_steps
-            if self.state.global_step % 20 == 0:
-                self.log(dict(self.vision.accuracy))
         return (loss, None) if return_outputs else loss
 
 

@@ -5,7 +5,8 @@ image is a data URL, or the path of a file beside the transcripts. `tools` may b
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,53 +35,49 @@ class Transcript:
     tools: tuple[Mapping[str, Any], ...] = ()
 
 
-class TranscriptReader(Iterator[Transcript]):
-    """Iterates over the conversations of a file; `skipped` counts the lines that could not be read, each is logged.
+def read_transcripts(
+    path: Path, *, max_pixels: int, multiple: int = 1, left_out: Counter[str] | None = None
+) -> Iterator[Transcript]:
+    """Yield the conversations of a file; each line that cannot be read is logged.
 
     Args:
         path: a JSONL file.
         max_pixels, multiple: images are shown as an environment with these settings shows them.
+        left_out: counts the lines that cannot be read.
 
     Raises:
         StoreError: the file cannot be read.
     """
 
-    def __init__(self, path: Path, *, max_pixels: int, multiple: int = 1) -> None:
-        self.path, self.skipped = path, 0
-        self._max_pixels, self._multiple = max_pixels, multiple
-        try:
-            self._file = open_regular(path, limit=MAX_FILE, inside=path.parent)
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
-        self._transcripts = self._read()
+    def open_url(url: str) -> ImageRef:
+        source = open_image(url, None if url.startswith("data:") else path.parent)
+        return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
 
-    def __next__(self) -> Transcript:
-        return next(self._transcripts)
+    try:
+        file = open_regular(path, limit=MAX_FILE, inside=path.parent)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with file:
+        for number, line in enumerate(read_lines(file), 1):
+            if line is not None and not line.strip():
+                continue
+            try:
+                yield _parse(number, line, open_url)
+            except (StoreError, ImageError, ValueError, RecursionError) as error:
+                if left_out is not None:
+                    left_out["could not be read; see the warnings above"] += 1
+                log.warning("%s, line %d: left out: %.300s", path, number, error)
 
-    def _read(self) -> Iterator[Transcript]:
-        with self._file as file:
-            for number, line in enumerate(read_lines(file), 1):
-                if line is not None and not line.strip():
-                    continue
-                try:
-                    yield self._parse(number, line)
-                except (StoreError, ImageError, ValueError, RecursionError) as error:
-                    self.skipped += 1
-                    log.warning("%s, line %d: left out: %.300s", self.path, number, error)
 
-    def _parse(self, number: int, line: bytes | None) -> Transcript:
-        if line is None:
-            raise StoreError("the line is too long")
-        data = parse_line(line)
-        given = data.get("messages") if isinstance(data, dict) else None
-        if not isinstance(given, list) or not given:
-            raise StoreError('allowed: an object with a list of "messages"')
-        messages = tuple(read_message(message, self._open) for message in given)
-        tools = data.get("tools") or []
-        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-            raise StoreError('"tools": allowed: a list of function schemas')
-        return Transcript(number, messages, tuple(FrozenDict(tool) for tool in tools))
-
-    def _open(self, url: str) -> ImageRef:
-        source = open_image(url, None if url.startswith("data:") else self.path.parent)
-        return View.of(source, max_pixels=self._max_pixels, multiple=self._multiple).to_ref()
+def _parse(number: int, line: bytes | None, open_url: Callable[[str], ImageRef]) -> Transcript:
+    if line is None:
+        raise StoreError("the line is too long")
+    data = parse_line(line)
+    given = data.get("messages") if isinstance(data, dict) else None
+    if not isinstance(given, list) or not given:
+        raise StoreError('allowed: an object with a list of "messages"')
+    messages = tuple(read_message(message, open_url) for message in given)
+    tools = data.get("tools") or []
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise StoreError('"tools": allowed: a list of function schemas')
+    return Transcript(number, messages, tuple(FrozenDict(tool) for tool in tools))

@@ -412,17 +412,13 @@ def test_verifiers_sends_no_image_into_a_remote_runtime():
 # ---------------------------------------------------------------------- trackers, the hub, packages
 class Arguments:
     def __init__(self, **given):
-        self.__dict__ |= given
+        self.__dict__ |= {"push_to_hub": False, **given}
 
 
 UPLOADS = [
     ({"push_to_hub": True}, {}, {}),
-    ({"log_completions": True}, {"report_to": ["wandb"]}, {}),
-    ({"log_completions": True}, {}, {}),
-    ({"log_completions_hub_repo": "me/it"}, {}, {}),
     ({}, {"report_to": ["wandb"], "send_images": True}, {}),
     ({}, {"report_to": ["wandb"]}, {"WANDB_LOG_MODEL": "checkpoint"}),
-    ({}, {"report_to": ["wandb"]}, {"WANDB_LOG_MODEL": "end"}),
     ({}, {"report_to": ["mlflow"]}, {"HF_MLFLOW_LOG_ARTIFACTS": "1"}),
     ({}, {"report_to": ["clearml"]}, {}),
     ({}, {"report_to": ["tensorboard", "dvclive"]}, {"HF_DVCLIVE_LOG_MODEL": "True"}),

@@ -30,17 +30,13 @@ def load(tmp_path, data, **held_out):
     return schema.load(str(tmp_path / "run.yaml"))
 
 
-def test_the_held_out_environment_merges_its_data_into_that_of_training(tmp_path, data):
-    env, held_out = build_envs(load(tmp_path, data), {})
-    assert held_out.data == env.data.model_copy(update={"split": "test"})
-    assert len(env.tasks) + len(held_out.tasks) == 6
-    assert not {task.id for task in env.tasks} & {task.id for task in held_out.tasks}
-
-
 def test_a_run_on_data_passes_the_checks_though_its_first_image_is_damaged(tmp_path, data):
     first = build_envs(load(tmp_path, data), {})[0].tasks[0].metadata["row"]
     (tmp_path / f"{first}.png").write_text("not an image")
     config = load(tmp_path, data)
+    env, held_out = build_envs(config, {})
+    assert held_out.data == env.data.model_copy(update={"split": "test"})
+    assert not {task.id for task in env.tasks} & {task.id for task in held_out.tasks}
     assert preflight.check(config)["environment"]["name"] == "questions"
     assert "env: the first 3 tasks show" in inspect(config)["images"]
 
@@ -82,12 +78,6 @@ def test_training_on_data_that_is_for_evaluation_only_is_refused_with_the_reason
     reason = "its licence allows evaluation only"
     with pytest.raises(ConfigError, match=f"may not be trained on: {reason}"):
         preflight.check(load(tmp_path, {**data, "evaluation_only": reason}))
-
-
-def test_data_that_is_restricted_stays_on_this_machine(tmp_path, data):
-    env, _ = build_envs(load(tmp_path, {**data, "restricted": True}), {})
-    assert env.restricted
-    assert not build_envs(load(tmp_path, data), {})[0].restricted
 
 
 def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_refuse_training(tmp_path, data):

@@ -59,24 +59,6 @@ def test_live_facts_of_repositories_are_refused_in_training(tmp_path, env, train
     assert "line " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "train",
-    [
-        GRPO,
-        {"method": "sft", "demonstrations": {"count": 2}},
-        {"method": "rejection_sampling", "best_of_group": True},
-    ],
-    ids=lambda train: train["method"],
-)
-def test_the_training_command_refuses_live_facts_with_the_line_that_asks_for_them(viewbox, tmp_path, train):
-    path = write_config(tmp_path, {**SMALL, **LIVE}, **train)
-    number = next(number for number, line in enumerate(path.read_text().splitlines(), 1) if "live: true" in line)
-    code, _, err = viewbox("train", path, "--dry-run")
-    assert code != 0
-    assert f"line {number}" in err
-    assert "env.repositories.live: live facts" in err
-
-
 def test_live_facts_are_played_by_rollout(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = write_config(tmp_path, {**SMALL, **LIVE}, **GRPO)

@@ -1,23 +1,21 @@
 """A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
 
-import os
+import json
 import re
-import resource
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from trl.trainer import grpo_trainer
 
+from tests.support import forks, killer
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 from viewbox.training.checks import disk
 from viewbox.training.checks.disk import check_launch
 
-ROOT = Path(__file__).resolve().parents[3]
 GRPO = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"max_reply_tokens": 8, "max_completion_tokens": 300},
@@ -59,32 +57,38 @@ def start(tmp_path, tiny_folder, capsys):
         (["env.max_turns=1"], ["env.max_turns = 1", "no tool can be called", "env.tools: []"]),
         (["env.eval.max_turns=1"], ["env.eval.max_turns = 1", "no tool can be called"]),
         (["env.history={last_images: 2}"], ["env.history = {last_images: 2}", "allowed: full"]),
-        (["env.eval.history={last_images: 1}"], ["env.eval.history = {last_images: 1}", "allowed: full"]),
-        (["train.max_steps=-5"], ["train.max_steps = -5", "at least 1, or -1"]),
-        (["train.max_steps=0"], ["train.max_steps = 0", "at least 1"]),
+        (["train.max_steps=0"], ["train.max_steps = 0", "at least 1, or -1"]),
         (["train.learning_rate=0.0"], ["train.learning_rate = 0.0; allowed: above 0"]),
         (["train.gradient_accumulation_steps=0"], ["gradient_accumulation_steps = 0; allowed: at least 1"]),
-        (["train.sync_ref_model=true"], ["train.sync_ref_model", "train.beta"]),
-        (["train.sync_ref_model=true", "train.beta=0.1", "lora.r=4"], ["train.sync_ref_model", "lora"]),
-        (["train.cast_lm_head_to_fp32=true"], ["train.cast_lm_head_to_fp32: cannot be used", "model.dtype"]),
-        (["train.fsdp=full_shard"], ["train.fsdp: cannot be used", "DDP"]),
-        (["train.eval_strategy=steps"], ["train.eval_strategy: cannot be used", "log.eval_steps"]),
+        (["train.sync_ref_model=true", "train.beta=0.1", "lora.r=4"], ["train.sync_ref_model", "train.beta", "lora"]),
         (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no layer", "q_proj"]),
+        (["log.eval_patience=2"], ["log.eval_patience = 2: counts evaluations"]),
+        (["log.eval_steps=2", "log.eval_tasks=0"], ["log.eval_steps = 2: log.eval_tasks = 0"]),
+        (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),
+        (["env.name=nowhere:Env"], ["nowhere:Env", "No module named 'nowhere'"]),
+        (["env.eval.splitt=test"], ["digits: unknown setting 'splitt'", "did you mean 'split'?"]),
+        (["env.tools=[zom]"], ["unknown tool 'zom'", "did you mean 'zoom'?"]),
+        (["train.learning_rat=1"], ["train.learning_rat: unknown key", "did you mean 'learning_rate'?"]),
+        (["train.top_p=0.9"], ["train.top_p: cannot be set here", "it is decided by rollout.top_p"]),
+        (["train.min_p=0.1"], ["train.min_p: cannot be used", "rollout.top_p"]),
+        (["train.num_generations=3"], ["train.num_generations = 3", "allowed: 2, 4, 8"]),
+        (["train.lr_scheduler_type=wavy"], ["train.lr_scheduler_type = 'wavy'"]),
+        (["rollout.temperature=0"], ["rollout.temperature = 0", "above 0"]),
+        (["log.eval_tasks=30", "env.eval.num_tasks=20"], ["log.eval_tasks = 30", "20"]),
+        (["model.name=/nowhere/model"], ["model.name = '/nowhere/model'", "no such folder"]),
+        (["model.name=null", "model.tiny={}", "train.beta=0.1"], ["train.beta = 0.1"]),
+        (["log.dir={file}"], ["log.dir = ", "is a file; allowed: a folder"]),
     ],
 )
 def test_what_would_do_nothing_is_refused_with_2_and_a_sentence_at_the_dry_run(start, tmp_path, overrides, words):
-    status, out, err = start(*overrides, "--dry-run")
+    (tmp_path / "file").write_text("")
+    status, out, err = start(
+        *(one.format(file=tmp_path / "file") if "{file}" in one else one for one in overrides), "--dry-run"
+    )
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert all(word in err for word in words), err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_runs_that_is_a_file_is_refused(start, tmp_path):
-    (tmp_path / "out").write_text("")
-    status, _, err = start("--dry-run")
-    assert status == 2
-    assert f"log.dir = '{tmp_path}/out': {tmp_path}/out is a file; allowed: a folder" in err
 
 
 def test_tasks_whose_file_is_missing_are_refused(start, tmp_path, monkeypatch):
@@ -110,14 +114,9 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_ends_it_with_2_and_a_sentenc
     """No file may grow above 1 MiB, so that the first checkpoint cannot be written."""
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder)}, **SFT}))
-    done = subprocess.run(
-        [sys.executable, ROOT / "train.py", path, f"log.dir={tmp_path}/out"],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20)),
-    )
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 2, done.stderr[-3000:]
+    status, said = forks.start(killer.fill_disk, 2**20, path, f"log.dir={tmp_path}/out", folder=tmp_path).wait()
+    assert status == 2, said[-3000:]
+    last = said.splitlines()[-1]
     assert last.startswith("error: the disk is full")
     assert "--resume" in last
 
@@ -134,20 +133,6 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_ends_it_with_2_and_a_sentenc
 def test_a_launcher_that_asks_for_what_would_not_happen_is_refused(variables, words):
     with pytest.raises(ConfigError, match=words):
         check_launch(variables)
-
-
-def test_accelerate_itself_sets_the_variables_that_are_looked_for():
-    launch = [Path(sys.executable).with_name("accelerate"), "launch", "--cpu", "--no_python"]
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("ACCELERATE", "MASTER_", "WORLD"))
-    }
-    found = {}
-    for number in ("1", "2"):
-        said = subprocess.run([*launch, "--num_processes", number, "env"], capture_output=True, text=True, env=clean)
-        found[number] = dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line)
-    check_launch(found["1"])
-    with pytest.raises(ConfigError):
-        check_launch(found["2"])
 
 
 # ---------------------------------------------------------------------- what is said
@@ -220,3 +205,31 @@ def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
     status, _, err = start("train.beta=0.1", "model.revision=v2", "train.max_steps=1", "log.eval_tasks=0")
     assert status == 0, err
     assert loaded == ["v2"]
+
+
+# ---------------------------------------------------------------------- models
+def drop_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def name_llava(folder):
+    found = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**found, "model_type": "llava", "architectures": []}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (drop_weights, "the folder holds no weights; allowed: *.safetensors"),
+        (name_llava, "model_type 'llava' has no `get_rope_index` for images with a grid"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused(start, tiny_folder, tmp_path, damage, says):
+    damage(shutil.copytree(tiny_folder, tmp_path / "other"))
+    assert says in start(f"model.name={tmp_path}/other", "--dry-run")[2]
+
+
+def test_4_bit_weights_without_their_package_or_of_a_new_model_are_refused(start, monkeypatch):
+    assert "built in float32" in start("lora.quantize=4bit", "model={tiny: {}}", "--dry-run")[2]
+    monkeypatch.setattr("viewbox.engines.hf.quantization.find_spec", lambda name: None)
+    assert "needs the package bitsandbytes; " in start("lora.quantize=4bit", "--dry-run")[2]

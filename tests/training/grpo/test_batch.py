@@ -60,19 +60,6 @@ def test_a_batch_without_pictures_has_no_pixel_entries(kit, play, words):
     assert model(**build_model_inputs(batch)).logits.isfinite().all()
 
 
-def test_samples_with_and_without_pictures_share_a_batch(kit, played, play, words):
-    model, shown = played(kit)
-    unseen = play(words, words.tasks[:1], kit.generator(model))
-    episodes = [unseen[0].tokens, shown[0].tokens]
-    batch = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
-    assert batch["image_grids"].any(dim=2).sum(dim=1).tolist() == [0, len(shown[0].tokens.images)]
-    with torch.no_grad():
-        both = model(**build_model_inputs(batch)).logits[0, -batch["completion_ids"].shape[1] - 1]
-        alone = model(**build_model_inputs(collate([unseen[0].tokens], kit.tokens))).logits
-    length = len(unseen[0].tokens.prompt_ids)
-    torch.testing.assert_close(both, alone[0, length - 1], atol=1e-5, rtol=0)
-
-
 def test_an_episode_that_ended_before_its_first_reply_can_be_collated(qwen3, played):
     other = played(qwen3)[1][0].tokens
     empty = EpisodeTokens(other.prompt_ids, (), (), (), other.images[:1], 1)

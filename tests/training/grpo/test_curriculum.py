@@ -1,20 +1,14 @@
 """A curriculum: which environment and reward each step has, what is refused, and that a resumed run goes on alike."""
 
-import json
-from pathlib import Path
-
 import pytest
-import yaml
 
+from tests.support.runs import read_steps, run, write_config
 from viewbox.configs.schema import parse
 from viewbox.configs.train_sections import CurriculumSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.reader import load
-from viewbox.training.checks.preflight import check
 from viewbox.training.grpo.curriculum import Curriculum, build_curriculum
-from viewbox.training.resume import RunLocation
-from viewbox.training.run import Run
 
 LEVELS = [{"env": {"noise": noise}} for noise in (4, 8, 12)]
 
@@ -73,17 +67,6 @@ def test_success_decides_on_the_level_and_no_level_is_left_after_one_lucky_step(
     assert curriculum.level == 0
 
 
-def test_the_state_continues_where_it_was():
-    first, second = (build(levels=LEVELS, window=3) for _ in range(2))
-    for reward in (0.9, 0.9, 0.9, 0.9):
-        first.add_reward(reward)
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    for curriculum in (first, second):
-        curriculum.add_reward(0.9)
-        curriculum.add_reward(0.9)
-    assert first.level == second.level == 2
-
-
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -115,58 +98,22 @@ def test_what_does_not_fit_the_environment_is_refused_and_named(values, why):
         build_curriculum(config(values), Digits(), {})
 
 
-def test_a_dry_run_refuses_it_with_its_line(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text("model: {name: m}\nenv: {name: digits, split: train, eval: {split: test}}\ntrain:\n"
-                    "  num_generations: 8\n  per_device_train_batch_size: 8\n"
-                    "  curriculum:\n    levels:\n      - env: {noise: none}\n")  # fmt: skip
-    from viewbox.configs.schema import load as load_config
-
-    with pytest.raises(ConfigError, match=r"run\.yaml, line \d+: .*levels\.0.*noise"):
-        check(load_config(str(path)))
-
-
-@pytest.fixture(scope="module")
-def settings(tiny_folder):
-    return {
-        "model": {"name": str(tiny_folder), "dtype": "float32"},
+def test_a_run_changes_level_and_a_resumed_one_goes_on_alike(tiny_folder, tmp_path):
+    phases = [{"from_step": 3, "weights": {"label": 1.0, "box": 0.0}}]
+    limits = {"levels": LEVELS, "window": 1, "raise_above": 0.0005, "lower_below": 0.0001}
+    content = {
         "env": {"name": "digits", "max_turns": 2, "num_tasks": 50, "eval": {"split": "test"}},
         "rollout": {"max_reply_tokens": 8, "max_completion_tokens": 64},
-        "train": {
-            "max_steps": 4,
-            "num_generations": 2,
-            "per_device_train_batch_size": 4,
-            "save_steps": 2,
-            "save_total_limit": 5,
-            "curriculum": {
-                "reward_weights": [{"from_step": 3, "weights": {"label": 1.0, "box": 0.0}}],
-                "levels": LEVELS,
-                "window": 1,
-                "raise_above": 0.0005,
-                "lower_below": 0.0001,
-            },
-        },
+        "train": {"max_steps": 4, "num_generations": 2, "per_device_train_batch_size": 4, "save_steps": 2},
         "log": {"eval_tasks": 0, "episodes_per_step": 4},
     }
-
-
-def run(settings, folder, checkpoint=None):
-    folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
-    Run(parse(settings), RunLocation(folder, checkpoint)).execute()
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return {line["step"]: line for line in lines if "loss" in line}
-
-
-@pytest.mark.slow
-def test_a_run_changes_level_and_a_resumed_one_goes_on_alike(settings, tmp_path):
-    whole = run(settings, tmp_path / "whole")
-    levels = [whole[step]["curriculum/level"] for step in (1, 2, 3, 4)]
-    assert levels[0] == 0
-    checkpoint = next(Path(tmp_path / "whole" / "checkpoints").glob("checkpoint-2"))
-    again = run(settings, tmp_path / "again", checkpoint)
-    for step in (3, 4):
-        for name in ("reward", "curriculum/level", "grad_norm"):
-            assert again[step][name] == whole[step][name]
-    last = [e for e in load(tmp_path / "whole" / "episodes") if e.info["step"] == 4]
+    path = write_config(
+        tmp_path, tiny_folder, "run", content, train={"curriculum": {"reward_weights": phases, **limits}}
+    )
+    folder = run(path)
+    whole = read_steps(folder)
+    assert whole[0]["curriculum/level"] == 0
+    last = [e for e in load(folder / "episodes") if e.info["step"] == 4]
     assert all(e.scores.total == (e.scores.components["label"] or 0.0) for e in last)
+    run(path, f"--resume={folder}/checkpoints/checkpoint-2")
+    assert read_steps(folder) == whole

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from viewbox.training.grpo import logprobs, packing
+from viewbox.training.grpo import packing
 from viewbox.training.grpo.batch import collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs, attend, use_grouped_attention
 from viewbox.training.grpo.packing import Group, Segment, split_into_packs
@@ -12,57 +12,6 @@ from viewbox.training.grpo.packing import Group, Segment, split_into_packs
 
 def build_segment(length, episode=-1):
     return Segment([0] * length, torch.zeros(3, length), [], episode=episode)
-
-
-def draw_states(tokens, grouped=True):
-    torch.manual_seed(tokens)
-    shapes = [(1, 4, tokens, 8), *[(1, 2 if grouped else 4, tokens, 8)] * 2]
-    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-
-
-@pytest.fixture
-def pack():
-    """Two groups with a prompt and rests of several lengths, and an episode by itself."""
-    groups = [
-        Group(build_segment(5), [build_segment(n, n) for n in (3, 20, 4, 21)]),
-        Group(None, [build_segment(6, 6)]),
-        Group(build_segment(1), [build_segment(n, n) for n in (9, 2)]),
-    ]
-    (only,) = split_into_packs(groups, torch.device("cpu"))
-    return only
-
-
-def mask_of(pack):
-    """(tokens, tokens) bool: the tokens of its own prompt and rest that each token sees."""
-    ends = [*pack.starts[1:], pack.starts[-1] + len(pack.segments[-1].ids)]
-    mask, prompt = torch.zeros(ends[-1], ends[-1], dtype=torch.bool), slice(0, 0)
-    for segment, start, end in zip(pack.segments, pack.starts, ends, strict=True):
-        mask[start:end, start:end] = torch.ones(end - start, end - start).tril().bool()
-        if segment.episode == 6:
-            prompt = slice(0, 0)
-        elif segment.episode == -1:
-            prompt = slice(start, end)
-        else:
-            mask[start:end, prompt] = True
-    return mask
-
-
-@pytest.mark.parametrize("can_group", [True, False])
-@pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize("grouped", [True, False])
-def test_output_and_gradients_are_those_of_a_mask(pack, monkeypatch, can_group, plain, grouped):
-    monkeypatch.setattr(logprobs, "_can_group_heads", lambda query: can_group)
-    mask = mask_of(pack)
-    results = []
-    for layout, shown in ((pack.layout, None), (None, mask[None, None])):
-        states = draw_states(len(mask), grouped)
-        module = torch.nn.Module()
-        module.num_key_value_groups = 2 if grouped else 1
-        output, _ = attend(module, *states, shown, layout=layout, plain=plain)
-        (output * torch.linspace(-1, 1, output.numel()).view(output.shape)).sum().backward()
-        results.append([output, *(state.grad for state in states)])
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
 
 
 def test_the_model_gives_no_mask_and_the_layout_reaches_attention_when_it_is_computed_again(kit, play_mixed, recorded):

@@ -1,14 +1,11 @@
 """The pixels of a batch: each distinct picture is prepared once, and held once, on the host."""
 
-from itertools import count
-
 import pytest
 import torch
 from cachetools import LRUCache
 
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.envs.digits import viewer
-from viewbox.images.ref import ImageRef
 from viewbox.records import Reply
 
 
@@ -58,13 +55,3 @@ def test_pixels_take_two_bytes_where_the_tower_does_and_four_elsewhere(qwen3, tm
         generate_batch(trainer)
         assert {pixels.values.itemsize for pixels in trainer.log_probs.pixels.values()} == {size}
     qwen3.tokens.pixel_cache.dtype = torch.float32
-
-
-def test_token_counts_outlive_the_pixels(kit):
-    numbers = count()
-    images = [ImageRef.of(torch.full((64, 64), next(numbers), dtype=torch.uint8).numpy()) for _ in range(3)]
-    cache = type(kit.tokens.pixel_cache)(kit.tokens.architecture, kit.processor.image_processor)
-    counts = [cache.count_tokens(image) for image in images]
-    cache._pixels.clear()
-    assert [cache.count_tokens(image) for image in images] == counts
-    assert cache.num_prepared == 3

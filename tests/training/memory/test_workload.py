@@ -7,7 +7,8 @@ import torch
 
 from viewbox.configs.schema import load
 from viewbox.errors import ModelError
-from viewbox.training.memory.workload import build_model, find_model_shapes, read_known_models
+from viewbox.training.memory.workload import find_model_shapes, read_known_models
+from viewbox.training.precision import build_model
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("qwen3_vl_4b_lora", 4.438e9), ("qwen2_5_vl_3b", 3.755e9)])

@@ -60,18 +60,6 @@ def test_the_cases_above_are_all_the_alarms_there_are():
     assert {alarm.metric.replace("*", "zoom") for alarm in ALARMS} == set(FINE)
 
 
-def test_a_run_that_goes_well_is_left_in_peace(watched):
-    assert watched(*[{}] * 50) == []
-
-
-def test_one_bad_step_is_no_trouble(watched):
-    assert watched(*[{}] * 10, {"tools/rate": 0.0}, *[{}] * 10) == []
-
-
-def test_a_policy_that_never_used_tools_has_not_collapsed(watched):
-    assert watched(*[{"tools/rate": 0.0}] * 50) == []
-
-
 def test_tool_use_that_falls_below_a_quarter_of_its_best_mean_has_collapsed(watched):
     before = [{"tools/rate": 0.52}] * ALARM_STEPS
     assert watched(*before, *[{"tools/rate": 0.14}] * 2 * ALARM_STEPS) == []
@@ -79,14 +67,19 @@ def test_tool_use_that_falls_below_a_quarter_of_its_best_mean_has_collapsed(watc
     assert "down from 52%" in told
 
 
-def test_a_share_that_no_episode_has_is_no_trouble(watched):
-    assert watched(*[{"tools/zoom/success": float("nan"), "tools/zoom/raised": None}] * 50) == []
+BAD = {"episodes/truncated": 1.0}
 
 
-def test_trouble_that_comes_back_is_told_again(watched):
-    bad = [{"episodes/truncated": 1.0}] * ALARM_STEPS
-    assert len(watched(*bad, *[{}] * ALARM_STEPS, *bad)) == 2
-
-
-def test_only_the_main_process_speaks(watched):
-    assert watched(*[{"episodes/truncated": 1.0}] * 10, main=False) == []
+@pytest.mark.parametrize(
+    ("logs", "told"),
+    [
+        ([{}] * 50, 0),
+        ([*[{}] * 10, {"tools/rate": 0.0}, *[{}] * 10], 0),  # one bad step
+        ([{"tools/rate": 0.0}] * 50, 0),  # it never used tools: no collapse
+        ([{"tools/zoom/success": float("nan"), "tools/zoom/raised": None}] * 50, 0),  # no episode has it
+        ([*[BAD] * ALARM_STEPS, *[{}] * ALARM_STEPS, *[BAD] * ALARM_STEPS], 2),  # it came back
+    ],
+)
+def test_what_is_no_trouble_is_not_told_and_what_comes_back_is_told_again(watched, logs, told):
+    assert len(watched(*logs)) == told
+    assert watched(*logs, main=False) == []

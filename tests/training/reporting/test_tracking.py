@@ -36,6 +36,9 @@ def test_without_a_key_the_run_is_kept_offline_and_says_how_to_send_it(surroundi
     (told,) = prepared(tmp_path)
     assert os.environ["WANDB_MODE"] == "offline"
     assert f"wandb sync {tmp_path}" in told
+    first = os.environ.pop("WANDB_RUN_ID")
+    prepared(tmp_path)  # a resumed run is the same run there
+    assert (os.environ["WANDB_RUN_ID"], os.environ["WANDB_RESUME"]) == (first, "allow")
 
 
 @pytest.mark.parametrize("where", ["environment", "netrc"])
@@ -55,14 +58,6 @@ def test_what_the_user_has_set_stays(surroundings, tmp_path):
     assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("disabled", "mine")
 
 
-def test_a_resumed_run_is_the_same_run_there(surroundings, tmp_path):
-    prepared(tmp_path)
-    first = os.environ.pop("WANDB_RUN_ID")
-    prepared(tmp_path)
-    assert os.environ["WANDB_RUN_ID"] == first
-    assert os.environ["WANDB_RESUME"] == "allow"
-
-
 def test_nothing_is_touched_where_nobody_asked(surroundings, tmp_path):
     tracking.prepare_wandb(LogSection(), tmp_path, pytest.fail)
     assert not [name for name in os.environ if name.startswith("WANDB_")]
@@ -75,12 +70,9 @@ class Ward(Digits):
     restricted = True
 
 
-def test_pictures_of_a_restricted_environment_stay():
+def test_pictures_of_a_restricted_environment_stay_and_others_need_a_tracker_that_takes_them():
     with pytest.raises(ConfigError, match=r"restricted to this machine.*W&B"):
         tracking.check_images(LogSection(report_to=["wandb"], send_images=True), Ward())
-
-
-def test_pictures_need_a_tracker_that_takes_them():
     with pytest.raises(ConfigError, match=r"log\.report_to"):
         tracking.check_images(LogSection(send_images=True), Digits())
 
@@ -113,8 +105,5 @@ def test_held_out_figures_stand_in_the_summary_of_the_run_with_their_intervals(s
         assert found["eval/before/reward"] == 0.5
         assert found["eval/after/metrics/label/accuracy"] == 0.25
         assert (found["eval/after/reward/low"], found["eval/after/reward/high"]) == (0.4, 0.6)
-
-
-def test_without_a_run_held_out_figures_are_sent_nowhere(surroundings):
-    tracking.send_held_out({"after": {"reward": 0.5}})
+    tracking.send_held_out({"after": figures})  # nowhere: the run has ended
     assert wandb.run is None

@@ -26,19 +26,17 @@ def select(**settings):
     return select_episodes(EPISODES, TrainSection(method="sft", **settings))
 
 
-def test_without_a_setting_only_faults_are_left_out():
-    selection = select()
-    assert list(selection.kept) == [one for one in EPISODES if one.end_reason != "error"]
-    assert selection.describe() == "5 of 6 episodes are kept; left out: 1 (a fault ended them)"
-
-
-@pytest.mark.parametrize("where", ["scores.total>=0.9", ["scores.total>=0.9"]])
-def test_a_condition_is_the_one_of_viewbox_score(where):
-    assert list(select(where=where).kept) == [EPISODES[1], EPISODES[3]]
-
-
-def test_every_condition_must_be_met():
-    assert list(select(where=["scores.total>=0.9", "end_reason=answered"]).kept) == [EPISODES[1]]
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, [0, 1, 3, 4, 5]),  # a fault is never learned from
+        ({"where": "scores.total>=0.9"}, [1, 3]),
+        ({"where": ["scores.total>=0.9", "end_reason=answered"]}, [1]),
+        ({"where": "end_reason=max_turns", "best_of_group": True}, [3]),  # conditions come before the best
+    ],
+)
+def test_what_is_kept_meets_every_condition(settings, kept):
+    assert list(select(**settings).kept) == [EPISODES[k] for k in kept]
 
 
 def test_the_best_of_a_task_is_the_first_of_its_highest_scores():
@@ -49,10 +47,6 @@ def test_the_best_of_a_task_is_the_first_of_its_highest_scores():
         "without a score": 1,
         "not the best of their task": 2,
     }
-
-
-def test_conditions_come_before_the_best():
-    assert list(select(where="end_reason=max_turns", best_of_group=True).kept) == [EPISODES[3]]
 
 
 def test_a_condition_that_cannot_be_read_names_its_key():

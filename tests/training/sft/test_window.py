@@ -33,7 +33,7 @@ def train(qwen3, demonstrations, tmp_path):  # noqa: F811
     return run
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [3])
 def test_accumulated_batches_give_the_gradient_and_the_loss_of_one_batch(train, qwen3, demonstrations, size):  # noqa: F811
     model, episodes = qwen3.model().train(), demonstrations(qwen3)
     loss = compute_sft_loss(model, build_sft_batches(episodes, qwen3.tokens, 5.0))
@@ -51,17 +51,3 @@ def test_with_lora_only_the_adapters_move(train, qwen3):
     _, moved = train(get_peft_model(qwen3.model(), adapters), per_device_train_batch_size=8)
     assert any(move.abs().max() > 0 for move in moved.values())
     assert all("lora_" in name for name, move in moved.items() if move.abs().max() > 0)
-
-
-def test_checkpointing_does_not_change_the_adapters_gradient(train, qwen3):
-    def build():
-        torch.manual_seed(3)
-        model = get_peft_model(qwen3.model(), LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
-        return model
-
-    plain, saving = (
-        train(build(), per_device_train_batch_size=8, gradient_checkpointing=saves)[1] for saves in (False, True)
-    )
-    assert any(move.abs().max() > 0 for move in plain.values())
-    for name, move in plain.items():
-        torch.testing.assert_close(saving[name], move, atol=1e-6, rtol=1e-4)

@@ -15,6 +15,7 @@ from viewbox.engines.vllm.vllm import VLLMServer
 from viewbox.engines.vllm.weights.sender import WeightSender
 from viewbox.rollouts.store.reader import load
 from viewbox.training.evaluate import evaluate
+from viewbox.training.generation import Sampler
 
 PARITY = 1e-5
 WORST = "sampling/logp_difference/max"
@@ -134,7 +135,7 @@ def test_held_out_tasks_are_played_on_the_server_with_the_policys_weights(qwen3,
     with served.serve() as server:
         sender = WeightSender(server.url, tmp_path, find_model)
         settings = Settings(engine="vllm", max_reply_tokens=8, max_completion_tokens=200, slots=4)
-        _, episodes = evaluate(strips, model, qwen3.tokens, tasks=2, seed=0, rollout=settings, weights=sender)
+        _, episodes = evaluate(strips, model, Sampler(qwen3.tokens, settings, weights=sender), tasks=2, seed=0)
     assert torch.equal(served.model.lm_head.weight, model.lm_head.weight)
     assert [episode.end_reason != "error" for episode in episodes] == [True, True]
 

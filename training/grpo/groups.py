@@ -1,8 +1,9 @@
-"""Dynamic sampling: groups that teach nothing are replaced by groups of other tasks (DAPO, arXiv 2503.14476).
+"""What a group of episodes of one task teaches: advantages within it, and other tasks in place of a group without any.
 
-If all rewards of a group are the same, its advantages are zero. Such uniform groups are replaced in at most
-`train.dynamic_sampling_rounds` rounds; those left after the last round stay in the batch, so the work of a step is
-bounded. These are pure functions: which tasks are drawn depends only on the seed that they are given.
+An episode is compared with the others of its task (GRPO, arXiv 2402.03300). If all rewards of a group are the same, its
+advantages are zero; dynamic sampling (DAPO, arXiv 2503.14476) replaces such uniform groups in at most
+`train.dynamic_sampling_rounds` rounds. Those left after the last round stay, so the work of a step is bounded. Which
+tasks are drawn depends only on the seed that is given.
 """
 
 import random
@@ -10,12 +11,73 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
+import torch
+from trl.trainer.utils import nanstd
+
 from ...errors import ConfigError
 
 T = TypeVar("T")
 SAME_REWARD = 1e-6  # rewards this close are the same, as in frac_reward_zero_std
+_EPSILON = 1e-4  # added to the deviation, as TRL does
 
 
+def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
+    """The advantage of every episode: its reward minus the mean of its group, scaled.
+
+    Args:
+        rewards: (groups x group_size,); NaN marks an episode that cannot be trained on. It gets an advantage of 0 and
+            does not count in its group.
+        group_size: the number of episodes of one task, which are adjacent.
+        scale: what the difference is divided by. "group": the standard deviation of the group, "batch": that of all
+            rewards, "none": nothing (arXiv 2503.20783).
+
+    Returns:
+        (groups x group_size,): float, on the device of `rewards`; exactly 0 in a group whose rewards are all the same,
+        where the difference from the mean would be a rounding error.
+
+    >>> group_advantages(torch.tensor([1.0, 0.0, 0.5, 0.5]), group_size=2, scale="none")
+    tensor([ 0.5000, -0.5000,  0.0000,  0.0000])
+    >>> group_advantages(torch.tensor([0.0, 2.0, torch.nan, 4.0]), group_size=4, scale="group")
+    tensor([-1.0000,  0.0000,  0.0000,  1.0000])
+    """
+    grouped = rewards.view(-1, group_size)
+    advantages = grouped - torch.nanmean(grouped, dim=1, keepdim=True)
+    deviation = _compute_group_deviation(grouped)
+    if scale == "batch" and len(rewards) > 1:
+        deviation = nanstd(rewards).expand_as(deviation)
+    if scale in ("group", "batch"):
+        advantages = advantages / (deviation + _EPSILON)
+    advantages[_find_uniform(grouped)] = 0.0
+    return torch.nan_to_num(advantages, nan=0.0).flatten()
+
+
+def summarize_rewards(rewards: torch.Tensor, group_size: int) -> dict[str, float]:
+    """Mean and standard deviation of the rewards, and the share of groups whose rewards are all the same.
+
+    >>> summarize_rewards(torch.tensor([1.0, 0.0, 0.5, 0.5]), group_size=2)["frac_reward_zero_std"]
+    0.5
+    """
+    return {
+        "reward": torch.nanmean(rewards).item(),
+        "reward_std": nanstd(rewards).item(),
+        "frac_reward_zero_std": _find_uniform(rewards.view(-1, group_size)).float().mean().item(),
+    }
+
+
+def _find_uniform(grouped: torch.Tensor) -> torch.Tensor:
+    """(groups,): whether the rewards of a row are all the same, without its NaNs."""
+    highest, lowest = grouped.nan_to_num(nan=-torch.inf).amax(1), grouped.nan_to_num(nan=torch.inf).amin(1)
+    return highest - lowest < SAME_REWARD
+
+
+def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
+    """(groups, 1): the standard deviation of each row without its NaNs; 0 for groups of one."""
+    if grouped.shape[1] == 1:
+        return torch.zeros_like(grouped)
+    return nanstd(grouped, dim=1, keepdim=True)
+
+
+# ---------------------------------------------------------------------- dynamic sampling
 def check_whole_groups(rounds: int, batch: int, group: int) -> None:
     """Raises `ConfigError` if a process would play only a part of a group, so that it cannot see if it is uniform.
 

@@ -1,23 +1,54 @@
-"""Auxiliary vision losses for a model whose vision tower starts from random weights.
+"""A warm start for a model whose vision tower starts from random weights: losses that teach the tower to read.
+
+    python benchmarks/new_vision_tower.py tiny_warmstart [key.path=value ...]
+    python benchmarks/new_vision_tower.py phantom_warmstart --label lesion --no-box
 
 Published VLMs start from a pretrained vision encoder. A model built from scratch has none, and the single label token
 of a demonstration is too weak a signal to train one. During the warm start, linear heads on the tower also learn to
 classify close looks and to find the object in the overview. The heads are not saved with the model.
+
+It also shows how a run takes a trainer of your own: `Run.sft_trainer` is its class.
 """
 
+import argparse
+import sys
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image, ImageChops
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from ...configs.train_sections import VisionSection
-from ...engines.hf.chat_tokens import ChatTokens
-from ...errors import StoreError
-from ...images.ref import ImageRef
-from ...records import Episode
+from viewbox.configs import schema
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.errors import StoreError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode
+from viewbox.rollouts.store.reader import load
+from viewbox.training import command
+from viewbox.training.checks.preflight import check
+from viewbox.training.run import Run
+from viewbox.training.sft.trainer import SFTTrainer
+from viewbox.utils.exit_status import guard
+
+
+class Settings(NamedTuple):
+    """What the heads learn.
+
+    Args:
+        weight: of their loss; that of the replies has weight 1.
+        batch: close looks (last images of correct episodes) in each step.
+        label: the reference field that is classified from a close look.
+        box: the reference field with the box that is located in the overview; None: nothing is to be seen there.
+    """
+
+    weight: float = 1.0
+    batch: int = 64
+    label: str = "label"
+    box: str | None = "bbox"
 
 
 class CloseLook(NamedTuple):
@@ -57,7 +88,7 @@ def find_overviews(episodes: Iterable[Episode], field: str) -> list[Overview]:
 
 
 class VisionTask(torch.nn.Module):
-    """Three linear heads on the vision tower, and the sum of their cross-entropies times `section.weight`.
+    """Three linear heads on the vision tower, and the sum of their cross-entropies times `settings.weight`.
 
     `label_head` classifies a close look from the mean of its tokens. `token_head` finds the token of the overview that
     holds the object. `center_head` gives the object's x and y, each as one of `BINS` equal parts, from the mean of the
@@ -67,7 +98,7 @@ class VisionTask(torch.nn.Module):
         model: a model with a vision tower; heads are created on its device.
         tokens: the chat tokens of the model.
         episodes: saved demonstrations.
-        section: the settings of `train.vision`.
+        settings: what the heads learn.
         seed: decides the batches.
 
     Raises:
@@ -81,19 +112,19 @@ class VisionTask(torch.nn.Module):
         model: PreTrainedModel,
         tokens: ChatTokens,
         episodes: Iterable[Episode],
-        section: VisionSection,
+        settings: Settings,
         seed: int,
     ) -> None:
         super().__init__()
         saved = list(episodes)
-        self.close_looks = find_close_looks(saved, section.label)
-        self.overviews = [] if section.box is None else find_overviews(saved, section.box)
-        if len(self.close_looks) < section.batch:
+        self.close_looks = find_close_looks(saved, settings.label)
+        self.overviews = [] if settings.box is None else find_overviews(saved, settings.box)
+        if len(self.close_looks) < settings.batch:
             raise StoreError(
-                f"{len(self.close_looks)} demonstrations used a tool and answered {section.label!r} correctly; "
-                f"allowed: at least {section.batch}"
+                f"{len(self.close_looks)} demonstrations used a tool and answered {settings.label!r} correctly; "
+                f"allowed: at least {settings.batch}"
             )
-        self.tokens, self.section = tokens, section
+        self.tokens, self.settings = tokens, settings
         self.labels = sorted({look.label for look in self.close_looks})
         width = model.config.get_text_config().hidden_size
         self.label_head = torch.nn.Linear(width, len(self.labels)).to(model.device)
@@ -108,8 +139,8 @@ class VisionTask(torch.nn.Module):
         """The loss of the next batch: close looks, each shifted by up to a pixel, and half as many overviews."""
         number = int(self.num_batches)
         self.num_batches += 1
-        looks = [self.close_looks[i] for i in self._draw(len(self.close_looks), self.section.batch, number)]
-        count = min(len(self.overviews), self.section.batch // 2)
+        looks = [self.close_looks[i] for i in self._draw(len(self.close_looks), self.settings.batch, number)]
+        count = min(len(self.overviews), self.settings.batch // 2)
         overviews = [self.overviews[i] for i in self._draw(len(self.overviews), count, number)] if count else []
         rng = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         images = [_shift(look.image.open(), rng) for look in looks] + [overview.image.open() for overview in overviews]
@@ -119,10 +150,10 @@ class VisionTask(torch.nn.Module):
         n = len(looks)
         label_loss = self._compute_label_loss(means[:n], looks)
         if not overviews:
-            return self.section.weight * label_loss
+            return self.settings.weight * label_loss
         center_loss = self._compute_center_loss(means[n:], overviews)
         token_loss = self._compute_token_loss(features[n:], grids[n:], overviews)
-        return self.section.weight * (label_loss + (token_loss + 2 * center_loss))
+        return self.settings.weight * (label_loss + (token_loss + 2 * center_loss))
 
     def _draw(self, count: int, batch: int, number: int) -> list[int]:
         return _draw_batch(count, batch, number, self.seed)
@@ -182,3 +213,73 @@ def _draw_batch(count: int, batch: int, number: int, seed: int) -> list[int]:
     )
     start = number % batches_per_epoch * batch
     return order[start : start + batch].tolist()
+
+
+class VisionTrainer(SFTTrainer):
+    """`SFTTrainer` with the losses of the heads; `vision` is set before it trains."""
+
+    vision: VisionTask
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        optimizer = super().create_optimizer(*args, **kwargs)
+        optimizer.add_param_group({"params": list(self.vision.parameters()), "weight_decay": 0.0})
+        return optimizer
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **given: Any) -> Any:
+        loss = super().compute_loss(model, inputs, **given)
+        if model.training:
+            vision = self.vision.compute_loss(self.accelerator.unwrap_model(model))
+            loss = loss + vision / self.current_gradient_accumulation_steps
+            if self.state.global_step % 20 == 0:
+                self.log(dict(self.vision.accuracy))
+        return (loss, None) if return_outputs else loss
+
+    def collect_state(self) -> dict[str, Any]:
+        return super().collect_state() | {"vision": self.vision.state_dict()}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        super().restore_state(state)
+        self.vision.load_state_dict(state["vision"])
+
+
+class VisionRun(Run):
+    """A supervised run on demonstrations whose trainer has the heads."""
+
+    sft_trainer = VisionTrainer
+
+    def __init__(self, *args: Any, settings: Settings) -> None:
+        super().__init__(*args)
+        self.settings = settings
+
+    def build_sft_trainer(self) -> SFTTrainer:
+        trainer = super().build_sft_trainer()
+        assert isinstance(trainer, VisionTrainer)
+        episodes = sorted(load(str(self.folder / "demonstrations"), tokens=True), key=lambda one: one.info["index"])
+        trainer.vision = VisionTask(self.model, self.tokens, episodes, self.settings, self.config.train.seed)
+        return trainer
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", help="a config with `method: sft` and `demonstrations`")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key.path=value")
+    parser.add_argument("--resume", metavar="RUN")
+    parser.add_argument("--label", default="label", help="reference field that is classified from a close look")
+    parser.add_argument("--no-box", action="store_true", help="nothing is to be located in the overview")
+    parser.add_argument("--batch", type=int, default=64, help="close looks in each step")
+    given = parser.parse_intermixed_args(argv)
+    settings = Settings(batch=given.batch, label=given.label, box=None if given.no_box else "bbox")
+
+    def train() -> int:
+        config = schema.load(given.config, given.overrides)
+        check(config)
+        kind = partial(VisionRun, settings=settings)
+        summary = command.run(config, Path(given.config).stem, given.resume, build_run=kind)
+        return 130 if "stopped_at" in summary else 0
+
+    return guard(train)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
