@@ -348,7 +348,7 @@ class Episode(Record, frozen=True):
     @property
     def run_call_count(self) -> int:
         """How many of them a tool ran."""
-        return sum(result.was_run for turn in _peek_turns(self) for result in turn.tool_results)
+        return sum([result.was_run for turn in _peek_turns(self) for result in turn.tool_results])
 
     def tools_used(self) -> set[str]:
         """The names of the tools that were called successfully."""

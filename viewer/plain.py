@@ -30,7 +30,7 @@ def to_plain(value: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, Record):
-        return {name: to_plain(part, depth + 1) for name, part in msgspec.structs.asdict(value).items()}
+        return {name: to_plain(part, depth + 1) for name, part in [(name, getattr(value, name)) for name in value.__struct_fields__]}
     if isinstance(value, Mapping):
         return {to_text(key): to_plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
