@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from .images.ref import ImageRef
 from .images.shown import ShownView
-from .utils.frozen import FrozenDict, Record
+from .utils.frozen import FrozenDict, Record, is_decoding
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]
@@ -307,6 +307,8 @@ class Episode(Record, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if type(self.tokens) is msgspec.Raw and not is_decoding():
+            _TOKENS.__set__(self, None)  # only a folder of episodes has the rows
         if self.confidence is not None and not 0.0 <= self.confidence <= 1.0:  # NaN fails too
             raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1], or None")
 

@@ -122,6 +122,11 @@ def decode_unfrozen(decode: Callable[[T], R], given: T) -> R:
         _decoding.active = False
 
 
+def is_decoding() -> bool:
+    """Whether this thread is in `decode_unfrozen`."""
+    return _decoding.active
+
+
 @cache
 def _list_dicts(record: type["PlainRecord"]) -> tuple[str, ...]:
     """The fields that JSON gives a dict."""
