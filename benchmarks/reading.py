@@ -105,7 +105,8 @@ def main() -> None:
             taken: dict[str, list[float]] = {name: [] for name in sides}
             for number in range(given.rounds + 1):
                 for name, side in sorted(sides.items(), reverse=number % 2 == 1):
-                    assert side.stdin is not None and side.stdout is not None
+                    assert side.stdin
+                    assert side.stdout
                     print(case, file=side.stdin, flush=True)
                     taken[name].append(float(side.stdout.readline()))
             best = {name: round(min(values[1:]) / given.episodes * 1e6, 1) for name, values in taken.items()}

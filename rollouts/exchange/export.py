@@ -52,7 +52,6 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     Raises:
         ConfigError: an unknown form, a package is missing, or `out` exists.
     """
-    options = options or Export()
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to", given=to, allowed=FORMS)
     if options.tokens and to != "sft":

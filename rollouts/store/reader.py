@@ -57,9 +57,9 @@ class EpisodeReader(Sequence[Episode]):
         self._folder = str(self.folder)
         self._complete_turns = partial(_complete_turns, self._folder)
         if scores is not None:
-            columns.ScoreColumnReader(self.folder, scores).close()  # raises if there is none
+            columns.open_column(self.folder, scores).close()  # raises if there is none
         self._walk: Iterator[Episode] | None = None
-        self._column: tuple[columns.ScoreColumnReader, dict[int, columns.ColumnLine]] | None = None
+        self._column: columns.ScoreColumn | None = None
         self._places: tuple[array[int], array[int]] | None = None
 
     def __iter__(self) -> Iterator[Episode]:
@@ -119,16 +119,14 @@ class EpisodeReader(Sequence[Episode]):
         """The episodes of a part of the lines."""
         with ExitStack() as stack:
             file = stack.enter_context(open_lines(self.folder))
-            column = None if self._scores is None else columns.ScoreColumnReader(self.folder, self._scores)
+            column = None if self._scores is None else columns.ScoreColumn(self.folder, self._scores)
             stack.callback(self._files.close)
-            if column is not None:
-                stack.callback(column.close)
             file.seek(part.start)
             for number, line in enumerate(islice(read_lines(file), part.lines), part.first):
                 if is_passed_over(line):
                     continue
                 self.line, self._content = number, line
-                scores = column.get_scores(number, self.crc) if column else None
+                scores = column.find(number, self.crc) if column else None
                 try:
                     episode = self._parse_episode(line, scores)
                 except StoreError as error:
@@ -167,20 +165,13 @@ class EpisodeReader(Sequence[Episode]):
             file.seek(place)
             line = next(read_lines(file), b"")
         self.line, self._content = number, line
+        if self._scores is not None and self._column is None:
+            self._column = columns.ScoreColumn(self.folder, self._scores)  # once, for any order of lines
+        scores = None if self._column is None else self._column.find(number, self.crc)
         try:
-            return self._parse_episode(line, self._find_scores(number, self.crc))
+            return self._parse_episode(line, scores)
         except StoreError as error:
             raise StoreError(f"{self.folder / LINES}, line {number}: {error}") from error
-
-    def _find_scores(self, number: int, crc: int) -> Scores | None:
-        """The scores of any line; the whole column is read once."""
-        if self._scores is None:
-            return None
-        if self._column is None:
-            with closing(columns.ScoreColumnReader(self.folder, self._scores)) as column:
-                self._column = column, column.read_scores()
-        column, found = self._column
-        return column.check(found[number], crc) if number in found else None
 
     def _parse_episode(self, line: bytes | None, scores: Scores | None) -> Episode:
         if line is None:

@@ -254,9 +254,7 @@ def test_with_a_reward_of_ones_own_the_scores_are_there_and_the_metrics_say_why_
     assert "--trust" in out
 
 
-@each(
-    "name", ["gift.helper:E", "gift/helper.py:E", "../gift/helper.py:E", "os:system", ":", "a:", ":b"]
-)
+@each("name", ["gift.helper:E", "gift/helper.py:E", "../gift/helper.py:E", "os:system", ":", "a:", ":b"])
 @each("command", ["score", "score --reward", "summarize", "load", "picture", "score_run", "try"])
 def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, command):
     run = gift(unsafe(environment=name))
@@ -378,9 +376,7 @@ def test_an_odd_section_is_an_error_in_words(gift, env):
         score_run("gift")
 
 
-@each(
-    "value", ["2001-01-01", "{2001-01-01: 1, 1.5: 2, null: 3}", "!!set {a, 1}", "!!binary eA==", ".inf", ".nan"]
-)
+@each("value", ["2001-01-01", "{2001-01-01: 1, 1.5: 2, null: 3}", "!!set {a, 1}", "!!binary eA==", ".inf", ".nan"])
 def test_what_the_config_holds_besides_can_be_written_down(gift, viewbox, tmp_path, value):
     gift(config={})
     (tmp_path / "gift" / "config.yaml").write_text(f"env: {{name: digits, eval: {value}}}\nother: {value}")

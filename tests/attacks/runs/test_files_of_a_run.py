@@ -16,7 +16,7 @@ from tests.support.tables import each
 from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store import rollout_folder, run_folder
+from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.tokens import TOKEN
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -263,9 +263,7 @@ def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
     assert score_run(run).episodes == 1
 
 
-@each(
-    "fields", [{"width": 9}, {"height": 10**9}, {"mode": "RGB"}, {"uri": "/etc/hostname"}, {"hash": "a" * 64}]
-)
+@each("fields", [{"width": 9}, {"height": 10**9}, {"mode": "RGB"}, {"uri": "/etc/hostname"}, {"hash": "a" * 64}])
 def test_nor_what_its_line_says_about_it(tmp_path, fields):
     run = forge_picture(tmp_path, **fields)
     (episode,) = load(run)
@@ -343,7 +341,7 @@ def test_any_answer_can_be_drawn(tmp_path, viewbox, fields):
 
 # ---------------------------------------------------------------------- resuming in somebody's folder
 def resume(folder, config=None):
-    rollout_folder.start_rollout(folder, config or {"env": {"name": "digits"}}, {"tasks": 1})
+    run_folder.start_rollout(folder, config or {"env": {"name": "digits"}}, {"tasks": 1})
 
 
 @each("name", ["config.yaml", "rollout.json"])
@@ -378,7 +376,7 @@ def test_no_file_of_a_rollout_is_written_through_a_link(tmp_path, name):
     (folder / name).symlink_to(tmp_path / "mine")
     for write in (
         lambda: run_folder.write_config(folder, {"a": 1}),
-        lambda: rollout_folder.move_failed_episodes(folder),
+        lambda: run_folder.move_failed_episodes(folder),
         lambda: run_folder.lock_folder(folder).__enter__(),
     ):
         try:
@@ -405,7 +403,7 @@ WRITTEN = {
     "metrics.jsonl": lambda run: run_folder.lock_folder(run).__enter__(),
     "checkpoints/trainer_state.json": lambda run: run_folder.lock_folder(run).__enter__(),
     "episodes/episodes.jsonl": lambda run: EpisodeWriter(run / "episodes"),
-    "episodes/retried.jsonl": lambda run: rollout_folder.move_failed_episodes(run),
+    "episodes/retried.jsonl": lambda run: run_folder.move_failed_episodes(run),
     "episodes/scores/own.jsonl": lambda run: score_run(run, name="own", replace=True),
 }
 

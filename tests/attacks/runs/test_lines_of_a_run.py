@@ -183,9 +183,7 @@ def test_odd_lines_are_scored_too(tmp_path, viewbox):
     str(package.summarize(load(run)))
 
 
-@each(
-    "line", ["not JSON", "lists 900 deep", "a sample of 400 digits", "invalid UTF-8", "50,000 components"]
-)
+@each("line", ["not JSON", "lists 900 deep", "a sample of 400 digits", "invalid UTF-8", "50,000 components"])
 def test_with_errors_raised_it_is_a_store_error_that_names_the_line(tmp_path, line):
     forge_run(tmp_path / "gift", [make_line(0), BAD[line]])
     with pytest.raises(StoreError, match=r"episodes\.jsonl, line 2: "):

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.saved_episodes import made, written
+from tests.support.tables import each
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.records import Scores
 from viewbox.rewards import CombinedReward, ExactMatchReward
@@ -48,7 +49,7 @@ def score(run, monkeypatch, processes, **options):
     return {key: value for key, value in report.items() if key not in ("name", "column")}
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"reward": REWARD},

@@ -4,10 +4,9 @@ import json
 import random
 from pathlib import Path
 
-import pytest
-
 from tests.fuzz.mutate import mutate_value
 from tests.support.forged_runs import make_line
+from tests.support.tables import each
 from viewbox.records import Episode
 from viewbox.rollouts.store.lines import decode_episode
 from viewbox.utils.frozen import FrozenDict
@@ -49,8 +48,8 @@ def test_damaged_lines_are_episodes_or_refused_in_words():
     assert read > 100
 
 
-@pytest.mark.parametrize(
-    ("changes", "wanted"),
+@each(
+    "changes, wanted",
     [
         ({"info": {"n": 10**30, "k": 2**64}}, {"n": 10**30, "k": 2**64}),
         ({"info": {"a": 1.0, "b": [[[1, {"b": 2}]]]}}, {"a": 1.0, "b": (((1, {"b": 2}),),)}),

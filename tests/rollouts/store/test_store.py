@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
@@ -70,7 +71,7 @@ def stored_images(path):
     return [file for file in (path / "images").rglob("*") if file.is_file()]
 
 
-@pytest.mark.parametrize("module", [writer, layout])
+@each("module", [writer, layout])
 def test_the_examples_in_the_docstrings_run(module):
     assert doctest.testmod(module).failed == 0
 
@@ -109,7 +110,7 @@ def test_an_episode_without_tokens_has_none_when_they_are_asked_for(tmp_path):
     assert back.tokens is None
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F", "CMYK", "YCbCr", "I;16B"])
+@each("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F", "CMYK", "YCbCr", "I;16B"])
 def test_pixels_of_every_mode_come_back_identical(tmp_path, mode):
     ref = ImageRef.of(picture(1, mode))
     (back,) = load(written(tmp_path, Episode(Task("t", (ref,)))))
@@ -299,7 +300,7 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
         EpisodeWriter(tmp_path / "file")
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "{not json",
@@ -322,7 +323,7 @@ def test_a_line_that_is_not_an_episode_is_named_or_skipped(tmp_path, line):
     assert stream.skipped == 1
 
 
-@pytest.mark.parametrize("content", [None, b"", b"half a file", b"PK\x03\x04"])
+@each("content", [None, b"", b"half a file", b"PK\x03\x04"])
 def test_lost_tokens_are_an_error_only_where_they_are_wanted(tmp_path, content):
     (file,) = (written(tmp_path, episode()) / "tokens").iterdir()
     file.unlink() if content is None else file.write_bytes(content)
