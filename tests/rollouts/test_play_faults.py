@@ -1,4 +1,4 @@
-"""Faults put into one of dozens of episodes in flight: it ends or goes on by the rules, the others never notice.
+"""Faults put into one of many episodes in flight: it ends or goes on by the rules, the others never notice.
 
 Of every other episode the record and all that its policy was shown are byte for byte those of a run without the fault.
 """
@@ -28,7 +28,7 @@ from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
 from viewbox.tools import Picture, Tool, ToolOutput
 
-COUNT, FAULTY = 40, 17  # episodes in flight, and which of them has the fault
+COUNT, FAULTY = 16, 7  # episodes in flight, and which of them has the fault
 LIMIT = 4.0  # seconds a tool may take where one hangs: time enough for the others, however busy the machine is
 MB = 1_000_000
 OVER = threading.Event()  # what hangs in a thread hangs on this

@@ -41,7 +41,7 @@ def test_the_own_reward_gives_the_stored_scores_exactly(run, source):
         shutil.rmtree(run / "episodes")
         written(run / "episodes", *plays(Digits(**SETTINGS)))
     path = run / "episodes" if source == "episodes" else run
-    report = score_run(path, name="own")
+    report = score_run(path, name="own", replace=True)
     assert scored(run, scores="own") == scored(run)
     assert report.total.change.mean == report.total.change.low == report.total.change.high == 0.0
     assert report.total.new == report.total.stored
@@ -76,7 +76,7 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
 @each("content", [SPEC, {"model": {}, "reward": SPEC, "env": {"name": "digits"}}])
 def test_a_reward_file_holds_the_reward_or_a_whole_config(run, tmp_path, content):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
-    report = score_run(run, reward=str(tmp_path / "mine.yaml"), name="mine")
+    report = score_run(run, reward=str(tmp_path / "mine.yaml"), name="mine", replace=True)
     assert (report.name, report.reward) == ("mine", SPEC)
     assert scored(run, scores="mine") == scored(run)
 
