@@ -375,7 +375,7 @@ def _make_property(slot: Any) -> property:
             slot.__set__(episode, value)
         return value
 
-    return property(get)
+    return property(get, slot.__set__)  # which only `force_setattr` reaches
 
 
 def _peek_turns(episode: Episode) -> tuple[Turn, ...]:

@@ -15,8 +15,7 @@ from viewbox.images.shown import ShownView
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rewards import build as build_reward
 from viewbox.rollouts.store.reader import load
-from viewbox.viewer.episode_page import build_episode_page, split_thinking
-from viewbox.viewer.reasons import find_trusted_reward
+from viewbox.viewer.episode_page import build_episode_page, find_trusted_reward, split_thinking
 
 ENV = Digits()
 RIGHT = ENV.tasks[0].reference["label"]

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of appends, by one writer and by four, and of packs: what was completed is read back, and nothing else."""
+"""kill -9 in the middle of appends, by one writer and by four, and of packs: what was completed is read back."""
 
 import os
 import signal
