@@ -307,7 +307,7 @@ class Episode(Record, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if type(self.tokens) is msgspec.Raw and not is_decoding():
+        if isinstance(_TOKENS.__get__(self), msgspec.Raw) and not is_decoding():
             _TOKENS.__set__(self, None)  # only a folder of episodes has the rows
         if self.confidence is not None and not 0.0 <= self.confidence <= 1.0:  # NaN fails too
             raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1], or None")

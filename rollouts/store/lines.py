@@ -5,7 +5,7 @@ import re
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import msgspec
 
@@ -174,7 +174,7 @@ def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | N
             data = parse_line(line)
             data["stored_tokens"] = msgspec.Raw(msgspec.json.encode(data.get("stored_tokens")))
             episode = decode_unfrozen(_convert, data)
-        turns, stored = episode.turns, episode.tokens
+        turns, stored = episode.turns, cast(msgspec.Raw | None, episode.tokens)
         _check_values(episode, turns)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
