@@ -6,7 +6,6 @@ import os
 import pytest
 
 from tests.support.saved_episodes import written
-from tests.support.tables import each
 from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -124,7 +123,7 @@ def test_the_curves_are_those_of_training_and_only_of_its_own_episodes(folder, t
     assert held_out.read_curves() is None
 
 
-@each("put", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()])
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()])
 def test_metrics_that_are_no_file_of_the_run_are_not_read(folder, tmp_path, put):
     put(tmp_path / "run" / "metrics.jsonl")
     assert find_sets([tmp_path / "run"])[0].read_curves() is None

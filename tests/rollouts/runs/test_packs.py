@@ -147,7 +147,7 @@ def test_without_a_config_the_episodes_name_the_environment(tmp_path):
         pack_run(run, tmp_path / "run.tar.gz")
 
 
-@each("target", ["/etc/hostname", "config.yaml", "/nowhere"])
+@pytest.mark.parametrize("target", ["/etc/hostname", "config.yaml", "/nowhere"])
 def test_links_are_not_packed(run, tmp_path, target):
     (run / "episodes" / "images" / "link").symlink_to(target)
     with pytest.raises(ConfigError, match=r"images/link: a link, pipe or device"):
