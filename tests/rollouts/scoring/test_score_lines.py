@@ -45,7 +45,7 @@ def score(run, monkeypatch, processes, **options):
     monkeypatch.setattr(score_lines, "MIN_PART", 10_000)
     monkeypatch.setattr(lines, "_BLOCK", 3000)
     monkeypatch.setattr(score_lines, "count_processes", lambda job: processes)
-    report = score_run(run, name=f"in{processes}", **options).to_dict()
+    report = score_run(run, name=f"in{processes}", replace=True, **options).to_dict()
     return {key: value for key, value in report.items() if key not in ("name", "column")}
 
 
