@@ -4,15 +4,16 @@ import base64
 import hashlib
 import io
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from weakref import WeakValueDictionary
 
+import msgspec
 import numpy as np
 from msgspec.structs import force_setattr
 from PIL import Image
 
 from ..errors import ImageError
-from ..utils.frozen import Record
+from ..utils.frozen import PlainRecord
 
 if TYPE_CHECKING:
     Pixels = np.ndarray | Image.Image
@@ -20,7 +21,7 @@ else:
     Pixels = Any  # a line of JSON never holds them
 
 
-class ImageRef(Record, frozen=True):
+class ImageRef(PlainRecord, frozen=True):
     """A picture named by the hash of its decoded pixels, which are in memory, in a store's folder, or at `uri`.
 
     Args:
@@ -36,7 +37,7 @@ class ImageRef(Record, frozen=True):
     (4, 2, 'L', 7)
     """
 
-    hash: str
+    hash: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     width: int
     height: int
     mode: str = "RGB"
@@ -45,9 +46,6 @@ class ImageRef(Record, frozen=True):
     folder: str | None = None
 
     _beside: ClassVar = frozenset({"pixels", "folder"})
-
-    def __post_init__(self) -> None:
-        """Nothing to freeze: none of its fields holds a container."""
 
     @classmethod
     def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":

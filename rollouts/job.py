@@ -55,7 +55,7 @@ class RolloutJob:
         timeout: seconds per episode; None for no limit.
         group: episodes per task.
         seed: sampling seed.
-        record: the settings of the command, saved in `rollout.json` (see `store/rollout_folder.py`).
+        record: the settings of the command, saved in `rollout.json` (see `store/run_folder.py`).
         server: the server that belongs to this job, if there is one. It starts before the first reply at the latest,
             and ends with `close`, or with this process.
         threads: how many this process computes with, in words; None if that was not chosen.

@@ -25,7 +25,7 @@ from ..utils.secrets import mask_values
 from .job import RolloutJob
 from .play import play_many
 from .scoring.metrics import compute_environment_metrics, drop_undefined
-from .store import rollout_folder, run_folder
+from .store import run_folder
 from .store.lines import MAX_COUNT
 from .store.reader import load
 from .store.writer import EpisodeWriter
@@ -56,7 +56,7 @@ class RolloutSession:
 
     def load_saved(self) -> Iterator[Episode]:
         """The episodes that are stored already."""
-        yield from load(self.folder / rollout_folder.EPISODES)
+        yield from load(self.folder / run_folder.EPISODES)
 
     async def play(self) -> AsyncGenerator[Episode, None]:
         """Plays what is missing; yields each episode after it is stored, and closes the generator at the end."""
@@ -111,9 +111,9 @@ def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -
     """
     started = time.monotonic()
     with run_folder.lock_folder(folder), log_failures(folder):
-        rollout_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)
-        retried = rollout_folder.move_failed_episodes(folder) if retry_failed else 0
-        with EpisodeWriter(folder / rollout_folder.EPISODES) as writer:
+        run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)
+        retried = run_folder.move_failed_episodes(folder) if retry_failed else 0
+        with EpisodeWriter(folder / run_folder.EPISODES) as writer:
             yield RolloutSession(job, folder, writer, retried, started)
 
 

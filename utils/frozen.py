@@ -4,16 +4,19 @@ A record that cannot change can be shared between episodes and threads without c
 """
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from ..errors import StoreError
 
+T = TypeVar("T")
+R = TypeVar("R")
 _FROZEN: set[type] = {str, int, float, bool, type(None)}  # exact types that need no freezing; records join them
 
 
@@ -51,10 +54,12 @@ class FrozenDict(dict[Any, Any]):
         return self
 
 
+EMPTY_DICT = FrozenDict()
 _FROZEN.add(FrozenDict)
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _EMPTY: tuple[Any, ...] = ()
-_IMMUTABLE = (tuple, frozenset)
+_SIMPLE = (tuple, list)
+_make_dict, _update_dict = FrozenDict.__new__, dict.update
 _SEQUENCES, _SETS = (list, tuple), (set, frozenset)
 _MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
 
@@ -62,16 +67,18 @@ _MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
 def freeze(value: Any) -> Any:
     """Copy a value with every dict, list and set inside it made immutable; what is immutable is not copied."""
     kind = type(value)
-    if kind in _IMMUTABLE and _FROZEN.issuperset(map(type, value)):
-        return value
     if kind is dict:
-        frozen: FrozenDict = FrozenDict.__new__(FrozenDict)
+        if not value:
+            return EMPTY_DICT
         if not _FROZEN.issuperset(map(type, value.values())):
-            value = {key: freeze(item) for key, item in value.items()}
-        dict.update(frozen, value)  # at half the cost of a call of `FrozenDict`
+            value = {key: item if type(item) in _FROZEN else freeze(item) for key, item in value.items()}
+        frozen = _make_dict(FrozenDict)
+        _update_dict(frozen, value)  # at half the cost of a call of `FrozenDict`
         return frozen
     if kind in _FROZEN:
         return value
+    if kind in _SIMPLE and _FROZEN.issuperset(map(type, value)):
+        return value if kind is tuple else tuple(value)
     if isinstance(value, _SEQUENCES):
         return tuple([item if type(item) in _FROZEN else freeze(item) for item in value])
     if isinstance(value, _MAPPINGS):
@@ -85,7 +92,7 @@ def thaw(value: Any) -> Any:
     """Copy a value, records included, as plain dicts and lists that can be changed or written as JSON."""
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, Record):
+    if isinstance(value, PlainRecord):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
@@ -96,8 +103,43 @@ def thaw(value: Any) -> Any:
     return value
 
 
+class _Decoding(threading.local):
+    active = False
+
+
+_decoding = _Decoding()
+
+
+def decode_unfrozen(decode: Callable[[T], R], given: T) -> R:
+    """Call `decode`, in which msgspec makes records whose dicts are not frozen yet: call `freeze_dicts` of each.
+
+    Nothing else that msgspec makes of JSON can be changed, and few readers need all of these dicts.
+    """
+    _decoding.active = True
+    try:
+        return decode(given)
+    finally:
+        _decoding.active = False
+
+
+def is_decoding() -> bool:
+    """Whether this thread is in `decode_unfrozen`."""
+    return _decoding.active
+
+
 @cache
-def _list_loose(record: type["Record"]) -> tuple[str, ...]:
+def _list_dicts(record: type["PlainRecord"]) -> tuple[str, ...]:
+    """The fields that JSON gives a dict."""
+    fields = msgspec.structs.fields(record)
+    return tuple(field.name for field in fields if any(get_origin(one) is Mapping for one in _list_types(field.type)))
+
+
+def _list_types(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+@cache
+def _list_loose(record: type["PlainRecord"]) -> tuple[str, ...]:
     """The fields that may be given something that is not frozen."""
     return tuple(field.name for field in msgspec.structs.fields(record) if not _is_immutable(field.type))
 
@@ -107,8 +149,8 @@ def _is_immutable(annotation: Any) -> bool:
     return all(one in _FROZEN or type(one) in _FROZEN for one in (get_args(annotation) if is_choice else [annotation]))
 
 
-class Record(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """Base class of the records: frozen to the bottom, and the form in which they are stored.
+class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """A record whose fields hold nothing that can be changed; it is also the form in which it is stored.
 
     A record is checked when it is read from JSON, not when it is made. Subclasses may name fields that are no part of
     the JSON (`_beside`: they count neither for equality nor in `repr`), and fields that are left out if they are empty
@@ -121,12 +163,6 @@ class Record(msgspec.Struct, frozen=True, eq=False, weakref=True):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _FROZEN.add(cls)
-
-    def __post_init__(self) -> None:
-        for name in _list_loose(type(self)):
-            value = getattr(self, name)
-            if type(value) not in _FROZEN and value is not _EMPTY and (frozen := freeze(value)) is not value:
-                force_setattr(self, name, frozen)
 
     @classmethod
     def list_fields(cls) -> list[str]:
@@ -174,3 +210,22 @@ class Record(msgspec.Struct, frozen=True, eq=False, weakref=True):
             raise StoreError(f"{cls.__name__}: {error}") from error
         except ValueError as error:
             raise StoreError(f"{cls.__name__}: not JSON: {error}") from error
+
+
+class Record(PlainRecord, frozen=True):
+    """Base class of most records: frozen to the bottom when it is made."""
+
+    def __post_init__(self) -> None:
+        if _decoding.active:
+            return
+        for name in _list_loose(type(self)):
+            value = getattr(self, name)
+            if type(value) not in _FROZEN and value is not _EMPTY and (frozen := freeze(value)) is not value:
+                force_setattr(self, name, frozen)
+
+    def freeze_dicts(self) -> None:
+        """Freeze what `decode_unfrozen` left."""
+        for name in _list_dicts(type(self)):
+            value = getattr(self, name)
+            if type(value) is dict:
+                force_setattr(self, name, freeze(value))

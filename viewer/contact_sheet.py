@@ -14,6 +14,7 @@ from ..images.ref import ImageRef
 from ..records import Episode
 from ..utils.terminal import make_line
 from .episode_page import build_episode_page
+from .images import list_pictures
 
 SIDE, MARGIN, LINE = 288, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
 COLUMNS, ACROSS = 46, 4  # characters of a line under a panel; panels in a row
@@ -41,7 +42,7 @@ def draw_episode(episode: Episode, *, line: int = 0) -> Image.Image:
         line: its line number in the run, for the heading; 0: it has none.
     """
     page = build_episode_page(episode, line=line)
-    refs = {ref.hash: ref for turn in episode.turns for ref in _list_refs(turn)}
+    refs = list_pictures(episode)
     blocks = [_build_block(panel, page, refs) for panel in _cut_panels(list_panels(page))]
     across = min(ACROSS, max(3, len(blocks)))
     rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
@@ -196,11 +197,6 @@ def _wrap(texts: Sequence[tuple[str, str]], columns: int, lines: int) -> list[tu
         shown = make_line(text, columns * (lines + 1))
         found += [(row, color) for row in textwrap.wrap(shown, columns, max_lines=lines, placeholder=" …")]
     return found
-
-
-def _list_refs(turn: Any) -> Iterator[ImageRef]:
-    yield from turn.images
-    yield from (result.image for result in turn.tool_results if result.image is not None)
 
 
 def _open(ref: ImageRef) -> tuple[Image.Image | None, str]:

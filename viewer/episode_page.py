@@ -7,19 +7,26 @@ and named in "problems". All text is as the episode has it; whoever renders it e
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ..engines.model_profiles import MODELS
+from ..errors import ViewboxError
 from ..images.shown import ShownView
 from ..images.view import WHOLE
 from ..records import Episode, EpisodeTokens, ToolResult, Turn
 from ..rewards import CombinedReward
+from ..rewards.explain import explain_score
 from ..rewards.fields import to_finite_float
+from ..rewards.remote import is_blocking
+from ..rollouts.scoring.reward_source import find_reward
+from ..rollouts.scoring.trust import make_environment
+from ..rollouts.store.layout import find_episodes_folder
 from .marks import CLOSE, Mark, place_on
 from .pictures import Picture, Pictures
 from .plain import to_plain, to_text
-from .reasons import explain_saved
 
 
 def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | None = None) -> dict[str, Any]:
@@ -322,3 +329,48 @@ def build_tokens(tokens: EpisodeTokens, advantage: Any) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+# ---------------------------------------------------------------------- reasons of scores
+MAX_REASON = 1_000  # characters
+SAME = 1e-6  # difference up to which two scores are equal
+
+
+@lru_cache(maxsize=64)
+def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedReward | None:
+    """Return the reward that a run's own files name, if it is made of built-in parts and asks nobody; else None.
+
+    No code of the run is run.
+
+    Args:
+        run: the run, or a folder of episodes.
+        environment: that of the episode, for a run without a config.
+    """
+    try:
+        source = find_reward(None, Path(run), find_episodes_folder(run))
+        reward = source.reward or make_environment(environment, {}, "").reward
+    except (ViewboxError, OSError, ValueError):
+        return None
+    return None if not isinstance(reward, CombinedReward) or is_blocking(reward) else reward
+
+
+def explain_saved(episode: Episode, reward: CombinedReward | None) -> dict[str, str]:
+    """The reason of each component that an episode was scored on, by name.
+
+    A reason that explains another score than the stored one is left out: the episode was scored by another reward.
+    """
+    scores = episode.scores
+    if reward is None or scores is None or episode.is_fault:
+        return {}
+    explained = explain_score(reward, episode.answer, episode.task.reference, episode)
+    return {
+        one.name: one.why[:MAX_REASON]
+        for one in explained.components
+        if one.why and one.name in scores.components and _is_same(scores.components[one.name], one.score)
+    }
+
+
+def _is_same(stored: float | None, now: float | None) -> bool:
+    if stored is None or now is None:
+        return stored is now
+    return abs(stored - now) <= SAME

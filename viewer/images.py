@@ -9,6 +9,7 @@ from PIL import Image
 from ..errors import ImageError
 from ..images.ref import ImageRef
 from ..records import Episode
+from ..rollouts.store.layout import iter_images
 
 SHOWN = ("L", "RGB", "RGBA", "LA")
 
@@ -29,10 +30,7 @@ def encode_picture(ref: ImageRef) -> bytes:
 
 def list_pictures(episode: Episode) -> dict[str, ImageRef]:
     """The pictures of an episode by their hashes."""
-    refs = [*episode.task.images]
-    for turn in episode.turns:
-        refs += [*turn.images, *(result.image for result in turn.tool_results if result.image is not None)]
-    return {ref.hash: ref for ref in refs}
+    return {ref.hash: ref for ref in iter_images(episode)}
 
 
 def _open(ref: ImageRef) -> Any:

@@ -4,9 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from ..utils.frozen import Record
+from ..utils.frozen import PlainRecord
 from ..utils.sanitize import replace_surrogates
 
 MAX_DEPTH = 70  # a stored episode is nested 64 deep at most
@@ -29,8 +27,11 @@ def to_plain(value: Any, depth: int = 0) -> Any:
         return float(value) if math.isfinite(value) else str(float(value))
     if depth > MAX_DEPTH:
         return "…"
-    if isinstance(value, Record):
-        return {name: to_plain(part, depth + 1) for name, part in msgspec.structs.asdict(value).items()}
+    if isinstance(value, PlainRecord):
+        return {
+            name: to_plain(part, depth + 1)
+            for name, part in [(name, getattr(value, name)) for name in value.__struct_fields__]
+        }
     if isinstance(value, Mapping):
         return {to_text(key): to_plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

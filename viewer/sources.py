@@ -21,9 +21,8 @@ from ..rollouts.store.reader import load
 from ..rollouts.store.run_folder import list_held_out
 from ..utils.conditions import parse_condition
 from ..utils.files import read_regular
-from .episode_page import build_episode_page
+from .episode_page import build_episode_page, find_trusted_reward
 from .plain import to_plain
-from .reasons import find_trusted_reward
 
 METRICS = "metrics.jsonl"
 MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl

@@ -5,6 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -52,7 +53,6 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     Raises:
         ConfigError: an unknown form, a package is missing, or `out` exists.
     """
-    options = options or Export()
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to", given=to, allowed=FORMS)
     if options.tokens and to != "sft":
@@ -136,12 +136,14 @@ def _write_json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _write_rows(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
-    write_parquet(list_rows(reader, options.choice, report, _build_row), "episodes", out)
-
-
-def _write_hf(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
-    write_dataset(list_rows(reader, options.choice, report, _build_row), "episodes", out)
+def _write_rows(
+    write: Callable[[Iterator[dict[str, Any]], str, Path], object],
+    reader: EpisodeReader,
+    out: Path,
+    options: Export,
+    report: Report,
+) -> None:
+    write(list_rows(reader, options.choice, report, _build_row), "episodes", out)
 
 
 def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
@@ -228,8 +230,8 @@ def _count_lost(episode: Episode, report: Report) -> None:
 
 
 FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], None]] = {
-    "hf": _write_hf,
-    "parquet": _write_rows,
+    "hf": partial(_write_rows, write_dataset),
+    "parquet": partial(_write_rows, write_parquet),
     "sft": _write_sft,
     "openai": _write_openai,
     "dpo": _write_dpo,

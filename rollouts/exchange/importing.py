@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,13 +158,8 @@ def _read_rewards(trace: Any) -> Scores | None:
 
 
 # ---------------------------------------------------------------------- TRL and inspect
-def _list_completions(file: Path) -> Iterator[Row]:
-    for number, row in enumerate(list_table(file, ("prompt", "completion"), "TRL's log_completions"), 1):
-        yield Row(f"row {number}", row)
-
-
-def _list_exported(file: Path) -> Iterator[Row]:
-    for number, row in enumerate(list_table(file, ("record", "images"), "viewbox export --to parquet"), 1):
+def _list_table(needed: tuple[str, ...], writer: str, file: Path) -> Iterator[Row]:
+    for number, row in enumerate(list_table(file, needed, writer), 1):
         yield Row(f"row {number}", row)
 
 
@@ -203,8 +199,7 @@ def _build_completion(row: Any, number: int, file: Path, report: Report) -> Epis
 
 
 def _list_samples(file: Path) -> Iterator[Row]:
-    for place, sample, problem in list_samples(file):
-        yield Row(place, sample, problem)
+    return starmap(Row, list_samples(file))
 
 
 def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episode:
@@ -298,8 +293,8 @@ def _drop_missing(data: Any, shown: set[str]) -> int:
 Build = Callable[[Any, int, Path, Report], Episode]
 SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
     "verifiers": (_list_traces, _build_trace),
-    "trl": (_list_completions, _build_completion),
+    "trl": (partial(_list_table, ("prompt", "completion"), "TRL's log_completions"), _build_completion),
     "openai": (_list_lines, _build_openai),
     "inspect": (_list_samples, _build_sample),
-    "parquet": (_list_exported, _build_exported),
+    "parquet": (partial(_list_table, ("record", "images"), "viewbox export --to parquet"), _build_exported),
 }

@@ -49,11 +49,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> int:
     """Write rows of a kind (`FEATURES`) into one file; returns how many. Raises `ConfigError` without pyarrow."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
+    pyarrow, parquet = _import_pyarrow()
     schema = pyarrow.schema([(name, _find_type(feature)) for name, feature in FEATURES[kind].items()])
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": FEATURES[kind]}})})
     rows, count = iter(rows), 0
@@ -87,6 +83,15 @@ def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
         shutil.rmtree(cache, ignore_errors=True)
 
 
+def _import_pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
+    return pyarrow, parquet
+
+
 def _find_type(feature: dict[str, Any]) -> Any:
     import pyarrow
 
@@ -102,11 +107,7 @@ def _find_type(feature: dict[str, Any]) -> Any:
 
 def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet file; raises `ConfigError` if it is none, or lacks a column that `writer` writes."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
+    pyarrow, parquet = _import_pyarrow()
     try:
         with open_regular(path, limit=MAX_FILE) as opened, parquet.ParquetFile(opened) as file:
             missing = set(needed) - set(file.schema_arrow.names)

@@ -11,11 +11,10 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...configs.sections import SamplingParams
 from ...engines.generator import Conversation
@@ -25,6 +24,9 @@ from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key
 from ...records import Message
 from .cache import ReplyCache
+
+if TYPE_CHECKING:
+    from .reward import JudgeReward
 
 log = logging.getLogger("viewbox.judge")
 
@@ -42,54 +44,27 @@ class RequestRefusedError(Exception):
 class JudgeClient:
     """A client of one judge. Safe for threads and forks.
 
-    The settings are those of `JudgeReward`. Raises `ConfigError` if the endpoint is not a valid address or the
-    environment variable `api_key_env` is not set.
+    Raises `ConfigError` if the endpoint is not a valid address or the environment variable `api_key_env` is not set.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        model: str,
-        *,
-        api_key_env: str | None = None,
-        cache: str | Path | None = None,
-        concurrency: int = 8,
-        attempts: int = 6,
-        timeout: float = 60.0,
-        max_tokens: int = 512,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._settings = (endpoint, model)
-        self._options: dict[str, Any] = {
-            "api_key_env": api_key_env,
-            "cache": cache,
-            "concurrency": concurrency,
-            "attempts": attempts,
-            "timeout": timeout,
-            "max_tokens": max_tokens,
-            "extra": dict(extra or {}),
-        }
-        self.concurrency, self.timeout = concurrency, timeout
-        build_completions_url(endpoint)
+    def __init__(self, judge: "JudgeReward") -> None:
+        self._judge, self.concurrency, self.timeout = judge, judge.concurrency, judge.timeout
+        build_completions_url(judge.endpoint)
         self._start()
-
-    def __reduce__(self) -> Any:
-        return _rebuild_client, (self._settings, self._options)  # without the key
 
     def _start(self) -> None:
         """Set up the state that belongs to one process."""
-        endpoint, model = self._settings
-        variable = self._options["api_key_env"]
+        judge = self._judge
         self._generator = OpenAIGenerator(
-            endpoint,
-            model,
-            api_key=read_api_key(endpoint, variable) if variable else None,
+            judge.endpoint,
+            judge.model,
+            api_key=read_api_key(judge.endpoint, judge.api_key_env) if judge.api_key_env else None,
             sampling=SamplingParams(temperature=0.0),
-            max_tokens=self._options["max_tokens"],
-            extra={"seed": None, **self._options["extra"]},
-            attempts=self._options["attempts"],
+            max_tokens=judge.max_tokens,
+            extra={"seed": None, **judge.extra},
+            attempts=judge.attempts,
         )
-        self._cache = ReplyCache(self._options["cache"])
+        self._cache = ReplyCache(judge.cache)
         self._semaphore = asyncio.Semaphore(self.concurrency)
         self._pending: dict[str, Future[str | RequestRefusedError | None]] = {}  # by the hash of the request
         self._has_replied = False
@@ -205,7 +180,3 @@ class JudgeClient:
             counts = {name: self._counts[name] for name in COUNTED}
             self._counts.clear()
         return counts
-
-
-def _rebuild_client(settings: tuple[str, str], options: dict[str, Any]) -> JudgeClient:
-    return JudgeClient(*settings, **options)

@@ -219,17 +219,11 @@ class JudgeReward:
 
     @cached_property
     def _client(self) -> JudgeClient:
-        return JudgeClient(
-            self.endpoint,
-            self.model,
-            api_key_env=self.api_key_env,
-            cache=self.cache,
-            concurrency=self.concurrency,
-            attempts=self.attempts,
-            timeout=self.timeout,
-            max_tokens=self.max_tokens,
-            extra=self.extra,
-        )
+        return JudgeClient(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy or another process, which has a client of its own: without the key."""
+        return {name: value for name, value in self.__dict__.items() if name != "_client"}
 
     @property
     def remote(self) -> str | None:

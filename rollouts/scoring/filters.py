@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import ConfigError, describe_unknown
 from ...records import Episode, RunConfig, Scores, Task
 from ...utils.conditions import format_value, parse_condition
-from ...utils.frozen import Record
+from ...utils.frozen import PlainRecord
 
 MAX_READ = 1000  # episodes whose names are kept for a message
 _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")
@@ -26,7 +26,7 @@ SHORT = {  # name -> (what it stands for alone, what it stands for before a dot)
     "step": ("info.step", "info.step"),
     "sample": ("info.sample", "info.sample"),
 }
-_INNER: dict[str, type[Record]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
+_INNER: dict[str, type[PlainRecord]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
 
 
 def parse_filter(text: str, source: str = "--where") -> Callable[[Episode], bool]:
@@ -118,7 +118,7 @@ def get_field(episode: Episode, field: str) -> Any:
             value = value.get(part)
         elif isinstance(value, tuple):
             value = value[int(part)] if part.isdecimal() and int(part) < len(value) else None
-        elif isinstance(value, Record) and (part in _PROPERTIES or part in value.list_fields()):
+        elif isinstance(value, PlainRecord) and (part in _PROPERTIES or part in value.list_fields()):
             value = getattr(value, part)
             value = value() if callable(value) else value
         else:

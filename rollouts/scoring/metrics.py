@@ -142,11 +142,11 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
 
 def get_play_values(episode: Episode) -> dict[str, float | None]:
     """`get_episode_values` without the scores."""
-    scores = episode.scores
+    scores, ran = episode.scores, episode.run_call_count
     return {
-        "tools/rate": float(episode.run_call_count > 0),
-        "tools/calls": float(episode.run_call_count),
-        "tools/malformed": float(max(0, episode.tool_call_count - episode.run_call_count)),
+        "tools/rate": float(ran > 0),
+        "tools/calls": float(ran),
+        "tools/malformed": float(max(0, episode.tool_call_count - ran)),
         "episodes/turns": float(episode.num_turns),
         "episodes/malformed": float(count_malformed(episode) > 0),
         "episodes/truncated": float(episode.truncated),

@@ -119,7 +119,7 @@ class EpisodeTally:
         self.table.add(episode.task.id, {**values, **more}, group)
         sample = episode.info.get("sample")
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)
-        self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": episode.num_turns}, {})
+        self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": values["episodes/turns"]}, {})
         environment = episode.environment if self.metrics.names_environment else ""
         for name, metric in self.metrics.get_metrics(episode.environment).items():
             samples = self._metric_samples.get((environment, name))

@@ -99,11 +99,16 @@ class Table:
         """Add the row of one episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
         self._group.append(self._groups.setdefault(group, len(self._groups)))
+        rows, columns = self.rows, self._columns
         for name, value in values.items():
-            column = self._get_column(name)
-            if column is not None:
+            column = columns.get(name)
+            if column is None:
+                column = self._get_column(name)
+                if column is None:
+                    continue
+            if len(column) < rows:
                 self._pad_column(column)
-                column.append(_NAN if value is None else value)
+            column.append(_NAN if value is None else value)
         self.rows += 1
 
     def extend(self, other: "Table") -> None:
@@ -214,8 +219,7 @@ class Table:
         return intervals
 
     def _pad_column(self, column: "array[float]") -> None:
-        if len(column) < self.rows:
-            column.extend([_NAN] * (self.rows - len(column)))
+        column.extend([_NAN] * (self.rows - len(column)))
 
     def _sum_by_task(self, columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The sum and the count of every column for each task, (tasks, columns) each."""

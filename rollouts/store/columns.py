@@ -11,10 +11,10 @@ rewritten after they were scored. A column is renamed into place when complete, 
 import json
 import re
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
 
@@ -108,59 +108,50 @@ def encode_scores(line: int, crc: int, task: str, scores: Scores) -> bytes:
     return encode_line(text)
 
 
-class ScoreColumnReader:
-    """Reads a column in step with its episodes."""
+def open_column(folder: Path, name: str) -> BinaryIO:
+    """The lines of a column; raises `StoreError` if there is none, or it cannot be read."""
+    path = build_column_path(folder, name)
+    try:
+        check_inside(path, folder)
+        if not path.exists():
+            raise StoreError(f"{folder}: {describe_unknown('scores', name, list_columns(folder))}")
+        return open_regular(path, limit=MAX_FILE, inside=folder)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+class ScoreColumn:
+    """The scores in a column, by the line of their episode."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = build_column_path(folder, name)
-        try:
-            check_inside(self.path, folder)
-            if not self.path.exists():
-                raise StoreError(f"{folder}: {describe_unknown('scores', name, list_columns(folder))}")
-            self._file = open_regular(self.path, limit=MAX_FILE, inside=folder)
-        except OSError as error:
-            raise StoreError(f"{self.path}: cannot be read ({error.strerror})") from error
-        self._lines = self._read()
-        self._next = next(self._lines, None)
+        with open_column(folder, name) as file:
+            self._lines = {found.line: found for found in self._read(file)}
 
-    def get_scores(self, line: int, crc: int) -> Scores | None:
-        """The scores of the episode in line `line`, or None. Lines must be requested in ascending order."""
-        while self._next is not None and self._next.line < line:
-            self._next = next(self._lines, None)
-        return None if self._next is None or self._next.line != line else self.check(self._next, crc)
-
-    def read_scores(self) -> dict[int, ColumnLine]:
-        """The lines of the column that are left, by the line of their episode; `check` gives their scores."""
-        first = [] if self._next is None else [self._next]
-        return {found.line: found for found in (*first, *self._lines)}
-
-    def check(self, found: ColumnLine, crc: int) -> Scores:
-        """The scores in a line of the column; raises `StoreError` if the episode is another one by now."""
+    def find(self, line: int, crc: int) -> Scores | None:
+        """The scores of the episode in a line; raises `StoreError` if that is another one by now."""
+        found = self._lines.get(line)
+        if found is None:
+            return None
         if found.crc != crc:
             raise StoreError(
-                f"{self.path}: the episode in line {found.line} changed after it was scored; score the run again"
+                f"{self.path}: the episode in line {line} changed after it was scored; score the run again"
             )
         return Scores(found.total, found.components)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
-        self._file.close()
-
-    def _read(self) -> Generator[ColumnLine, None, None]:
-        with self._file as file:
-            for number, line in enumerate(read_lines(file), 1):
-                try:
-                    if line is None:
-                        raise ValueError(f"longer than {MAX_LINE:,} bytes")
-                    if number == 1:
-                        msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-                        continue
-                    found = _LINE.decode(line)
-                    check_scores(Scores(found.total, found.components))
-                    yield found
-                except (ValueError, RecursionError) as error:
-                    raise StoreError(f"{self.path}, line {number}: not a line of scores ({error})") from error
+    def _read(self, file: BinaryIO) -> Iterator[ColumnLine]:
+        for number, line in enumerate(read_lines(file), 1):
+            try:
+                if line is None:
+                    raise ValueError(f"longer than {MAX_LINE:,} bytes")
+                if number == 1:
+                    msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+                    continue
+                found = _LINE.decode(line)
+                check_scores(Scores(found.total, found.components))
+                yield found
+            except (ValueError, RecursionError) as error:
+                raise StoreError(f"{self.path}, line {number}: not a line of scores ({error})") from error
 
 
 _LINE = msgspec.json.Decoder(ColumnLine)

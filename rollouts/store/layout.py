@@ -12,10 +12,12 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import force_setattr
 
 from ...errors import StoreError
 from ...images.ref import ImageRef
@@ -99,9 +101,17 @@ def build_image_path(digest: str, mode: str) -> str:
     return f"{IMAGES}/{digest[:2]}/{digest}{'.png' if mode in PNG_MODES else '.tif'}"
 
 
+def locate_images(folder: str, images: Iterable[ImageRef]) -> None:
+    """Point references that nobody else has yet at their files in a folder of episodes, whatever else they say."""
+    for ref in images:
+        force_setattr(ref, "uri", _locate_image(folder, ref.hash, ref.mode))
+        force_setattr(ref, "folder", folder)
+        if ref.pixels is not None:
+            force_setattr(ref, "pixels", None)
+
+
 @lru_cache(maxsize=20_000)  # many lines name the same images, and their references share the text
-def locate_image(folder: str, digest: str, mode: str) -> str:
-    """The absolute path of an image in a folder of episodes; raises `ValueError` as `build_image_path` does."""
+def _locate_image(folder: str, digest: str, mode: str) -> str:
     return f"{folder}/{build_image_path(digest, mode)}"
 
 

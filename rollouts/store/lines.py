@@ -2,17 +2,17 @@
 
 import json
 import re
+import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from ...errors import StoreError
-from ...records import Episode, Scores
+from ...records import Episode, Later, Scores, Turn, postpone
 from ...utils.files import open_regular
-from ...utils.frozen import FrozenDict
+from ...utils.frozen import decode_unfrozen
 from .layout import LINES, MAX_FILE
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
@@ -25,7 +25,8 @@ MAX_COUNT = 2**53  # of replies, samples and tasks
 COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
 _BLOCK = 2**20  # bytes that are searched for the ends of lines at a time
 _INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
-_CONTAINERS = frozenset({FrozenDict, tuple})
+_CONTAINERS = frozenset({dict, list})
+_HASH_BYTES = (string.ascii_letters + string.digits).encode()
 _EPISODE = msgspec.json.Decoder(Episode)
 
 
@@ -156,25 +157,49 @@ def decode_episode(line: bytes) -> Episode:
     Traceback (most recent call last):
     msgspec.ValidationError: Invalid enum value 'won' - at `$.end_reason`
     """
+    episode, turns, _ = decode_line(line)
+    postpone(episode, Later(freeze_turns, turns), None)
+    return episode
+
+
+def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | None]:
+    """The episode in a line, its turns, which are not frozen, and what the line says of its tokens: see `postpone`."""
     _check_brackets(line)
     try:
         try:
-            episode = _EPISODE.decode(line)
+            episode = decode_unfrozen(_EPISODE.decode, line)
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:  # no JSON, or half a surrogate pair, which only Python reads
-            episode = msgspec.convert(parse_line(line), Episode)
+            data = parse_line(line)
+            data["stored_tokens"] = msgspec.Raw(msgspec.json.encode(data.get("stored_tokens")))
+            episode = decode_unfrozen(_convert, data)
+        turns, stored = episode.turns, cast(msgspec.Raw | None, episode.tokens)
+        _check_values(episode, turns)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
-    force_setattr(episode, "tokens", None)  # whatever the line calls so
-    _check_depth(episode)
+    for record in (episode, episode.task, episode.run_config):
+        record.freeze_dicts()
     for name in COUNTS:
         value = episode.info.get(name, 0)
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
             raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
     if episode.scores is not None:
+        episode.scores.freeze_dicts()
         check_scores(episode.scores)
-    return episode
+    return episode, turns, stored
+
+
+def freeze_turns(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Freeze what `decode_unfrozen` left in turns."""
+    for turn in turns:
+        for record in (*turn.tool_calls, *turn.tool_results):
+            record.freeze_dicts()
+    return turns
+
+
+def _convert(data: dict[str, Any]) -> Episode:
+    return msgspec.convert(data, Episode)
 
 
 def check_scores(scores: Scores) -> None:
@@ -194,17 +219,44 @@ def _check_brackets(line: bytes) -> None:
             raise ValueError(f"{brackets:,} lists and objects; allowed: {MAX_BRACKETS:,}")
 
 
-def _check_depth(episode: Episode) -> None:
-    """Raise `ValueError` if a field that may hold anything is nested more than `MAX_DEPTH` deep."""
+def _check_values(episode: Episode, turns: tuple[Turn, ...]) -> None:
+    """Raise `ValueError` for a value nested more than `MAX_DEPTH` deep, or a hash that is not of letters and digits."""
     task = episode.task
-    layer: list[Any] = [task.prompt, task.reference, task.metadata, episode.answer, episode.info]
-    for turn in episode.turns:
-        layer += [call.arguments for call in turn.tool_calls]
-        layer += [value for result in turn.tool_results for value in (result.facts, result.arguments)]
-    layer = [value for value in layer if type(value) in _CONTAINERS]
-    for _ in range(MAX_DEPTH):
-        parts = [value.values() if type(value) is FrozenDict else value for value in layer]
-        layer = [value for part in parts for value in part if type(value) in _CONTAINERS]
+    hashes = [ref.hash for ref in task.images]
+    values: list[Any] = [task.prompt, task.reference, task.metadata, episode.answer, episode.info]
+    for turn in turns:
+        if turn.images:
+            hashes += [ref.hash for ref in turn.images]
+        for call in turn.tool_calls:
+            values.append(call.arguments)
+        for result in turn.tool_results:
+            values += (result.facts, result.arguments)
+            if result.image is not None:
+                hashes.append(result.image.hash)
+    if "".join(hashes).encode(errors="replace").translate(None, _HASH_BYTES):  # a path is made of each
+        wrong = next(one for one in hashes if not (one.isascii() and one.isalnum()))
+        raise ValueError(f"{wrong[:80]!r} is not the hash of an image")
+    try:
+        msgspec.convert((values,), _Shallow)
+    except msgspec.ValidationError:
+        _check_depth(values)
+
+
+_Values: Any = str | int | float | bool | None
+for _ in range(4):
+    _Values = str | int | float | bool | None | list[_Values] | dict[str, _Values]
+
+
+class _Shallow(msgspec.Struct, array_like=True, gc=False):
+    """Values as nearly all lines hold them: what msgspec makes of them at once needs no slower look."""
+
+    values: list[_Values]
+
+
+def _check_depth(layer: list[Any]) -> None:
+    for _ in range(MAX_DEPTH + 1):
+        layer = [value for value in layer if type(value) in _CONTAINERS]
         if not layer:
             return
+        layer = [item for value in layer for item in (value.values() if type(value) is dict else value)]
     raise ValueError(f"nested more than {MAX_DEPTH} deep")

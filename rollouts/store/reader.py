@@ -6,22 +6,23 @@ may be somebody else's: only regular files in it are read, what is forged costs 
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from msgspec.structs import force_setattr, replace
+import msgspec
+from msgspec.structs import force_setattr
 
 from ...errors import ConfigError, StoreError
-from ...images.ref import ImageRef
-from ...records import Episode, EpisodeTokens, Scores
+from ...records import Episode, Later, Scores, Turn, postpone
 from ...utils.frozen import thaw
 from . import columns
-from .layout import LINES, check_format, find_episodes_folder, iter_images, locate_image
-from .lines import MAX_LINE, LinePart, decode_episode, is_passed_over, open_lines, read_lines
-from .tokens import TokenFiles, decode_rows, read_place
+from .layout import LINES, check_format, find_episodes_folder, locate_images
+from .lines import MAX_LINE, LinePart, decode_line, freeze_turns, is_passed_over, open_lines, read_lines
+from .tokens import TokenFiles, decode_place, decode_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -47,22 +48,30 @@ class EpisodeReader(Sequence[Episode]):
         self.folder = find_episodes_folder(path)
         if errors not in ("raise", "skip"):
             raise StoreError(f"errors={errors!r}; allowed: 'raise', 'skip'")
-        self.line = self.crc = self.skipped = 0
+        self.line = self.skipped = 0
+        self._content: bytes | None = None  # of the line
         self.unreadable: dict[int, str] = {}
         check_format(self.folder)
         self._with_tokens, self._skip, self._scores = tokens, errors == "skip", scores
         self._files = TokenFiles(self.folder)
+        self._folder = str(self.folder)
+        self._complete_turns = partial(_complete_turns, self._folder)
         if scores is not None:
-            columns.ScoreColumnReader(self.folder, scores).close()  # raises if there is none
+            columns.open_column(self.folder, scores).close()  # raises if there is none
         self._walk: Iterator[Episode] | None = None
-        self._column: tuple[columns.ScoreColumnReader, dict[int, columns.ColumnLine]] | None = None
+        self._column: columns.ScoreColumn | None = None
         self._places: tuple[array[int], array[int]] | None = None
 
     def __iter__(self) -> Iterator[Episode]:
-        self.line = self.crc = self.skipped = 0
+        self.line = self.skipped = 0
         self.unreadable = {}
         self._walk = self.walk(LinePart())
         return self._walk
+
+    @property
+    def crc(self) -> int:
+        """The checksum of the last line."""
+        return columns.compute_checksum(self._content or b"")
 
     def __next__(self) -> Episode:
         return next(self._walk or iter(self))
@@ -110,17 +119,14 @@ class EpisodeReader(Sequence[Episode]):
         """The episodes of a part of the lines."""
         with ExitStack() as stack:
             file = stack.enter_context(open_lines(self.folder))
-            column = None if self._scores is None else columns.ScoreColumnReader(self.folder, self._scores)
+            column = None if self._scores is None else columns.ScoreColumn(self.folder, self._scores)
             stack.callback(self._files.close)
-            if column is not None:
-                stack.callback(column.close)
             file.seek(part.start)
             for number, line in enumerate(islice(read_lines(file), part.lines), part.first):
                 if is_passed_over(line):
                     continue
-                crc = 0 if line is None else columns.compute_checksum(line)
-                scores = column.get_scores(number, crc) if column else None
-                self.line, self.crc = number, crc
+                self.line, self._content = number, line
+                scores = column.find(number, self.crc) if column else None
                 try:
                     episode = self._parse_episode(line, scores)
                 except StoreError as error:
@@ -134,7 +140,7 @@ class EpisodeReader(Sequence[Episode]):
         """The number of the line of each episode, and the byte where it begins."""
         if self._places is None:
             numbers, places = array("q"), array("q")
-            kept = self.line, self.crc, self.skipped, self.unreadable
+            kept = self.line, self._content, self.skipped, self.unreadable
             with open_lines(self.folder) as file:
                 place = 0
                 for number, line in enumerate(read_lines(file), 1):
@@ -142,7 +148,7 @@ class EpisodeReader(Sequence[Episode]):
                         numbers.append(number)
                         places.append(place)
                     place = file.tell()
-            self.line, self.crc, self.skipped, self.unreadable = kept
+            self.line, self._content, self.skipped, self.unreadable = kept
             self._files.close()
             self._places = numbers, places
         return self._places
@@ -158,54 +164,46 @@ class EpisodeReader(Sequence[Episode]):
         with open_lines(self.folder) as file, closing(self._files):
             file.seek(place)
             line = next(read_lines(file), b"")
-        self.line, self.crc = number, 0 if line is None else columns.compute_checksum(line)
+        self.line, self._content = number, line
+        if self._scores is not None and self._column is None:
+            self._column = columns.ScoreColumn(self.folder, self._scores)  # once, for any order of lines
+        scores = None if self._column is None else self._column.find(number, self.crc)
         try:
-            return self._parse_episode(line, self._find_scores(number, self.crc))
+            return self._parse_episode(line, scores)
         except StoreError as error:
             raise StoreError(f"{self.folder / LINES}, line {number}: {error}") from error
-
-    def _find_scores(self, number: int, crc: int) -> Scores | None:
-        """The scores of any line; the whole column is read once."""
-        if self._scores is None:
-            return None
-        if self._column is None:
-            with closing(columns.ScoreColumnReader(self.folder, self._scores)) as column:
-                self._column = column, column.read_scores()
-        column, found = self._column
-        return column.check(found[number], crc) if number in found else None
 
     def _parse_episode(self, line: bytes | None, scores: Scores | None) -> Episode:
         if line is None:
             raise StoreError(f"longer than {MAX_LINE:,} bytes")
         try:
-            episode = decode_episode(line)
-            self._locate_images(iter_images(episode))
+            episode, turns, stored = decode_line(line)
         except ValueError as error:
             raise StoreError(f"not an episode: {error}") from error
-        return replace(
-            episode,
-            scores=episode.scores if self._scores is None else scores,
-            system_prompt=sys.intern(episode.system_prompt),  # most lines hold the same
-            tokens=self._read_tokens(line) if self._with_tokens else None,
-        )
+        locate_images(self._folder, episode.task.images)
+        tokens = self._read_tokens(stored) if self._with_tokens and stored is not None else None
+        postpone(episode, Later(self._complete_turns, turns), tokens)
+        force_setattr(episode, "system_prompt", sys.intern(episode.system_prompt))  # most lines hold the same
+        if self._scores is not None:
+            force_setattr(episode, "scores", scores)
+        return episode
 
-    def _locate_images(self, images: Iterable[ImageRef]) -> None:
-        """Point references at their files in the folder, whatever else the line says about them."""
-        folder = str(self.folder)
-        for ref in images:  # nobody else has them yet
-            force_setattr(ref, "uri", locate_image(folder, ref.hash, ref.mode))
-            force_setattr(ref, "folder", folder)
-            force_setattr(ref, "pixels", None)
-
-    def _read_tokens(self, line: bytes) -> EpisodeTokens | None:
+    def _read_tokens(self, stored: msgspec.Raw) -> Later | None:
         try:
-            place = read_place(line)
+            place = decode_place(stored)
             if place is None:
                 return None
-            self._locate_images(place.images)
-            return decode_rows(self._files.read_rows(place), place)
+            locate_images(self._folder, place.images)
+            return Later(decode_rows, (self._files.read_rows(place), place))
         except (OSError, ValueError, EOFError, MemoryError) as error:
             raise StoreError(f"its tokens cannot be read: {error}") from error
+
+
+def _complete_turns(folder: str, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    for turn in turns:
+        locate_images(folder, turn.images)
+        locate_images(folder, [result.image for result in turn.tool_results if result.image is not None])
+    return freeze_turns(turns)
 
 
 def load(

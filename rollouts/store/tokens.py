@@ -41,18 +41,7 @@ class TokenPlace(Record, frozen=True):
                 raise ValueError(f"{name} = {getattr(self, name)}; allowed: at most {most}")
 
 
-class _Line(msgspec.Struct):
-    """What is read of a line to find its tokens."""
-
-    stored_tokens: TokenPlace | None = None
-
-
-_LINE = msgspec.json.Decoder(_Line)
-
-
-def read_place(line: bytes) -> TokenPlace | None:
-    """Where the tokens of an episode are; None if it was stored without. Raises `ValueError` if it cannot be read."""
-    return _LINE.decode(line).stored_tokens
+decode_place = msgspec.json.Decoder(TokenPlace | None).decode
 
 
 def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
@@ -65,8 +54,9 @@ def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
     return rows
 
 
-def decode_rows(rows: np.ndarray, place: TokenPlace) -> EpisodeTokens:
-    """The tokens of rows, (P + C,)."""
+def decode_rows(stored: tuple[np.ndarray, TokenPlace]) -> EpisodeTokens:
+    """The tokens of rows, (P + C,), and what the line says about them."""
+    rows, place = stored
     prompt, completion = rows[: place.prompt_length], rows[place.prompt_length :]
     ids, mask, logprobs = (tuple(completion[name].tolist()) for name in ("id", "mask", "logprob"))
     return EpisodeTokens(tuple(prompt["id"].tolist()), ids, mask, logprobs, place.images, place.prompt_images)

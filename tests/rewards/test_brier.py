@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, IoUReward
 
@@ -15,7 +15,7 @@ def score(label, confidence, **options):
     return BrierReward(**options)({"label": label, "confidence": confidence}, {"label": "cyst"})
 
 
-@for_each(
+@each(
     ("label", "confidence", "expected"),
     [
         ("cyst", 1, 1.0),
@@ -46,7 +46,7 @@ def test_it_does_not_apply_where_what_is_right_does_not():
     assert BrierReward(of=never)({"confidence": 1}, {}) is None
 
 
-@for_each("scale", [0, -1, math.nan, math.inf, "1", True])
+@each("scale", [0, -1, math.nan, math.inf, "1", True])
 def test_a_scale_that_is_none_is_refused(scale):
     with pytest.raises(ConfigError, match=r"BrierReward.scale = .*; allowed: a number above 0"):
         BrierReward(scale=scale)

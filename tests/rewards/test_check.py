@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.envs import load_class, make
 from viewbox.envs.data import DataEnv
 from viewbox.plugins import ENVIRONMENTS
@@ -13,12 +13,12 @@ def has_own_tasks(name):
     return name != "mixture" and not issubclass(load_class(name), DataEnv)
 
 
-@for_each("name", filter(has_own_tasks, ENVIRONMENTS))
+@each("name", filter(has_own_tasks, ENVIRONMENTS))
 def test_gold_scores_one_and_no_answer_scores_zero_on_every_environment(name):
     assert check_rewards(make(name)) == []
 
 
-@for_each("coordinates", ["unit", "per_mille", "pixel"])
+@each("coordinates", ["unit", "per_mille", "pixel"])
 def test_the_coordinates_of_an_environment_change_nothing(coordinates):
     assert check_rewards(make("digits", coordinates=coordinates)) == []
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
 from viewbox.rewards import CombinedReward, Component, ExactMatchReward, IoUReward, Reward
@@ -93,13 +93,13 @@ def test_an_inner_component_without_a_weight_may_break():
     assert CombinedReward({"inner": (inner, 1.0)}).score({}, {})[0] == 1.0
 
 
-@for_each("end", ["error", "timeout", "cancelled"])
+@each("end", ["error", "timeout", "cancelled"])
 def test_an_episode_that_a_fault_ended_has_no_score_though_it_holds_an_answer(end):
     scores = combined((1.0, 1.0)).score_episode(Episode(Task("a"), answer={"a": 1}, end_reason=end))
     assert (scores.total, dict(scores.components), dict(scores.faults)) == (None, {"c0": None}, {})
 
 
-@for_each("end", ["answered", "max_turns", "max_tokens", "malformed"])
+@each("end", ["answered", "max_turns", "max_tokens", "malformed"])
 def test_an_end_that_is_the_policys_own_doing_is_scored(end):
     assert combined((1.0, 1.0)).score_episode(Episode(Task("a"), end_reason=end)).total == 1.0
 
@@ -114,7 +114,7 @@ class EvilNumber:
         raise RuntimeError("no words")
 
 
-@for_each("bad", [EvilError(), EvilNumber(), ValueError("\x1b]52;c;x\x07" + "x" * 10_000)])
+@each("bad", [EvilError(), EvilNumber(), ValueError("\x1b]52;c;x\x07" + "x" * 10_000)])
 def test_why_a_component_broke_is_one_short_printable_line(bad):
     fault = combined((bad, 1.0)).score_episode(Episode(Task("a"))).faults["c0"]
     assert len(fault) < 600
@@ -131,7 +131,7 @@ def test_the_parts_of_a_nested_combination_are_seen_once():
     assert outer.score({}, {}) == (0.75, {"inner": 0.5, "inner.c0": 1.0, "inner.c1": 0.0, "other": 1.0})
 
 
-@for_each(
+@each(
     ("weights", "said"),
     [
         ([0.5, 0.4], "0.9"),
@@ -194,7 +194,7 @@ def gated(label, bonus, needs=None, weight=0.5):
     return CombinedReward({"bonus": Component(Gives(bonus), weight, needs), "label": (Gives(label), 1 - weight)})
 
 
-@for_each(
+@each(
     ("label", "bonus", "expected"),
     [
         (1.0, 0.8, (0.9, {"bonus": 0.8, "label": 1.0})),
@@ -237,7 +237,7 @@ def test_the_parts_of_a_combined_part_that_is_out_do_not_apply():
     assert reward.score({}, {})[1] == {"inner": 0.0, "inner.c0": None, "inner.c1": None, "label": 0.0}
 
 
-@for_each(
+@each(
     ("needs", "said"),
     [
         ({"lable": 1.0}, "unknown component 'lable'; allowed: bonus, label .did you mean 'label'"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import EpisodeReward, FormatReward, ToolUseReward
 
@@ -19,7 +19,7 @@ def ended(answer=None, flags=(), malformed=0):
 ANSWER = {"label": "cyst"}
 
 
-@for_each(
+@each(
     ("episode", "expected"),
     [
         (ended(ANSWER), 1.0),
@@ -45,7 +45,7 @@ def test_the_penalties_can_be_set():
     assert reward.of_episode(ended(ANSWER, ["salvaged", "repaired"], malformed=3)) == 0.9
 
 
-@for_each("options", [{"malformed": -1}, {"malformed": math.nan}, {"penalties": {"salvaged": 2}}])
+@each("options", [{"malformed": -1}, {"malformed": math.nan}, {"penalties": {"salvaged": 2}}])
 def test_a_penalty_that_is_no_share_is_refused(options):
     with pytest.raises(
         ConfigError,
@@ -77,7 +77,7 @@ def played(*calls):
 LOOKS = [call("zoom", factor=factor) for factor in (2, 3, 4)]
 
 
-@for_each(
+@each(
     ("calls", "options", "expected"),
     [
         ([], {"at_least": 1}, 0.0),
@@ -98,7 +98,7 @@ def test_tool_use_is_enough_and_not_too_much(calls, options, expected):
     assert ToolUseReward(**options).of_episode(played(*calls)) == pytest.approx(expected)
 
 
-@for_each(
+@each(
     "options",
     [
         {},
@@ -114,7 +114,7 @@ def test_an_option_without_a_meaning_is_refused(options):
         ToolUseReward(**options)
 
 
-@for_each("options", [{"at_least": 1}, {"at_most": 3}, {"at_least": 0, "at_most": 3}])
+@each("options", [{"at_least": 1}, {"at_most": 3}, {"at_least": 0, "at_most": 3}])
 def test_an_episode_without_an_answer_is_not_paid_for_its_calls(options):
     episode = SimpleNamespace(turns=played(*LOOKS).turns, answer=None)
     assert ToolUseReward(**options).of_episode(episode) == 0.0
@@ -128,7 +128,7 @@ def test_arguments_written_otherwise_are_the_same_call():
     assert ToolUseReward(at_least=2).of_episode(played(one, other)) == 0.5
 
 
-@for_each("arguments", ["{", "[" * 100_000, {"a": {1: object()}}, None])
+@each("arguments", ["{", "[" * 100_000, {"a": {1: object()}}, None])
 def test_arguments_that_are_no_json_are_counted_all_the_same(arguments):
     odd = call("zoom")
     odd[0].tool_calls[0].arguments = arguments

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.fields import fold_text, strip_outer_punctuation
@@ -17,7 +17,7 @@ def score(said, gold, **options):
     return ExactMatchReward("label", **options)({"label": said}, {"label": gold})
 
 
-@for_each(
+@each(
     ("said", "gold"),
     [
         ("Seven", "seven"),
@@ -46,7 +46,7 @@ def test_the_same_answer_written_otherwise_scores_one(said, gold):
     assert score(said, gold) == 1.0
 
 
-@for_each(
+@each(
     ("said", "gold"),
     [
         ("not seven", "seven"),
@@ -81,8 +81,8 @@ def test_another_answer_scores_zero(said, gold):
     assert score(said, gold) == 0.0
 
 
-@for_each("gold", [None, "", [], "seven", "\u200b", {"a": 1}])
-@for_each("answer", [None, {}, {"label": None}, {"label": ""}, {"label": " \u200b\n"}, [], "seven", 3])
+@each("gold", [None, "", [], "seven", "\u200b", {"a": 1}])
+@each("answer", [None, {}, {"label": None}, {"label": ""}, {"label": " \u200b\n"}, [], "seven", 3])
 def test_a_missing_or_empty_answer_scores_zero_whatever_the_gold(answer, gold):
     assert ExactMatchReward("label")(answer, {"label": gold}) == 0.0
     assert ExactMatchReward("label")(answer, {}) == 0.0
@@ -104,8 +104,8 @@ def test_an_alias_is_accepted_for_its_own_gold_only():
     assert score("8", "seven", aliases=aliases) == score("seven", "7", aliases=aliases) == 0.0
 
 
-@for_each(("said", "expected"), [("12.5", 1.0), (11.5, 1.0), (12.51, 0.0), ("12 mm", 0.0), (True, 0.0)])
-@for_each("gold", [12, 12.0, "12"])
+@each(("said", "expected"), [("12.5", 1.0), (11.5, 1.0), (12.51, 0.0), ("12 mm", 0.0), (True, 0.0)])
+@each("gold", [12, 12.0, "12"])
 def test_a_number_within_the_tolerance_scores_one(said, expected, gold):
     assert score(said, gold, tolerance=0.5) == expected
 
@@ -114,7 +114,7 @@ def test_the_edge_of_the_tolerance_is_inside_whatever_rounding_does():
     assert score(1.1, 1.0, tolerance=0.1) == 1.0
 
 
-@for_each("tolerance", [-1, float("nan"), float("inf"), "1", True])
+@each("tolerance", [-1, float("nan"), float("inf"), "1", True])
 def test_a_tolerance_that_is_not_a_size_is_refused(tolerance):
     with pytest.raises(ConfigError, match=r"ExactMatchReward.tolerance = .*; allowed: a number of at least 0 or null"):
         ExactMatchReward(tolerance=tolerance)

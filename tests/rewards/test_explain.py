@@ -1,6 +1,6 @@
 """The sentences beside the scores: every reward has one, and none of them fails."""
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.rewards import (
     CombinedReward,
     Component,
@@ -14,7 +14,7 @@ from viewbox.rewards import (
 from viewbox.rewards.explain import explain_score
 
 
-@for_each(
+@each(
     ("reward", "said", "gold", "words"),
     [
         (ExactMatchReward("value"), "Cyst", "cyst", "value: 'Cyst' is 'cyst'"),

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.rewards import CombinedReward, Component, ExactMatchReward, FormatReward, IoUReward, TokenF1Reward
 from viewbox.rewards.explain import explain_score
 
@@ -22,7 +22,7 @@ def rows(answer, reward=REWARD, episode=None):
     return {row.name: row for row in explain_score(reward, answer, GOLD, episode).components}
 
 
-@for_each("answer", [GOLD, {**GOLD, "label": "six"}, {"label": "seven", "bbox": [0, 0, 1, 1]}, {}, None])
+@each("answer", [GOLD, {**GOLD, "label": "six"}, {"label": "seven", "bbox": [0, 0, 1, 1]}, {}, None])
 def test_total_and_scores_are_those_of_the_reward(answer):
     trial = explain_score(REWARD, answer, GOLD)
     assert (trial.total, {row.name: row.score for row in trial.components}) == REWARD.score(answer, GOLD)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import CombinedReward, IoUReward, build, to_combined
 from viewbox.rewards.imported import load_reward
@@ -89,8 +89,8 @@ def source(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-@for_each("module", ["own_rewards", "own_rewards.py", "./own_rewards.py"])
-@for_each(
+@each("module", ["own_rewards", "own_rewards.py", "./own_rewards.py"])
+@each(
     ("name", "called", "value"),
     [
         ("half", "half", 0.5),
@@ -108,7 +108,7 @@ def test_every_form_is_a_reward_with_a_name(source, module, name, called, value)
     assert to_combined(reward).score({}, {}, EPISODE) == (value, {called: value})
 
 
-@for_each("name", ["half", "short", "Made", "Nameless"])
+@each("name", ["half", "short", "Made", "Nameless"])
 def test_a_name_can_be_given(source, name):
     assert to_combined(load_reward(f"own_rewards:{name}", "mine")).score({}, {}, EPISODE)[1].keys() == {"mine"}
 
@@ -155,7 +155,7 @@ def test_of_a_wrapped_function_what_is_called_says_its_arguments():
         to_combined(passes_on)
 
 
-@for_each(
+@each(
     ("text", "words"),
     [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("import nowhere_at_all", "nowhere")],
 )

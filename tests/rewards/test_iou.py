@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import IoUReward, compute_iou
 
@@ -26,7 +26,7 @@ def score(box, gold=(0.25, 0.25, 0.75, 0.75), **options):
     return IoUReward("bbox", **options)({"bbox": box}, {"bbox": gold})
 
 
-@for_each(
+@each(
     ("box", "expected"),
     [
         ([0.25, 0.25, 0.75, 0.75], 1.0),
@@ -41,7 +41,7 @@ def test_the_score_is_intersection_over_union(box, expected):
     assert score(box) == expected
 
 
-@for_each(
+@each(
     "box",
     [
         None,
@@ -65,7 +65,7 @@ def test_the_score_is_intersection_over_union(box, expected):
         0.5,
     ],
 )
-@for_each("options", [{}, {"threshold": 1e-9}, {"area_penalty": 2.0}])
+@each("options", [{}, {"threshold": 1e-9}, {"area_penalty": 2.0}])
 def test_what_is_not_a_box_scores_zero_even_against_itself(box, options):
     assert score(box, **options) == 0.0
     assert score(box, gold=box, **options) == 0.0
@@ -81,12 +81,12 @@ def test_xywh_reads_width_and_height_on_both_sides():
     assert score([0.5, 0.5, -0.25, -0.25], [0.25, 0.25, 0.25, 0.25], format="xywh") == 0.0
 
 
-@for_each(("threshold", "expected"), [(0.5, 1.0), (0.51, 0.0), (1, 0.0)])
+@each(("threshold", "expected"), [(0.5, 1.0), (0.51, 0.0), (1, 0.0)])
 def test_a_threshold_makes_it_zero_or_one(threshold, expected):
     assert score([0.25, 0.25, 0.75, 0.5], threshold=threshold) == expected
 
 
-@for_each(
+@each(
     "options",
     [{"threshold": value} for value in (0, -0.1, 1.1, math.nan, "0.5", True)]
     + [{"area_penalty": value} for value in (-1, math.nan, math.inf, None)]
@@ -142,7 +142,7 @@ def test_growing_beyond_the_gold_never_helps(gold, margin, more, penalty):
 LEFT, RIGHT = [0, 0, 0.5, 1], [0.5, 0, 1, 1]
 
 
-@for_each(
+@each(
     ("said", "gold", "expected"),
     [
         ([LEFT, RIGHT], [RIGHT, LEFT], 1.0),
@@ -194,7 +194,7 @@ def test_only_boxes_of_equal_label_are_matched_where_labels_are_asked_for():
     assert score(labeled(("no cyst", LEFT), ("nodule", RIGHT)), gold=gold, **keys) == 0.5
 
 
-@for_each(
+@each(
     ("box", "options"),
     [
         ([0, 0, 500, 250], {"frame": "per_mille", "reference_frame": "unit"}),
@@ -206,7 +206,7 @@ def test_boxes_in_other_frames_are_compared_as_fractions(box, options):
     assert IoUReward(**options)({"bbox": box}, {"bbox": [0, 0, 0.5, 0.25], "size": [640, 480]}) == 1.0
 
 
-@for_each("size", [None, [], [640], [0, 480], [640, math.nan], "640x480", [-640, 480]])
+@each("size", [None, [], [640], [0, 480], [640, math.nan], "640x480", [-640, 480]])
 def test_pixels_without_a_size_score_zero(size):
     reward = IoUReward(frame="pixel", reference_frame="unit", size_field="size")
     assert reward({"bbox": [0, 0, 320, 120]}, {"bbox": [0, 0, 0.5, 0.25], "size": size}) == 0.0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import LabelSetF1Reward
 
@@ -15,7 +15,7 @@ def score(said, gold, **options):
     return LabelSetF1Reward("labels", **options)({"labels": said}, {"labels": gold})
 
 
-@for_each(
+@each(
     ("said", "gold", "expected"),
     [
         (["nodule", " Cyst. "], ["cyst", "nodule"], 1.0),

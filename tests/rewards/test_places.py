@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import IoUReward, build, compute_iou
 
@@ -44,7 +44,7 @@ def test_an_axis_missed_is_all_missed():
     assert score([0, 0, 0, 1, 1, 0.4], [0, 0, 0.4, 1, 1, 1]) == 0
 
 
-@for_each(
+@each(
     "wrong", [BOX, [0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, math.nan], [0, 0, 0, 1, 1, True], "box", None]
 )
 def test_what_is_no_box_in_a_volume_scores_0(wrong):
@@ -70,7 +70,7 @@ PLACED = IoUReward("bbox", places=["image", "plane", "slice"])
 GOLD = {"bbox": BOX, "image": 1, "plane": "axial", "slice": [11, 14]}
 
 
-@for_each(
+@each(
     ("answer", "expected"),
     [
         ({"image": 1, "plane": "axial", "slice": 11}, 1.0),

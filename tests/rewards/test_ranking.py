@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import RankingReward
 
@@ -17,7 +17,7 @@ def score(said, gold, **options):
     return RankingReward("choices", **options)({"choices": said}, {"choices": gold})
 
 
-@for_each(
+@each(
     ("said", "gold", "k", "expected"),
     [
         (["a", "b"], ["a"], None, 1.0),
@@ -57,12 +57,12 @@ def test_objects_hold_their_name_under_the_key():
     assert score(said, [{"name": "3d slicer"}], item_key="name") == 1 / 2
 
 
-@for_each("gain", [float("nan"), float("inf"), -1, "1", True, None])
+@each("gain", [float("nan"), float("inf"), -1, "1", True, None])
 def test_a_gain_that_is_no_number_above_zero_is_none(gain):
     assert score(["a", "b"], {"a": gain, "b": 1}) == 1 / 2
 
 
-@for_each("options", [{"metric": "map"}, {"k": 0}, {"k": 1.5}, {"k": True}])
+@each("options", [{"metric": "map"}, {"k": 0}, {"k": 1.5}, {"k": True}])
 def test_an_option_without_a_meaning_is_refused(options):
     with pytest.raises(ConfigError, match="allowed"):
         RankingReward(**options)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import (
     BrierReward,
@@ -74,7 +74,7 @@ def test_a_reward_of_a_room_above_is_imported_when_yaml_names_it(tmp_path):
     assert done.stdout.strip() == "judge"
 
 
-@for_each(
+@each(
     ("spec", "made"),
     [
         ({"type": "exact_match"}, ExactMatchReward()),
@@ -173,7 +173,7 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
     assert done.stdout.strip() == "[]"
 
 
-@for_each(
+@each(
     "module",
     [
         "base",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import TokenF1Reward
 
@@ -16,7 +16,7 @@ def score(said, gold, **options):
     return TokenF1Reward("report", **options)({"report": said}, {"report": gold})
 
 
-@for_each(
+@each(
     ("said", "gold", "expected"),
     [
         ("Left LUNG.", "lung, left", 1.0),
@@ -48,7 +48,7 @@ def test_stop_words_are_left_out_on_both_sides():
     assert score("big nodule", "nodule", stop_words=["BIG"]) == 1.0
 
 
-@for_each("negation", ["no", "not", "without", "never", "isn't", "Don't"])
+@each("negation", ["no", "not", "without", "never", "isn't", "Don't"])
 def test_a_negation_is_never_a_stop_word(negation):
     assert score(f"{negation} tumour", "tumour", stop_words=[negation]) < 1.0
 
@@ -67,7 +67,7 @@ def test_stop_words_given_as_one_string_are_refused():
         TokenF1Reward("report", stop_words="the")
 
 
-@for_each(
+@each(
     ("said", "gold", "expected"),
     [
         ("no tumour", "tumour", 0.0),

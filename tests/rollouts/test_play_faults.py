@@ -1,4 +1,4 @@
-"""Faults put into one of dozens of episodes in flight: it ends or goes on by the rules, the others never notice.
+"""Faults put into one of many episodes in flight: it ends or goes on by the rules, the others never notice.
 
 Of every other episode the record and all that its policy was shown are byte for byte those of a run without the fault.
 """
@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from pydantic import BaseModel
 
+from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
 from viewbox.envs.digits import Digits
@@ -27,7 +28,7 @@ from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
 from viewbox.tools import Picture, Tool, ToolOutput
 
-COUNT, FAULTY = 40, 17  # episodes in flight, and which of them has the fault
+COUNT, FAULTY = 16, 7  # episodes in flight, and which of them has the fault
 LIMIT = 4.0  # seconds a tool may take where one hangs: time enough for the others, however busy the machine is
 MB = 1_000_000
 OVER = threading.Event()  # what hangs in a thread hangs on this
@@ -344,7 +345,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each("name", [*WRONG])
 def test_a_tool_that_raises_ends_its_episode_as_a_fault_without_a_score(faulty, name):
     limit = {"tool_timeout": LIMIT} if name in HANGING else {}
     episode = faulty(bad(name) + call("search", query="left"), **limit)
@@ -355,7 +356,7 @@ def test_a_tool_that_raises_ends_its_episode_as_a_fault_without_a_score(faulty, 
     assert f"ToolFault: {WRONG[name]}" in episode.info["error"]
 
 
-@pytest.mark.parametrize("name", ["shout", "recite", "enumerate_all", "complain"])
+@each("name", ["shout", "recite", "enumerate_all", "complain"])
 def test_a_tool_that_says_100_megabytes_is_cut_and_the_episode_goes_on(faulty, name):
     episode = faulty(bad(name))
     assert episode.end_reason == "answered"
@@ -376,7 +377,7 @@ def test_of_fifty_calls_in_a_reply_sixteen_are_run_and_all_are_answered(faulty):
 # ---- what the model says
 
 
-@pytest.mark.parametrize("said", ["{" * (3 * MB), '{"a":' * 12_000, "<tool_call>{" * 5000, "[" * 60_000])
+@each("said", ["{" * (3 * MB), '{"a":' * 12_000, "<tool_call>{" * 5000, "[" * 60_000])
 def test_megabytes_of_brackets_are_malformed_and_the_episode_goes_on(faulty, said):
     episode = faulty(said)
     assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
@@ -406,7 +407,7 @@ RAISED = {  # what raises: (the turns that are kept, the error)
 }
 
 
-@pytest.mark.parametrize("fault", RAISED)
+@each("fault", [*RAISED])
 def test_an_environment_that_raises_ends_that_episode_as_error_and_what_was_said_is_kept(faulty, fault):
     turns, says = RAISED[fault]
     episode = faulty(call("zoom", factor=2.0) if fault == "hidden_arguments" else "hm", fault=fault)
@@ -458,7 +459,7 @@ def leave_reward(answer, reference):
     sys.exit(3)
 
 
-@pytest.mark.parametrize("where", ["reset", "step"])
+@each("where", ["reset", "step"])
 def test_sys_exit_of_an_environment_ends_its_episode_and_not_the_run(where):
     env = Leaving(where=where)
 

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from tests.support.digits_play import ENV, Says, script, tasks
+from tests.support.tables import each
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.view import View
 from viewbox.rollouts.play import play_many
@@ -87,7 +88,7 @@ def hanging(where):
 PLACES = ("reset", "reply", "ask", "wait", "stare", "on_answer")
 
 
-@pytest.mark.parametrize("where", PLACES)
+@each("where", [*PLACES])
 def test_the_time_limit_ends_an_episode_wherever_it_hangs(play, where):
     env, generator = hanging(where)
     episodes = play(env, tasks(4), generator, concurrency=2, timeout=1.5)
@@ -120,7 +121,7 @@ async def listen(env, generator, found, **settings):
         found.append(episode)
 
 
-@pytest.mark.parametrize("where", PLACES)
+@each("where", [*PLACES])
 def test_cancelling_the_listener_leaves_no_task_and_no_conversation_behind(where):
     env, generator = hanging(where)
     found = []
@@ -139,7 +140,7 @@ def test_cancelling_the_listener_leaves_no_task_and_no_conversation_behind(where
     assert {episode.end_reason for episode in found} == {"answered"}
 
 
-@pytest.mark.parametrize("where", PLACES)
+@each("where", [*PLACES])
 def test_closing_the_iterator_leaves_no_task_and_no_conversation_behind(where):
     env, generator = hanging(where)
 

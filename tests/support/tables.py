@@ -1,37 +1,47 @@
-"""Tables of many short rows that are one test: each row is tried, and those that fail are named together."""
+"""Tests of many rows of a table as one case each: every row is tried, and a failure names its row."""
 
 import functools
 import inspect
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 
-def for_each(names, rows):
-    """As `pytest.mark.parametrize`, but as one case; fixtures are shared by all rows.
+def each(
+    name: str | Iterable[str], rows: Mapping[Any, Any] | Iterable[Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a test to run for every row, which it gets as the argument `name`, or as several: "text, values".
 
-    >>> @for_each("number", [1, 2])
-    ... def test(number):
-    ...     assert number < 2
-    >>> test()
-    Traceback (most recent call last):
-    AssertionError: 1 of 2 rows fail:
-    (2,): AssertionError
+    What a row leaves in `tmp_path` is removed before the next; fixtures are shared.
     """
-    names = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
-    rows = [row if len(names) > 1 else (row,) for row in rows]
+    table = dict(rows) if isinstance(rows, Mapping) else {f"{n}: {row!r:.80}": row for n, row in enumerate(rows)}
+    names = name.replace(" ", "").split(",") if isinstance(name, str) else list(name)
 
-    def decorate(test):
+    def decorate(test: Test) -> Test:
+        parameters = inspect.signature(test).parameters
+
         @functools.wraps(test)
-        def run(**fixtures):
-            failed = []
-            for row in rows:
+        def run(**fixtures: Any) -> None:
+            failures = []
+            folder: Path | None = fixtures.get("tmp_path")
+            before = set(folder.iterdir()) if folder else set()
+            for label, row in table.items():
+                given = dict(zip(names, row if len(names) > 1 else [row], strict=True))
+                for left in set(folder.iterdir()) - before if folder else ():
+                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
                 try:
-                    test(**dict(zip(names, row, strict=True)), **fixtures)
-                except Exception as error:  # also what pytest.raises did not see
-                    failed.append(f"{row!r:.300}: {type(error).__name__}{f': {error}' if str(error) else ''}")
-            assert not failed, f"{len(failed)} of {len(rows)} rows fail:\n" + "\n".join(failed)
+                    test(**{**fixtures, **given})
+                except (Exception, BaseExceptionGroup) as error:
+                    error.add_note(f"row: {label}")
+                    failures.append(error)
+            if failures:
+                raise ExceptionGroup(f"{len(failures)} of {len(table)} rows", failures)
 
-        signature = inspect.signature(test)
-        kept = [one for name, one in signature.parameters.items() if name not in names]
-        run.__signature__ = signature.replace(parameters=kept)
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one for one in parameters.values() if one.name not in names]
+        )
+        del run.__wrapped__  # type: ignore[attr-defined]
         return run
 
     return decorate

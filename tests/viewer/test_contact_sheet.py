@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.cli.episodes import find_best_episode, load_episode
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
@@ -85,7 +86,7 @@ def read_texts(monkeypatch, *episodes):
 
 
 # ---------------------------------------------------------------------- panels
-@pytest.mark.parametrize("looks", [0, 1, 3])
+@each("looks", [0, 1, 3])
 def test_there_is_a_panel_for_every_image_the_model_was_shown(looks):
     episode = right(0, looks)
     assert [one.picture for one in panels(episode)] == [f"p{number}" for number in range(1 + looks)]

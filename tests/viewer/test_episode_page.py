@@ -8,14 +8,14 @@ import yaml
 from msgspec.structs import replace
 
 from tests.support.saved_episodes import SPEC, play, written
+from tests.support.tables import each
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rewards import build as build_reward
 from viewbox.rollouts.store.reader import load
-from viewbox.viewer.episode_page import build_episode_page, split_thinking
-from viewbox.viewer.reasons import find_trusted_reward
+from viewbox.viewer.episode_page import build_episode_page, find_trusted_reward, split_thinking
 
 ENV = Digits()
 RIGHT = ENV.tasks[0].reference["label"]
@@ -98,8 +98,8 @@ def test_pictures_that_the_model_no_longer_saw_are_named():
     assert [one["dropped_at"] for one in page["pictures"].values()] == [5, 7, None, None]
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
+@each(
+    "text, parts",
     [
         ("plain", [("text", "plain")]),
         ("[THINK]a[/THINK]b", [("thinking", "a"), ("text", "b")]),
@@ -143,7 +143,7 @@ def test_a_reason_for_another_score_than_the_stored_one_is_left_out(run):
     assert list(build(other, reward=find_trusted_reward(run))["scores"]["reasons"]) == ["box"]
 
 
-@pytest.mark.parametrize(
+@each(
     "reward",
     [
         {"type": "python", "function": "os:abort"},
@@ -236,7 +236,7 @@ FORGED = [
 ]
 
 
-@pytest.mark.parametrize("view", FORGED, ids=str)
+@each("view", [*FORGED])
 def test_a_forged_view_is_left_out_and_named(view):
     page = build(make(show(view)))
     assert page["pictures"]["p1"]["outline"] is None
@@ -245,7 +245,7 @@ def test_a_forged_view_is_left_out_and_named(view):
     assert len(page["pictures"]["p0"]["boxes"]) == 1
 
 
-@pytest.mark.parametrize("size", [(0, 8), (-1, 8), (10**9, 8)])
+@each("size", [(0, 8), (-1, 8), (10**9, 8)])
 def test_a_picture_of_no_size_is_left_out_and_named(size):
     forged = ImageRef("00", *size)
     page = build(make(show(ShownView(0), image=forged), show(ShownView(0))))
@@ -298,7 +298,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", [*HOSTILE])
 def test_a_hostile_episode_never_raises(name):
     page = build(HOSTILE[name])
     assert len(page["turns"]) == len(HOSTILE[name].turns)
@@ -319,6 +319,6 @@ SLOW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SLOW)
+@each("name", [*SLOW])
 def test_the_work_for_an_episode_is_bounded(name):
     assert build(SLOW[name])["turns"]  # with work that grows as the square, each would take hours: see `timeout`

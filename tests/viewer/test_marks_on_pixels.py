@@ -4,11 +4,11 @@ import json
 from typing import ClassVar
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.images.source import AXES, Source, Volume
 from viewbox.records import Episode, Task
@@ -247,7 +247,7 @@ def test_pictures_say_which_slice_of_which_image_they_show():
     ]
 
 
-@pytest.mark.parametrize("turned", [[], [("rotate", {})], [("flip_horizontal", {}), ("zoom", {"factor": 1.5})]])
+@each("turned", [[], [("rotate", {})], [("flip_horizontal", {}), ("zoom", {"factor": 1.5})]])
 def test_two_pictures_side_by_side_have_an_outline_each_and_the_box_on_one(turned):
     episode, page = play(FLAT, *turned, ("show_beside", {"image": "image_2"}))
     picture = list(page["pictures"].values())[-1]

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from tests.support.saved_episodes import plays, written
+from tests.support.tables import each
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -104,12 +105,12 @@ def test_what_does_not_exist_is_not_found(port):
         assert ask(port, f"/{KEY}/{path}")[0].status in (404, 400), path
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+@each("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_can_be_changed(port, method):
     assert ask(port, f"/{KEY}/sets", method)[0].status == 405
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
+@each("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
 def test_a_name_that_only_points_here_is_refused(port, host):
     assert ask(port, f"/{KEY}/sets", Host=host)[0].status == 400
 

@@ -3,7 +3,7 @@
 import math
 from types import SimpleNamespace
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,
@@ -126,14 +126,14 @@ def name_row(row):
     return f"{row[0].name}-{row[1]!r:.30}-{row[2]!r:.20}".encode("ascii", "backslashreplace").decode()
 
 
-@for_each(("reward", "answer", "gold", "most"), ROWS)
+@each(("reward", "answer", "gold", "most"), ROWS)
 def test_an_answer_earns_at_most_its_ceiling(reward, answer, gold, most):
     score = reward({"value": answer}, {"value": gold})
     assert 0.0 <= score <= most + 1e-9
     assert "failed" not in reward.explain({"value": answer}, {"value": gold})
 
 
-@for_each(("reward", "answer", "gold"), SAME_NUMBER)
+@each(("reward", "answer", "gold"), SAME_NUMBER)
 def test_another_spelling_of_the_number_is_right(reward, answer, gold):
     assert reward({"value": answer}, {"value": gold}) == 1.0
 
@@ -146,7 +146,7 @@ CONFIDENCES = [
 ]  # fmt: skip
 
 
-@for_each(("confidence", "most"), CONFIDENCES)
+@each(("confidence", "most"), CONFIDENCES)
 def test_a_wrong_label_earns_at_most_what_its_doubt_is_worth(confidence, most):
     assert BRIER({"label": "cyst", "confidence": confidence}, {"label": "nodule"}) <= most
     right = BRIER({"label": "nodule", "confidence": confidence}, {"label": "nodule"})
@@ -176,7 +176,7 @@ TOOL_ROWS = [
 ]  # fmt: skip
 
 
-@for_each(("reward", "episode", "most"), TOOL_ROWS)
+@each(("reward", "episode", "most"), TOOL_ROWS)
 def test_calls_earn_at_most_their_ceiling(reward, episode, most):
     assert reward.of_episode(episode) <= most
 
@@ -196,7 +196,7 @@ GATED_ROWS = [
 ]  # fmt: skip
 
 
-@for_each(("answer", "most"), GATED_ROWS)
+@each(("answer", "most"), GATED_ROWS)
 def test_no_gate_opens_for_a_part_that_is_wrong(answer, most):
     total, scores = GATED.score(answer, GOLD, play(ZOOM, answer=answer or False))
     assert total <= most + 1e-9
@@ -212,7 +212,7 @@ def test_a_gate_of_a_part_that_does_not_apply_stays_shut():
     assert reward.score(GOLD, GOLD, play())[0] == 0.0
 
 
-@for_each("returned", [math.nan, math.inf, -1, 2, "1", [1], 10**400, 1 + 1e-6, b"1", print])
+@each("returned", [math.nan, math.inf, -1, 2, "1", [1], 10**400, 1 + 1e-6, b"1", print])
 def test_a_component_that_returns_no_score_pays_nothing(returned):
     reward = CombinedReward({"a": (lambda answer, reference: returned, 0.5), "b": (EXACT, 0.5)})
     assert reward({"value": "x"}, {"value": "x"}) is None

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.chest_xray.cases import CHANGES, FOCAL, FOUR_SIDES, NOTHING, name_finding, plan_case
@@ -67,7 +67,7 @@ def test_the_honest_answers_to_these_rows_score_one():
     assert [reward({"findings": said}, {"findings": []}) for said in none] == [1.0] * len(none)
 
 
-@for_each(("name", "said", "gold", "most", "why"), FINDINGS)
+@each(("name", "said", "gold", "most", "why"), FINDINGS)
 def test_a_trick_with_findings_earns_less_than_the_right_ones(name, said, gold, most, why):
     reward = FindingsReward()
     score = reward({"findings": said}, {"findings": gold})
@@ -119,7 +119,7 @@ def score_policy(env, reply, count=TASKS):
     return float(np.mean(totals))
 
 
-@for_each(("name", "env", "reply", "most", "why"), CONSTANT)
+@each(("name", "env", "reply", "most", "why"), CONSTANT)
 def test_a_reply_that_ignores_the_film_earns_little(name, env, reply, most, why):
     assert score_policy(env, reply) <= most
 
@@ -175,7 +175,7 @@ USES = [
 ]  # fmt: skip
 
 
-@for_each(("name", "looks", "right", "most", "why"), USES)
+@each(("name", "looks", "right", "most", "why"), USES)
 def test_calls_for_the_sake_of_calls_earn_less_than_one_that_bears_on_the_question(name, looks, right, most, why):
     task = USE.tasks[0]
     gold = USE.write_answer(task)

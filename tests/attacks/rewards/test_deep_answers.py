@@ -1,6 +1,6 @@
 """Answers and references nested to any depth: no reward and no explanation raises."""
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,
@@ -41,9 +41,9 @@ def nest(wrap, depth, inner):
     return inner
 
 
-@for_each("inner", [None, "", "seven", [0, 0, 1, 1]])
-@for_each("kind", KINDS)
-@for_each("reward", REWARDS.values())
+@each("inner", [None, "", "seven", [0, 0, 1, 1]])
+@each("kind", KINDS)
+@each("reward", REWARDS.values())
 def test_a_deep_value_scores_and_is_explained(reward, kind, inner):
     for depth in (50, 400, 5000):
         if kind == "boxes" and depth > 50:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import servers
 from tests.support.servers import make_completion, make_response, serve
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.rewards import CombinedReward, Component, ExactMatchReward
 from viewbox.rollouts.judge import client
 from viewbox.rollouts.judge.reward import JudgeReward, JudgeUnreachableError
@@ -53,8 +53,8 @@ def answer_if(word, response):
     return lambda body, number: response if word in body["messages"][1]["content"] else HALF
 
 
-@for_each("needs", [None, {"label": 1.0}])
-@for_each("failure", [*UNREADABLE, *REFUSED, *HIDDEN])
+@each("needs", [None, {"label": 1.0}])
+@each("failure", [*UNREADABLE, *REFUSED, *HIDDEN])
 def test_an_answer_that_makes_the_judge_fail_gains_nothing(failure, needs):
     response = {**UNREADABLE, **REFUSED, **HIDDEN}[failure]
     with serve(answer_if("FAIL", response)) as server:
@@ -70,7 +70,7 @@ def test_an_answer_that_makes_the_judge_fail_gains_nothing(failure, needs):
     assert counts["judge/unreachable"] == 0
 
 
-@for_each("status", REFUSED)
+@each("status", REFUSED)
 def test_a_refusal_before_the_first_reply_costs_only_itself(status):
     with serve(answer_if("FAIL", REFUSED[status])) as server:
         reward, judge = reward_at(server.url)
@@ -79,7 +79,7 @@ def test_a_refusal_before_the_first_reply_costs_only_itself(status):
     assert judge.take_counts()["judge/refused"] == 2
 
 
-@for_each(
+@each(
     "response",
     [
         *(make_response(status, "not now") for status in (401, 404, 405, 408, 429, 500, 502, 503)),
@@ -141,7 +141,7 @@ def fail_slowly(word, failure):
     return answer_if(word, send)
 
 
-@for_each("failure", FAILURES.values())
+@each("failure", FAILURES.values())
 def test_an_answer_that_breaks_the_judge_while_others_are_judged_scores_0(failure):
     with serve(fail_slowly("FAIL", failure)) as server:
         judge = JudgeReward("report", endpoint=server.url, model="m", attempts=3)
@@ -151,7 +151,7 @@ def test_an_answer_that_breaks_the_judge_while_others_are_judged_scores_0(failur
     assert judge.take_counts()["judge/refused"] == 1
 
 
-@for_each("failure", FAILURES.values())
+@each("failure", FAILURES.values())
 def test_a_judge_that_breaks_for_everybody_gives_no_score(failure):
     with serve(lambda body, number: failure if number else HALF) as server:
         judge = JudgeReward("report", endpoint=server.url, model="m", attempts=2)
@@ -161,7 +161,7 @@ def test_a_judge_that_breaks_for_everybody_gives_no_score(failure):
     assert scores == [None] * 4
 
 
-@for_each("status", [401, 408, 429])
+@each("status", [401, 408, 429])
 def test_a_full_queue_is_never_about_the_answer(status):
     with serve(fail_slowly("FAIL", make_response(status, "later"))) as server:
         judge = JudgeReward("report", endpoint=server.url, model="m", attempts=3)
@@ -182,7 +182,7 @@ def flood(handler):
 UNREAD = {"a body of 20 MB": flood, "compressed": make_response(200, "x", Content_Encoding="gzip")}
 
 
-@for_each("response", UNREAD.values())
+@each("response", UNREAD.values())
 def test_a_reply_that_is_not_read_gains_nothing(response):
     with serve(answer_if("FAIL", response)) as server:
         reward, judge = reward_at(server.url)

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.articles import get_support, write_articles
@@ -145,7 +145,7 @@ CITED = [
 ]  # fmt: skip
 
 
-@for_each(("name", "answer", "status", "most", "why"), CITED)
+@each(("name", "answer", "status", "most", "why"), CITED)
 def test_a_right_answer_with_other_citations_earns_less_than_with_the_right_ones(name, answer, status, most, why):
     tasks = find_tasks(True, status, 2)
     assert tasks
@@ -164,7 +164,7 @@ NOT_SEARCHED = [
 ]  # fmt: skip
 
 
-@for_each(("name", "looks", "why"), NOT_SEARCHED)
+@each(("name", "looks", "why"), NOT_SEARCHED)
 def test_an_id_counts_only_if_a_tool_of_this_episode_returned_it(name, looks, why):
     for task in find_tasks(True, None, 7):
         assert score(task, lambda a: (a.right, a.gold), looks=looks) == pytest.approx(ANSWER)
@@ -200,7 +200,7 @@ ANSWERED = [
 ]
 
 
-@for_each(("name", "answer", "status", "why"), ANSWERED)
+@each(("name", "answer", "status", "why"), ANSWERED)
 def test_a_wrong_answer_earns_nothing_however_well_it_cites(name, answer, status, why):
     tasks = find_tasks(True, status, 4)
     assert tasks
@@ -228,7 +228,7 @@ GIVEN_UP = [
 ]  # fmt: skip
 
 
-@for_each(("name", "looks", "answer", "most", "why"), GIVEN_UP)
+@each(("name", "looks", "answer", "most", "why"), GIVEN_UP)
 def test_giving_up_pays_in_full_only_after_a_search_and_without_citations(name, looks, answer, most, why):
     for task in find_tasks(False, None, 7):
         how = {} if looks is None else {"looks": looks}
@@ -267,7 +267,7 @@ CONSTANT = [
 ]
 
 
-@for_each(("name", "answer", "most"), CONSTANT)
+@each(("name", "answer", "most"), CONSTANT)
 def test_without_a_search_no_policy_earns_more_than_the_cap(name, answer, most):
     totals = []
     for task in ENV.tasks[:70]:

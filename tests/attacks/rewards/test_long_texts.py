@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.rewards import BrierReward, ExactMatchReward, LabelSetF1Reward, RankingReward, TokenF1Reward
 from viewbox.rewards.explain import explain_score
 from viewbox.rewards.fields import MAX_TEXT, fold_text, has_content
@@ -34,8 +34,8 @@ UNITS = [
 ]
 
 
-@for_each("unit", UNITS)
-@for_each("reward", REWARDS)
+@each("unit", UNITS)
+@each("reward", REWARDS)
 @pytest.mark.timeout(20)  # without the limits, most of these took from 2 to 25 seconds each
 def test_ten_megabytes_are_not_compared(reward, unit):
     text = unit * (10_000_000 // len(unit))
@@ -45,7 +45,7 @@ def test_ten_megabytes_are_not_compared(reward, unit):
         assert len(explain_score(reward, given, {"value": gold}).components[0].why) < 1000
 
 
-@for_each("reward", REWARDS[:4])
+@each("reward", REWARDS[:4])
 def test_the_longest_text_that_is_compared(reward):
     text = ("nodule " * MAX_TEXT)[:MAX_TEXT]
     assert reward({"value": text}, {"value": text}) == 1.0

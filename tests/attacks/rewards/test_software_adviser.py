@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_call, write_query, write_question
@@ -103,7 +103,7 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-@for_each(("name", "task", "answer", "most", "why"), ANSWERS)
+@each(("name", "task", "answer", "most", "why"), ANSWERS)
 def test_a_trick_with_the_answer_earns_less_than_an_honest_one(name, task, answer, most, why):
     honest = play(task, *ENV.oracle(task), ENV.write_answer(task))
     assert honest.scores.total == pytest.approx(1.0)
@@ -149,7 +149,7 @@ REPLIES = [
 ]  # fmt: skip
 
 
-@for_each(("name", "task", "replies", "most", "why"), REPLIES)
+@each(("name", "task", "replies", "most", "why"), REPLIES)
 def test_a_trick_with_the_replies_earns_less_than_an_honest_episode(name, task, replies, most, why):
     episode = ENV.play(task, ScriptedPolicy([*replies, *[END] * 12]))
     assert episode.scores.total <= most + 1e-9

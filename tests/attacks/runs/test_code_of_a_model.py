@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import each
 from viewbox.assets import resolve_model_path
 from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf.loading import load_model, load_processor
@@ -21,7 +22,7 @@ FILES = {  # file of the folder → what it names
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", [*FILES])
 def test_code_in_a_model_folder_is_not_run(tmp_path, monkeypatch, name):
     folder, ran = tmp_path / "model", tmp_path / "RAN"
     folder.mkdir()

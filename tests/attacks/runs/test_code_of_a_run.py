@@ -1,7 +1,9 @@
 """Scoring, summarizing or viewing somebody's run imports no code that its own files name."""
 
 import contextlib
+import importlib
 import json
+import shutil
 import sys
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 
 import viewbox as package
 from tests.support.forged_runs import forge_run, has_run, make_line
+from tests.support.tables import each
 from viewbox import envs, plugins
 from viewbox.errors import ConfigError
 from viewbox.rewards.declare import REWARD_TYPES
@@ -87,13 +90,19 @@ def gift(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
 
     def make(lines=None, config=None, **settings):
+        forget()
+        shutil.rmtree(tmp_path / "gift", ignore_errors=True)
         text = None if config is None else yaml.safe_dump(config).replace("{folder}", str(tmp_path / "gift"))
         return forge_run(tmp_path / "gift", lines, text, code=True, **settings)
 
+    def forget():
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == "gift" or str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+                del sys.modules[name]
+        importlib.invalidate_caches()
+
     yield make
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "gift" or str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
+    forget()
 
 
 def unsafe(episodes=2, **fields):
@@ -101,7 +110,7 @@ def unsafe(episodes=2, **fields):
 
 
 # ---------------------------------------------------------------------- rewards
-@pytest.mark.parametrize("reward", REWARDS.values(), ids=REWARDS)
+@each("reward", REWARDS)
 def test_a_reward_in_its_config_runs_no_code(gift, viewbox, reward):
     run = gift(config={"env": {"name": "digits"}, "reward": reward})
     status, out, err = viewbox("score", "gift")
@@ -112,15 +121,15 @@ def test_a_reward_in_its_config_runs_no_code(gift, viewbox, reward):
     assert not (run / "episodes" / "scores").exists()
 
 
-@pytest.mark.parametrize("name", ["a file", "a part of a part", "who is right"])
+@each("name", ["a file", "a part of a part", "who is right"])
 def test_trusted_it_runs(gift, viewbox, name):
     run = gift(config={"env": {"name": "digits"}, "reward": REWARDS[name]})
     assert viewbox("score", "gift", "--trust")[0] == 0
     assert has_run(run)
 
 
-@pytest.mark.parametrize("name", ["a file", "a part", "who is right"])
-@pytest.mark.parametrize("place", ["reward.yaml", "config.yaml", "episodes/reward.yml", "deep/er/reward.yaml"])
+@each("name", ["a file", "a part", "who is right"])
+@each("place", ["reward.yaml", "config.yaml", "episodes/reward.yml", "deep/er/reward.yaml"])
 def test_a_yaml_file_in_the_run_is_the_runs_own(gift, viewbox, place, name):
     run = gift(config={"env": {"name": "digits"}})
     (run / place).parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +195,7 @@ def test_nor_is_a_reward_that_other_code_registered(gift, viewbox, monkeypatch):
 
 
 # ---------------------------------------------------------------------- environments
-@pytest.mark.parametrize("env", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+@each("env", ENVIRONMENTS)
 def test_an_environment_in_its_config_runs_no_code(gift, viewbox, tmp_path, env):
     run = gift(config={"env": env})
     (tmp_path / "strict.yaml").write_text(yaml.safe_dump(GOOD))
@@ -218,9 +227,9 @@ SPECIALISTS = {
 }
 
 
-@pytest.mark.parametrize("flags", [(), ("--trust",)], ids=["score", "trusted"])
-@pytest.mark.parametrize("place", ["environment", "part", "mixture"])
-@pytest.mark.parametrize("specialists", SPECIALISTS.values(), ids=SPECIALISTS)
+@each("flags", [(), ("--trust",)])
+@each("place", ["environment", "part", "mixture"])
+@each("specialists", SPECIALISTS)
 def test_its_specialists_are_not_made_even_if_it_is_trusted(gift, viewbox, specialists, place, flags):
     asked = {"specialists": specialists}
     if isinstance(specialists, dict):
@@ -245,10 +254,8 @@ def test_with_a_reward_of_ones_own_the_scores_are_there_and_the_metrics_say_why_
     assert "--trust" in out
 
 
-@pytest.mark.parametrize(
-    "name", ["gift.helper:E", "gift/helper.py:E", "../gift/helper.py:E", "os:system", ":", "a:", ":b"]
-)
-@pytest.mark.parametrize("command", ["score", "score --reward", "summarize", "load", "picture", "score_run", "try"])
+@each("name", ["gift.helper:E", "gift/helper.py:E", "../gift/helper.py:E", "os:system", ":", "a:", ":b"])
+@each("command", ["score", "score --reward", "summarize", "load", "picture", "score_run", "try"])
 def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, command):
     run = gift(unsafe(environment=name))
     if command == "score":
@@ -293,7 +300,7 @@ def test_one_episode_that_names_code_costs_itself(gift, viewbox):
     assert "line 2: the episode of task 't1': env.name = 'gift.helper:E'" in out
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@each("setting", [*SETTINGS])
 def test_settings_of_a_registered_environment_name_no_code(gift, viewbox, setting):
     run = gift(config={"env": {"name": "digits", setting: SETTINGS[setting]}})
     status, _, err = viewbox("score", "gift")
@@ -323,7 +330,7 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("setting", READS)
+@each("setting", [*READS])
 def test_text_in_the_settings_of_a_registered_environment_may_name_anything(gift, viewbox, monkeypatch, setting):
     monkeypatch.setitem(plugins.ENVIRONMENTS, "reads", f"{__name__}:Reads")
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
@@ -347,7 +354,7 @@ def test_a_registered_environment_is_not_looked_for_in_the_current_folder(gift, 
     assert str(tmp_path) not in sys.path
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "{{ 9**(9**9) }}",
@@ -356,22 +363,20 @@ def test_a_registered_environment_is_not_looked_for_in_the_current_folder(gift, 
         "{{ x }}",
     ],
 )
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_its_templates_are_not_rendered(gift, viewbox, source):
     gift(config={"env": {"name": "digits", "templates": {"system": source, "no such": source}}})
     assert viewbox("score", "gift")[0] == 0
 
 
-@pytest.mark.parametrize("env", [{"name": "nowhere"}, {"name": ""}, {}, "digits", ["digits"], None, {"name": None}])
+@each("env", [{"name": "nowhere"}, {"name": ""}, {}, "digits", ["digits"], None, {"name": None}])
 def test_an_odd_section_is_an_error_in_words(gift, env):
     gift(config={"env": env})
     with contextlib.suppress(ConfigError):  # any other error fails the test
         score_run("gift")
 
 
-@pytest.mark.parametrize(
-    "value", ["2001-01-01", "{2001-01-01: 1, 1.5: 2, null: 3}", "!!set {a, 1}", "!!binary eA==", ".inf", ".nan"]
-)
+@each("value", ["2001-01-01", "{2001-01-01: 1, 1.5: 2, null: 3}", "!!set {a, 1}", "!!binary eA==", ".inf", ".nan"])
 def test_what_the_config_holds_besides_can_be_written_down(gift, viewbox, tmp_path, value):
     gift(config={})
     (tmp_path / "gift" / "config.yaml").write_text(f"env: {{name: digits, eval: {value}}}\nother: {value}")

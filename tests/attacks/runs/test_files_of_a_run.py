@@ -12,16 +12,17 @@ from PIL import Image
 
 import viewbox as package
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
+from tests.support.tables import each
 from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store import rollout_folder, run_folder
+from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.tokens import TOKEN
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.utils import files
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 ROWS = np.zeros(4, TOKEN).tobytes()
 PLACE = {"file": "t.bin", "offset": 0, "rows": 4, "crc": zlib.crc32(ROWS)}
 STORED = {**PLACE, "prompt_length": 1, "prompt_images": 0, "images": []}
@@ -97,20 +98,20 @@ def forge_tokens(tmp_path, put, **stored):
 
 
 # ---------------------------------------------------------------------- tokens
-@pytest.mark.parametrize("put", TOKENS.values(), ids=TOKENS)
+@each("put", TOKENS)
 def test_a_token_file_costs_its_episode(tmp_path, put):
     episodes = load(forge_tokens(tmp_path, put), tokens=True, errors="skip")
     assert [episode.task.id for episode in episodes] == ["t0", "t2"]
     assert "its tokens cannot be read" in episodes.unreadable[2]
 
 
-@pytest.mark.parametrize("stored", STORED_BADLY.values(), ids=STORED_BADLY)
+@each("stored", STORED_BADLY)
 def test_so_does_what_its_line_says_about_it(tmp_path, stored):
     episodes = load(forge_tokens(tmp_path, write_rows, **stored), tokens=True, errors="skip")
     assert [episode.task.id for episode in episodes] == ["t0", "t2"]
 
 
-@pytest.mark.parametrize("stored", [7, "x", [1], True])
+@each("stored", [7, "x", [1], True])
 def test_or_tokens_that_are_no_mapping(tmp_path, stored):
     run = forge_run(tmp_path / "gift", [make_line(0, stored_tokens=stored), make_line(1)])
     assert len(list(load(run, tokens=True, errors="skip"))) == 1
@@ -127,7 +128,7 @@ def test_scoring_opens_no_token_file(tmp_path):
 
 
 # ---------------------------------------------------------------------- the files of the run
-@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+@each("put", HOSTILE)
 def test_episodes_that_are_no_regular_file_of_the_run(tmp_path, viewbox, put):
     (tmp_path / "gift" / "episodes").mkdir(parents=True)
     put(tmp_path / "gift" / "episodes" / "episodes.jsonl")
@@ -141,7 +142,7 @@ def test_episodes_that_are_no_regular_file_of_the_run(tmp_path, viewbox, put):
         EpisodeWriter(tmp_path / "gift" / "episodes")
 
 
-@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+@each("put", HOSTILE)
 def test_a_config_that_is_no_regular_file_of_the_run(tmp_path, viewbox, put):
     run = forge_run(tmp_path / "gift")
     put(run / "config.yaml")
@@ -150,8 +151,8 @@ def test_a_config_that_is_no_regular_file_of_the_run(tmp_path, viewbox, put):
     assert "config.yaml: cannot be read" in err
 
 
-@pytest.mark.parametrize("name", ["episodes", "episodes/scores", "episodes/scores/own.jsonl", "episodes/images"])
-@pytest.mark.parametrize("to", ["a folder outside", "a file outside", "nothing"])
+@each("name", ["episodes", "episodes/scores", "episodes/scores/own.jsonl", "episodes/images"])
+@each("to", ["a folder outside", "a file outside", "nothing"])
 def test_nothing_is_written_through_a_link(tmp_path, viewbox, name, to):
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -176,7 +177,7 @@ def test_nothing_is_written_through_a_link(tmp_path, viewbox, name, to):
     assert before == {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+@each("put", HOSTILE)
 def test_a_column_that_is_no_regular_file_of_the_run(tmp_path, viewbox, put):
     run = forge_run(tmp_path / "gift")
     (run / "episodes" / "scores").mkdir()
@@ -205,7 +206,7 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("line", COLUMNS.values(), ids=COLUMNS)
+@each("line", COLUMNS)
 def test_a_line_of_a_column_that_is_none(tmp_path, line):
     run = forge_run(tmp_path / "gift")
     (run / "episodes" / "scores").mkdir()
@@ -214,7 +215,7 @@ def test_a_line_of_a_column_that_is_none(tmp_path, line):
         list(load(run, scores="theirs"))
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a" * 200, "\x1b[2J", "con\0"])
+@each("name", ["../x", "a/b", "", ".x", "a" * 200, "\x1b[2J", "con\0"])
 def test_a_name_of_a_column_is_no_path(tmp_path, name):
     run = forge_run(tmp_path / "gift")
     with pytest.raises(ConfigError):
@@ -251,7 +252,7 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("put", PICTURES.values(), ids=PICTURES)
+@each("put", PICTURES)
 def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
     run = forge_picture(tmp_path, put)
     (episode,) = load(run)
@@ -262,9 +263,7 @@ def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
     assert score_run(run).episodes == 1
 
 
-@pytest.mark.parametrize(
-    "fields", [{"width": 9}, {"height": 10**9}, {"mode": "RGB"}, {"uri": "/etc/hostname"}, {"hash": "a" * 64}]
-)
+@each("fields", [{"width": 9}, {"height": 10**9}, {"mode": "RGB"}, {"uri": "/etc/hostname"}, {"hash": "a" * 64}])
 def test_nor_what_its_line_says_about_it(tmp_path, fields):
     run = forge_picture(tmp_path, **fields)
     (episode,) = load(run)
@@ -315,7 +314,7 @@ TURNS = {
 }
 
 
-@pytest.mark.parametrize("turns", TURNS.values(), ids=TURNS)
+@each("turns", TURNS)
 def test_any_order_of_turns_can_be_drawn(tmp_path, viewbox, turns):
     run = forge_run(tmp_path / "gift", [make_line(0, turns=turns)])
     status, _, err = viewbox("view", run, "--out", tmp_path / "a.png")
@@ -323,7 +322,7 @@ def test_any_order_of_turns_can_be_drawn(tmp_path, viewbox, turns):
     assert Image.open(tmp_path / "a.png").width < 20_000
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {"answer": {"boxes": [[0, 0, 0.5, 0.5]] * 50_000}},
@@ -342,11 +341,11 @@ def test_any_answer_can_be_drawn(tmp_path, viewbox, fields):
 
 # ---------------------------------------------------------------------- resuming in somebody's folder
 def resume(folder, config=None):
-    rollout_folder.start_rollout(folder, config or {"env": {"name": "digits"}}, {"tasks": 1})
+    run_folder.start_rollout(folder, config or {"env": {"name": "digits"}}, {"tasks": 1})
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "rollout.json"])
-@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+@each("name", ["config.yaml", "rollout.json"])
+@each("put", HOSTILE)
 def test_a_rollout_is_not_resumed_from_files_that_are_none(tmp_path, name, put):
     folder = tmp_path / "gift"
     folder.mkdir()
@@ -358,7 +357,7 @@ def test_a_rollout_is_not_resumed_from_files_that_are_none(tmp_path, name, put):
         resume(folder)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7", "null", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\0"])
+@each("text", ["{", "[]", "7", "null", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\0"])
 def test_nor_from_settings_that_are_none(tmp_path, text):
     (tmp_path / "config.yaml").write_text("env: {name: digits}")
     (tmp_path / "rollout.json").write_text(text)
@@ -370,14 +369,14 @@ def test_nor_from_settings_that_are_none(tmp_path, text):
         resume(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "versions.json", ".lock", "episodes/retried.jsonl", "crash.log"])
+@each("name", ["config.yaml", "versions.json", ".lock", "episodes/retried.jsonl", "crash.log"])
 def test_no_file_of_a_rollout_is_written_through_a_link(tmp_path, name):
     (tmp_path / "mine").write_text(SECRET)
     folder = forge_run(tmp_path / "gift", [make_line(0, end_reason="error")])
     (folder / name).symlink_to(tmp_path / "mine")
     for write in (
         lambda: run_folder.write_config(folder, {"a": 1}),
-        lambda: rollout_folder.move_failed_episodes(folder),
+        lambda: run_folder.move_failed_episodes(folder),
         lambda: run_folder.lock_folder(folder).__enter__(),
     ):
         try:
@@ -387,8 +386,8 @@ def test_no_file_of_a_rollout_is_written_through_a_link(tmp_path, name):
     assert (tmp_path / "mine").read_text() == SECRET
 
 
-@pytest.mark.parametrize("put", [put for kind, put in HOSTILE.items() if kind not in ("a folder", "3 TB")])
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/checkpoint-5/optimizer.pt", "summary.json", ".lock"])
+@each("put", [put for kind, put in HOSTILE.items() if kind not in ("a folder", "3 TB")])
+@each("name", ["metrics.jsonl", "checkpoints/checkpoint-5/optimizer.pt", "summary.json", ".lock"])
 def test_a_run_with_a_file_that_is_none_is_not_resumed(tmp_path, name, put):
     run = forge_run(tmp_path / "gift")
     (run / name).parent.mkdir(parents=True, exist_ok=True)
@@ -404,12 +403,12 @@ WRITTEN = {
     "metrics.jsonl": lambda run: run_folder.lock_folder(run).__enter__(),
     "checkpoints/trainer_state.json": lambda run: run_folder.lock_folder(run).__enter__(),
     "episodes/episodes.jsonl": lambda run: EpisodeWriter(run / "episodes"),
-    "episodes/retried.jsonl": lambda run: rollout_folder.move_failed_episodes(run),
+    "episodes/retried.jsonl": lambda run: run_folder.move_failed_episodes(run),
     "episodes/scores/own.jsonl": lambda run: score_run(run, name="own", replace=True),
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@each("name", [*WRITTEN])
 def test_nothing_is_written_to_a_file_that_has_another_name(tmp_path, name):
     mine = tmp_path / "mine"
     run = forge_run(tmp_path / "gift", [make_line(0, end_reason="error")])

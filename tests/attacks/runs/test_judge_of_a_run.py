@@ -7,6 +7,7 @@ import yaml
 
 from tests.support.forged_runs import forge_run
 from tests.support.servers import make_completion, serve
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
 from viewbox.rollouts.judge.cache import find_cache_folder
@@ -81,8 +82,8 @@ def forge(tmp_path, reward, **env):
 
 
 # ---------------------------------------------------------------------- asking
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("variable", [None, "GITHUB_TOKEN", "JUDGE_KEY"])
+@each("place", [*PLACES])
+@each("variable", [None, "GITHUB_TOKEN", "JUDGE_KEY"])
 def test_it_is_not_asked_and_its_address_is_shown(tmp_path, server, viewbox, place, variable):
     more = {} if variable is None else {"api_key_env": variable}
     forge(tmp_path, PLACES[place](judge(server.url, **more)))
@@ -100,7 +101,7 @@ def test_trust_alone_does_not_ask_it(tmp_path, server, viewbox):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("place", ["reward.yaml", "config.yaml", "episodes/j.yaml"])
+@each("place", ["reward.yaml", "config.yaml", "episodes/j.yaml"])
 def test_nor_is_one_in_another_file_of_the_run(tmp_path, server, viewbox, place):
     run = forge(tmp_path, LABEL)
     (run / place).write_text(yaml.safe_dump({"env": {"name": "digits"}, "reward": judge(server.url)}))
@@ -112,7 +113,7 @@ def test_nor_is_one_in_another_file_of_the_run(tmp_path, server, viewbox, place)
         assert (status, "--ask-judge" in err, server.requests) == (2, True, [])
 
 
-@pytest.mark.parametrize("place", ["alone", "a part", "a part of a part"])
+@each("place", ["alone", "a part", "a part of a part"])
 def test_with_the_flag_it_is_asked(tmp_path, server, viewbox, place):
     forge(tmp_path, PLACES[place](judge(server.url, api_key_env="JUDGE_KEY")))
     assert viewbox("score", "gift", "--ask-judge")[0] == 0
@@ -124,7 +125,7 @@ def test_with_the_argument_too(tmp_path, server):
     assert score_run("gift", ask_judge=True).counts["judge/calls"] == 1  # two equal requests
 
 
-@pytest.mark.parametrize("place", ["a part of weight 0", "needed"])
+@each("place", ["a part of weight 0", "needed"])
 def test_of_weight_0_it_is_not_asked_even_then(tmp_path, server, viewbox, place):
     forge(tmp_path, PLACES[place](judge(server.url)))
     status, _, err = viewbox("score", "gift", "--ask-judge")
@@ -132,7 +133,7 @@ def test_of_weight_0_it_is_not_asked_even_then(tmp_path, server, viewbox, place)
     assert "has the weight 0" in err
 
 
-@pytest.mark.parametrize("outer", [0.0, 1.0])
+@each("outer", [0.0, 1.0])
 def test_nor_in_a_part_of_weight_0(tmp_path, server, viewbox, outer):
     forge(tmp_path, part(part(judge(server.url), 1.0 - outer), outer))
     assert viewbox("score", "gift", "--ask-judge")[0] == 2
@@ -147,8 +148,8 @@ def test_a_judge_of_the_users_own_is_asked(tmp_path, server, viewbox):
 
 
 # ---------------------------------------------------------------------- keys
-@pytest.mark.parametrize("variable", SECRETS)
-@pytest.mark.parametrize("owner", ["the run's", "the user's"])
+@each("variable", [*SECRETS])
+@each("owner", ["the run's", "the user's"])
 def test_only_a_variable_made_for_a_judge_is_read(monkeypatch, server, owner, variable):
     monkeypatch.setenv(variable, "a-secret-value")
     spec = judge(server.url, api_key_env=variable)
@@ -184,7 +185,7 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize("cache", OUTSIDE)
+@each("cache", [*OUTSIDE])
 def test_its_cache_stays_in_the_users_cache_folder(tmp_path, server, cache):
     before = sorted(tmp_path.rglob("*"))
     for trust in (NO_TRUST, Trust(judge=True)):
@@ -216,7 +217,7 @@ def test_a_program_may_name_any_folder(tmp_path):
     assert find_cache_folder(None) is None
 
 
-@pytest.mark.parametrize("given", ["relative", ""])
+@each("given", ["relative", ""])
 def test_a_relative_cache_home_is_ignored(monkeypatch, tmp_path, given):
     monkeypatch.setenv("XDG_CACHE_HOME", given)
     monkeypatch.setenv("HOME", str(tmp_path))

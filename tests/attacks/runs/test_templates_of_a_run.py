@@ -4,6 +4,7 @@ from importlib import resources
 
 import pytest
 
+from tests.support.tables import each
 from viewbox.core.prompts.templates import VALUES, Prompts
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
@@ -72,7 +73,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
+@each("source", HOSTILE)
 def test_a_hostile_template_is_a_config_error(source):
     with pytest.raises(ConfigError, match=r"templates\.notes") as caught:
         Digits(templates={"notes": source})
@@ -80,12 +81,12 @@ def test_a_hostile_template_is_a_config_error(source):
     assert len(str(caught.value)) < 5000
 
 
-@pytest.mark.parametrize(("source", "text"), OWN.values(), ids=OWN)
+@each("source, text", OWN)
 def test_a_template_of_the_users_own_works(source, text):
     assert Prompts({"notes": source}).render("notes", turn=2, max_turns=10) == text
 
 
-@pytest.mark.parametrize("name", VALUES)
+@each("name", [*VALUES])
 def test_a_default_template_works_as_an_authors_own(name):
     source = (resources.files("viewbox.core.prompts") / f"{name}.j2").read_text()
     assert Prompts({name: source}).render(name, **VALUES[name]) == Prompts().render(name, **VALUES[name])

@@ -8,6 +8,7 @@ import yaml
 from rich.console import Console
 
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
+from tests.support.tables import each
 from viewbox.cli.commands import show
 from viewbox.cli.figures import show_summary
 from viewbox.cli.progress import Progress
@@ -55,7 +56,7 @@ def test_invisible_letters_are_written_out(evil):
     assert make_printable("Ärzte sehen 頁 🙂 é") == "Ärzte sehen 頁 🙂 é"
 
 
-@pytest.mark.parametrize("field", ["answer.label", "environment", "task.id", "info.step", "flags", "system_prompt"])
+@each("field", ["answer.label", "environment", "task.id", "info.step", "flags", "system_prompt"])
 def test_values_of_a_group(tmp_path, viewbox, evil, field):
     lines = [
         make_line(

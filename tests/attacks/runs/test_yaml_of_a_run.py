@@ -5,11 +5,12 @@ import time
 import pytest
 
 from tests.support.forged_runs import forge_run
+from tests.support.tables import each
 from viewbox.configs import schema, yaml_reader
 from viewbox.configs.yaml_reader import parse, parse_key_values
 from viewbox.errors import ConfigError
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 def list_anchors(first, line, count):
@@ -109,7 +110,7 @@ FINE = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@each("text", HOSTILE)
 def test_a_hostile_text_is_a_config_error_soon(text):
     started = time.process_time()
     with pytest.raises(ConfigError, match=r"f\.yaml") as caught:
@@ -118,20 +119,26 @@ def test_a_hostile_text_is_a_config_error_soon(text):
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize(("text", "values"), FINE.values(), ids=FINE)
+@each("text, values", FINE)
 def test_a_usual_text_is_read(text, values):
     found = parse(text, "f.yaml")[0]
     assert values is None or found == values
 
 
-COMMANDS = ["score", "score --reward", "reward try", "train", "rollout", "override", "task settings"]
+COMMANDS = {  # with a text for each
+    "score": "438 bytes",
+    "score --reward": "a day",
+    "reward try": "5,000 digits",
+    "train": "3,000 brackets",
+    "rollout": "half an escape",
+    "override": "of itself",
+    "task settings": "5,000 digits",
+}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    "name", ["438 bytes", "a day", "5,000 digits", "3,000 brackets", "half an escape", "of itself"]
-)
-def test_every_command_refuses_it(tmp_path, viewbox, monkeypatch, name, command):
+@each("command", [*COMMANDS])
+def test_every_command_refuses_it(tmp_path, viewbox, monkeypatch, command):
+    name = COMMANDS[command]
     monkeypatch.chdir(tmp_path)
     text, run = HOSTILE[name], forge_run(tmp_path / "gift")
     value = text.partition(": ")[2].partition("\n")[0] if name not in ("438 bytes", "of itself") else "&a [*a]"
@@ -156,7 +163,7 @@ def test_every_command_refuses_it(tmp_path, viewbox, monkeypatch, name, command)
     assert "viewbox failed" not in err
 
 
-@pytest.mark.parametrize("key", [".".join("a" * 40), ".".join("a" * 10_000), "", ".", "a..b", " . "])
+@each("key", [".".join("a" * 40), ".".join("a" * 10_000), "", ".", "a..b", " . "])
 def test_a_key_path_is_limited_too(key):
     with pytest.raises(ConfigError):
         parse_key_values([f"{key}=1"])

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox import check_rewards, make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.cases import UNKNOWN, draw_case_film, draw_case_slice
@@ -27,7 +27,7 @@ def list_results(episode):
     return [result for turn in episode.turns for result in turn.tool_results]
 
 
-@for_each("split", ["train", "test"])
+@each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_question(split):
     env = make("literature_vqa", split=split)
     assert check_rewards(env, 28) == []
@@ -42,7 +42,7 @@ def test_the_gold_policy_scores_one_on_every_kind_of_question(split):
     assert set(seen) == {*QUESTIONS, "unanswerable"}
 
 
-@for_each("question", QUESTIONS)
+@each("question", QUESTIONS)
 def test_the_answer_follows_from_the_fact_and_the_picture(question):
     env = make("literature_vqa", questions=[question], unanswerable=0)
     for task in env.tasks[:8]:
@@ -155,7 +155,7 @@ def test_demonstrations_may_guess_or_give_up():
         ENV.demonstration(task, 0, gues=0.5)
 
 
-@for_each(
+@each(
     ("settings", "problem"),
     [
         ({"questions": ["dosis"]}, "dosis"),

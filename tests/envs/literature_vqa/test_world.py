@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.assets import resolve_snapshot_path
 from viewbox.envs.literature_vqa.articles import FIRST_PMID, get_support, write_articles
 from viewbox.envs.literature_vqa.sentences import state, write_query
@@ -38,8 +38,8 @@ def test_no_topic_drug_or_disease_is_in_both_splits():
     assert words["train"].isdisjoint(words["test"])
 
 
-@for_each("split", ["train", "test"])
-@for_each("question", QUESTIONS)
+@each("split", ["train", "test"])
+@each("question", QUESTIONS)
 def test_every_question_has_facts_with_and_without_an_answer_in_both_splits(split, question):
     answerable, others = (find_facts(question, split, known) for known in (True, False))
     assert len(answerable) >= 4

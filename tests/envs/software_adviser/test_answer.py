@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import ANSWER, find_problem, normalize_answer
@@ -27,7 +27,7 @@ def test_the_schema_names_the_five_reasons_and_both_states():
     assert set(states) == {"complete", "needs_clarification", None}
 
 
-@for_each("said", [None, "complete", "needs_clarification"])
+@each("said", [None, "complete", "needs_clarification"])
 def test_choices_make_it_complete_and_a_question_needs_clarification_whatever_it_says(said):
     asked = {"conversation": {"status": said, "question": "Which format?"}}
     assert normalize_answer(asked)["conversation"]["status"] == "needs_clarification"
@@ -67,7 +67,7 @@ def test_what_contradicts_itself_is_refused_in_words(answer, problem):
     assert problem in find_problem(answer, 3)
 
 
-@for_each(
+@each(
     ("answer", "problem"),
     [
         (choose("a", rank=0), "rank"),

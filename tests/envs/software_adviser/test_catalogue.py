@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.cli.app import app
 from viewbox.envs.software_adviser import SHIPPED, SoftwareTool, check_catalogue, read_catalogue
 from viewbox.envs.software_adviser.catalogue import (
@@ -65,7 +65,7 @@ def test_the_shipped_catalogue_has_no_problem_and_its_names_and_repositories_are
     assert len({fold_name(row["name"]) for row in ROWS}) == len({fold_url(row["repository"]) for row in ROWS}) == 237
 
 
-@for_each(
+@each(
     ("key", "words", "fewest"),
     [
         ("tasks", TASKS, 2),
@@ -139,7 +139,7 @@ BAD = {  # a key, its value, and what is said of it
 }
 
 
-@for_each("case", BAD)
+@each("case", BAD)
 def test_a_bad_value_costs_its_row_and_is_named_with_file_line_and_key(write, case):
     key, value, words = BAD[case]
     found = check_catalogue(write({**ROW, key: value}, GOOD))
@@ -163,7 +163,7 @@ def test_a_line_that_is_no_tool_costs_itself(write):
         assert "mine.jsonl: line 1" in found.problems[0]
 
 
-@for_each(
+@each(
     ("key", "value"),
     [
         ("name", "CUTTER"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools
 from viewbox.engines.scripted import ScriptedPolicy
@@ -42,7 +42,7 @@ def list_results(episode):
 # ---- the right answers
 
 
-@for_each("split", ["train", "test"])
+@each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     env = make("software_adviser", split=split)
     assert check_rewards(env, 60) == []
@@ -107,7 +107,7 @@ def test_a_question_about_anything_else_does_not_count():
     assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
 
 
-@for_each("category", ["answerable", "no_task_match", "invalid_files"])
+@each("category", ["answerable", "no_task_match", "invalid_files"])
 def test_a_question_that_was_not_needed_costs_its_share(category):
     task = find_task(ENV, category)
     episode = play(ENV, task, write_question("task"), *ENV.oracle(task), ENV.write_answer(task))
@@ -260,7 +260,7 @@ def test_an_invented_or_missing_demo_link_does_not_count():
         assert play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.demo"] < 1.0
 
 
-@for_each("reason", REASONS)
+@each("reason", REASONS)
 def test_an_unanswerable_request_takes_its_reason(reason):
     task = find_task(ENV, reason)
     assert play_gold(ENV, task).scores.total == pytest.approx(1.0)
@@ -297,7 +297,7 @@ def test_demonstrations_have_habits():
 # ---- settings
 
 
-@for_each(
+@each(
     ("settings", "problem"),
     [
         ({"ambiguous": 0.7, "unanswerable": 0.7}, "ambiguous \\+ unanswerable = 1.4; allowed: at most 1"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.servers import make_response, send_bytes
-from tests.support.tables import for_each
+from tests.support.tables import each
 from tests.support.tls_server import StandIn, serve_tls
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.repositories import (
@@ -27,7 +27,7 @@ from viewbox.errors import ConfigError, ToolError
 
 
 # ---------------------------------------------------------------------- addresses
-@for_each(
+@each(
     "address",
     [
         "https://github.com/Owner/Name",
@@ -44,7 +44,7 @@ def test_addresses_of_one_repository_read_the_same(address):
     assert read_repository(address) == "owner/name"
 
 
-@for_each(
+@each(
     ("address", "reason"),
     [
         ("https://gitlab.com/owner/name", "NON_GITHUB_URL"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.envs.consultation.hidden_facts import find_facts
 from viewbox.envs.software_adviser import phrases as said
 from viewbox.envs.software_adviser.catalogue import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS, read_catalogue
@@ -132,7 +132,7 @@ def make_request(**changes):
 CELLPOSE = next(one for one in CATALOGUE if one.name == "Cellpose")
 
 
-@for_each(
+@each(
     ("changes", "points"),
     [
         ({}, 100),
@@ -252,7 +252,7 @@ def test_shares_levels_hidden_kinds_and_reasons_can_be_chosen():
     assert {without.make(seed).reason for seed in range(10)} == {"invalid_files"}
 
 
-@for_each(
+@each(
     ("catalogue", "settings", "problem"),
     [
         ((), {}, "no software of split train"),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.software import TOOLS, make_tool
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.envs.software_adviser.catalogue import (
     DIMENSIONS,
     FORMATS,
@@ -41,7 +41,7 @@ def retriever():
 
 
 # ---------------------------------------------------------------------- what is found
-@for_each(
+@each(
     ("words", "first"),
     [
         ("segment nuclei in fluorescence microscopy", "Glow"),
@@ -85,7 +85,7 @@ def test_formats_of_the_files_change_the_order(retriever):
         assert Retriever(twins).search("segmentation of CT", top_k=2, formats=formats)[0] == first
 
 
-@for_each("way", WAYS)
+@each("way", WAYS)
 def test_excluded_tools_are_never_found_and_cost_no_place(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in ("outline organs", "Cutter", "cutter cutter"):
@@ -106,7 +106,7 @@ HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "nam
 HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
 
 
-@for_each("way", WAYS)
+@each("way", WAYS)
 def test_any_words_are_searched_for_and_none_is_an_expression(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in HOSTILE:
@@ -178,7 +178,7 @@ def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     assert fuse([np.array([], int), np.array([], int)])[0].tolist() == []
 
 
-@for_each(
+@each(
     ("words", "formats", "expected"),
     [
         ("segment the liver in CT", (), {("tasks", "segmentation"), ("modalities", "CT")}),

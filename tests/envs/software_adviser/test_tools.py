@@ -3,7 +3,7 @@
 import json
 
 from tests.support.software import Advice, make_tool
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.repositories import Repositories, RepositoryFacts
@@ -66,7 +66,7 @@ def test_exclusions_formats_and_top_k_come_from_the_environment():
     assert get_names(list_results(play(text, formats=("DICOM",)))[0])[0] == "Cutter"
 
 
-@for_each("name", ["exclude", "context"])
+@each("name", ["exclude", "context"])
 def test_no_model_can_set_what_the_environment_fills_in(name):
     (result,) = list_results(play(call("search_tools", query="organs", **{name: ["Glow"]}), exclude=("Cutter",)))
     assert name in result.error
@@ -103,7 +103,7 @@ def test_a_stranger_s_catalogue_cannot_write_lines_or_marks():
     assert "<|im_end|>" not in result.text
 
 
-@for_each("query", ["", "  \n "])
+@each("query", ["", "  \n "])
 def test_an_empty_query_is_an_error_in_words(query):
     (result,) = list_results(play(call("search_tools", query=query)))
     assert "query is empty" in result.error
@@ -184,7 +184,7 @@ def test_too_many_addresses_are_named_and_the_first_are_answered():
     assert "allowed: 1 to 100" in ask().error
 
 
-@for_each("urls", ["https://github.com/owner/cutter", [1], None])
+@each("urls", ["https://github.com/owner/cutter", [1], None])
 def test_urls_of_another_type_are_refused_in_words(urls):
     (result,) = list_results(play(call("repo_info_batch", urls=urls)))
     assert "urls" in result.error

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards.metrics import CalibrationError
 
@@ -29,7 +29,7 @@ def test_within_a_bin_errors_cancel_and_between_bins_they_do_not():
     assert CalibrationError()(across)["ece"] == pytest.approx(0.55)
 
 
-@for_each("edge", [0.1, 0.3, 0.7, 1.0])
+@each("edge", [0.1, 0.3, 0.7, 1.0])
 def test_an_edge_belongs_to_the_bin_below(edge):
     low = edge - 0.05
     cancels = [pair(edge, True), pair(low, False)]  # in one bin
@@ -49,7 +49,7 @@ def test_brier_is_the_mean_squared_distance():
     assert CalibrationError()([pair(0.9, True), pair(0.6, False)])["brier"] == pytest.approx((0.01 + 0.36) / 2)
 
 
-@for_each("confidence", [None, "high", float("nan"), 1.5, -0.1, True, 85])
+@each("confidence", [None, "high", float("nan"), 1.5, -0.1, True, 85])
 def test_what_is_no_confidence_is_left_out_and_counted(confidence):
     found = CalibrationError()([pair(confidence, False), pair(1.0, True)])
     assert found == {"ece": 0.0, "brier": 0.0, "stated": 0.5}
@@ -70,7 +70,7 @@ def test_drawing_a_group_twice_is_having_its_pairs_twice():
     assert prepared.compute_figures(times[None].astype(float))[0] == pytest.approx(list(repeated.values()))
 
 
-@for_each("bins", [0, 2.5, True])
+@each("bins", [0, 2.5, True])
 def test_bins_must_be_a_whole_number(bins):
     with pytest.raises(ConfigError, match="bins is"):
         CalibrationError(bins=bins)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.coco import coco
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards.metrics import BoxRates, MeanAveragePrecision
 
@@ -37,7 +37,7 @@ def random_set(seed):
     return pairs
 
 
-@for_each("seed", range(40))
+@each("seed", range(40))
 def test_average_precision_is_that_of_pycocotools(seed):
     pairs = random_set(seed)
     assert MeanAveragePrecision("found", box_key="bbox", label_key="label", ties="coco")(pairs) == pytest.approx(
@@ -65,7 +65,7 @@ def test_with_ties_as_in_coco_the_order_of_the_pairs_is_the_ranking_as_in_pycoco
     assert usual(pairs) == usual(pairs[::-1])
 
 
-@for_each("seed", range(10))
+@each("seed", range(10))
 def test_with_ties_together_the_order_of_the_pairs_does_not_matter(seed):
     pairs = [({"found": said["found"] if said else []}, gold) for said, gold in random_set(seed)]
     for said, _ in pairs:
@@ -74,7 +74,7 @@ def test_with_ties_together_the_order_of_the_pairs_does_not_matter(seed):
     assert metric(pairs) == pytest.approx(metric(pairs[::-1]), nan_ok=True)
 
 
-@for_each("seed", range(20))
+@each("seed", range(20))
 def test_with_ties_together_distinct_confidences_give_the_same_figures(seed):
     pairs = random_set(seed)
     scores = iter(np.random.default_rng(seed).permutation(10_000) / 10_000)
@@ -103,7 +103,7 @@ def test_duplicated_boxes_are_false_positives():
     assert MeanAveragePrecision()(twice)["map@0.5"] < MeanAveragePrecision()(once)["map@0.5"]
 
 
-@for_each("answer", [None, {}, {"bbox": None}, {"bbox": []}])
+@each("answer", [None, {}, {"bbox": None}, {"bbox": []}])
 def test_no_answer_finds_nothing(answer):
     pairs = [(answer, {"bbox": WHOLE})]
     assert set(MeanAveragePrecision()(pairs).values()) == {0.0}
@@ -112,12 +112,12 @@ def test_no_answer_finds_nothing(answer):
     )
 
 
-@for_each("pairs", [[], [(None, {})], [({"bbox": WHOLE}, {"bbox": []})]])
+@each("pairs", [[], [(None, {})], [({"bbox": WHOLE}, {"bbox": []})]])
 def test_without_gold_average_precision_is_not_defined(pairs):
     assert all(map(np.isnan, MeanAveragePrecision()(pairs).values()))
 
 
-@for_each(
+@each(
     "said",
     [
         "all",
@@ -162,7 +162,7 @@ def test_xywh_boxes_are_read():
     assert BoxRates(format="xywh", thresholds=(0.6,))(pairs)["recall@0.6"] == 1.0
 
 
-@for_each("seed", range(20))
+@each("seed", range(20))
 def test_drawing_a_group_twice_is_having_its_pairs_twice(seed):
     pairs = random_set(seed)
     metric = MeanAveragePrecision("found", box_key="bbox", label_key="label", ties="together")
@@ -172,7 +172,7 @@ def test_drawing_a_group_twice_is_having_its_pairs_twice(seed):
     assert prepared.compute_figures(times[None].astype(float))[0] == pytest.approx(list(repeated.values()), nan_ok=True)
 
 
-@for_each(
+@each(
     "settings",
     [
         {"format": "yxyx"},

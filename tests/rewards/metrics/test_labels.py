@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-from tests.support.tables import for_each
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards.metrics import Accuracy, MacroF1, TopK
 
@@ -21,7 +21,7 @@ def random_pairs(seed):
     return pairs
 
 
-@for_each("seed", range(15))
+@each("seed", range(15))
 def test_macro_f1_is_that_of_scikit_learn(seed):
     pairs = random_pairs(seed)
     gold = [reference["label"] for _, reference in pairs]
@@ -30,25 +30,25 @@ def test_macro_f1_is_that_of_scikit_learn(seed):
     assert MacroF1()(pairs)["macro_f1"] == pytest.approx(expected, abs=1e-12)
 
 
-@for_each("seed", range(10))
+@each("seed", range(10))
 def test_accuracy_is_that_of_scikit_learn(seed):
     pairs = random_pairs(seed)
     said = ["nothing" if answer is None else answer["label"] for answer, _ in pairs]
     assert Accuracy()(pairs)["accuracy"] == pytest.approx(accuracy_score([gold["label"] for _, gold in pairs], said))
 
 
-@for_each("metric", [Accuracy(), MacroF1(), TopK("label", 1)])
+@each("metric", [Accuracy(), MacroF1(), TopK("label", 1)])
 def test_labels_are_compared_as_the_rewards_compare_them(metric):
     assert set(metric([({"label": ' "SEVEN." '}, {"label": "seven"})]).values()) == {1.0}
 
 
-@for_each("metric", [Accuracy(), MacroF1(), TopK("label", 5)])
-@for_each("answer", [None, {}, {"label": None}, {"label": ""}, {"label": []}, {"label": {"a": 1}}])
+@each("metric", [Accuracy(), MacroF1(), TopK("label", 5)])
+@each("answer", [None, {}, {"label": None}, {"label": ""}, {"label": []}, {"label": {"a": 1}}])
 def test_no_answer_is_wrong(metric, answer):
     assert set(metric([(answer, {"label": "seven"})]).values()) == {0.0}
 
 
-@for_each("metric", [Accuracy(), MacroF1(), TopK("label", 5)])
+@each("metric", [Accuracy(), MacroF1(), TopK("label", 5)])
 def test_pairs_without_gold_are_left_out(metric):
     right, none = ({"label": "a"}, {"label": "a"}), ({"label": "a"}, {})
     assert metric([right, none]) == metric([right])
@@ -77,19 +77,19 @@ def test_a_megabyte_is_no_label():
     assert MacroF1()([({"label": "a" * 10**6}, {"label": "a"})])["macro_f1"] == 0.0
 
 
-@for_each(("k", "expected"), [(1, 0.0), (2, 0.0), (3, 1.0), (9, 1.0)])
+@each(("k", "expected"), [(1, 0.0), (2, 0.0), (3, 1.0), (9, 1.0)])
 def test_the_gold_must_be_among_the_first_k(k, expected):
     pairs = [({"label": ["one", "one", "seven"]}, {"label": "seven"})]
     assert TopK("label", k)(pairs) == {f"top{k}": expected}
 
 
-@for_each("k", [0, -1, 1.5, True])
+@each("k", [0, -1, 1.5, True])
 def test_k_must_be_a_whole_number(k):
     with pytest.raises(ConfigError, match="k is"):
         TopK("label", k)
 
 
-@for_each("metric", [Accuracy(), MacroF1(), TopK("label", 1)])
+@each("metric", [Accuracy(), MacroF1(), TopK("label", 1)])
 def test_drawing_a_group_twice_is_having_its_pairs_twice(metric):
     pairs = random_pairs(1)
     times = np.random.default_rng(1).integers(0, 4, len(pairs))

@@ -9,6 +9,7 @@ import zlib
 import pytest
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.exchange.importing import import_file
@@ -72,7 +73,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", [*HOSTILE])
 def test_a_hostile_line_costs_itself_and_is_named(tmp_path, name):
     (tmp_path / "folder").mkdir()
     PICTURE.save(tmp_path / "outside.png")
@@ -115,7 +116,7 @@ def test_the_command_names_bad_lines_without_acting_on_the_terminal(tmp_path, vi
     assert "\u202e" not in out + err
 
 
-@pytest.mark.parametrize("source", ["trl", "inspect"])
+@each("source", ["trl", "inspect"])
 def test_a_file_of_another_kind_is_refused_and_leaves_nothing(tmp_path, source):
     for content in (b"junk", pickle.dumps([1]), b"PAR1junkPAR1", b"PK\x03\x04junk", b"[" * 100_000, b"[]", b""):
         (tmp_path / "file").write_bytes(content)

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.support.saved_episodes import run  # noqa: F401
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rollouts.exchange.export import Export, export_run
 from viewbox.rollouts.exchange.importing import import_file
@@ -116,7 +117,7 @@ def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hub): 
     assert (tmp_path / "out").is_dir()
 
 
-@pytest.mark.parametrize("env", ["{name: vqa, data: {source: a.csv, restricted: true}}", "{name: 'mine:Env'}"])
+@each("env", ["{name: vqa, data: {source: a.csv, restricted: true}}", "{name: 'mine:Env'}"])
 def test_restricted_data_is_refused_before_anything_is_written(run, tmp_path, env):  # noqa: F811
     (run / "config.yaml").write_text(f"env: {env}")
     with pytest.raises(ConfigError, match="must not leave this machine"):
@@ -124,7 +125,7 @@ def test_restricted_data_is_refused_before_anything_is_written(run, tmp_path, en
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200])
+@each("name", ["runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200])
 def test_what_is_no_name_is_refused(run, tmp_path, name):  # noqa: F811
     with pytest.raises(ConfigError, match="owner/name"):
         export_run(run, "hf", tmp_path / "out", Export(push=name))

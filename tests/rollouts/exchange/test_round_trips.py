@@ -2,10 +2,10 @@
 
 import json
 
-import pytest
 from msgspec.structs import replace
 
 from tests.support.saved_episodes import made, run, written  # noqa: F401
+from tests.support.tables import each
 from viewbox.core.messages import to_openai_messages
 from viewbox.images.ref import ImageRef
 from viewbox.records import Scores
@@ -24,7 +24,7 @@ def strip_places(episode):
     return json.loads(episode.to_json(), object_hook=lambda found: {k: v for k, v in found.items() if k != "uri"})
 
 
-@pytest.mark.parametrize("form", ["openai", "inspect", "parquet"])
+@each("form", ["openai", "inspect", "parquet"])
 def test_an_exported_run_comes_back_whole(run, tmp_path, form):  # noqa: F811
     export_run(run, form, tmp_path / "file")
     report = import_file(tmp_path / "file", form, tmp_path / "back")
@@ -35,7 +35,7 @@ def test_an_exported_run_comes_back_whole(run, tmp_path, form):  # noqa: F811
             assert ImageRef.of(image.open()).hash == image.hash
 
 
-@pytest.mark.parametrize("form", ["openai", "inspect"])
+@each("form", ["openai", "inspect"])
 def test_without_the_record_messages_and_scores_come_back(run, tmp_path, form):  # noqa: F811
     export_run(run, form, tmp_path / "file")
     text = (tmp_path / "file").read_text().replace('"viewbox": {', '"unknown": {')

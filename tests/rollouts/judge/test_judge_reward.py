@@ -15,6 +15,7 @@ import pytest
 
 from tests.support import servers
 from tests.support.servers import make_completion, make_response, make_script, serve
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task, Turn
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
@@ -97,7 +98,7 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@each("attack", [*ATTACKS])
 def test_whatever_an_answer_says_reaches_the_judge_inside_its_marks_only(served, attack):
     judge, server = served(HALF)
     judged(judge, "a nodule")
@@ -168,8 +169,8 @@ def test_a_missing_reference_does_not_apply(served):
 
 
 # ---------------------------------------------------------------------- how a reply is read
-@pytest.mark.parametrize(
-    ("reply", "score"),
+@each(
+    "reply, score",
     [
         ('{"score": 0, "why": "no"}', 0.0),
         ('  {"score": 1}\n', 1.0),
@@ -294,7 +295,7 @@ def test_processes_that_share_a_folder_agree_on_every_number(tmp_path):
     assert None not in found[0]
 
 
-@pytest.mark.parametrize("spoil", [lambda path: path.write_text("no database"), lambda path: path.mkdir()])
+@each("spoil", [lambda path: path.write_text("no database"), lambda path: path.mkdir()])
 def test_a_file_that_cannot_be_used_is_done_without(served, tmp_path, spoil):
     spoil(tmp_path / FILE)
     judge, server = served(HALF, cache=tmp_path)
@@ -310,7 +311,7 @@ def test_a_failure_that_passes_is_asked_again(served):
     assert counts(judge) == {"calls": 1}
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         make_response(500, "sorry"),
@@ -393,7 +394,7 @@ def test_a_key_that_is_not_there_is_refused_before_the_first_episode():
 
 
 # ---------------------------------------------------------------------- as an object
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda judge: pickle.loads(pickle.dumps(judge))])
+@each("again", [copy.deepcopy, lambda judge: pickle.loads(pickle.dumps(judge))])
 def test_a_copy_is_equal_and_judges(served, again):
     judge, _ = served(HALF)
     assert judged(judge) == 0.5
@@ -411,8 +412,8 @@ def test_a_forked_child_judges(served):
     child.join()
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
+@each(
+    "settings, words",
     [
         ({"endpoint": "nowhere"}, "allowed: http"),
         ({"endpoint": "http://me:secret@host/v1"}, "pass an API key in an environment variable"),
@@ -426,7 +427,7 @@ def test_settings_that_cannot_be_are_refused(settings, words):
         JudgeReward("report", **{"endpoint": "http://127.0.0.1:9/v1", "model": "m", **settings})
 
 
-@pytest.mark.parametrize("more", [{"field": "report", "extra": {"temperature": None}}, {"show_question": True}])
+@each("more", [{"field": "report", "extra": {"temperature": None}}, {"show_question": True}])
 def test_yaml_makes_the_judge_it_names(more):
     settings = {"endpoint": "http://127.0.0.1:9/v1", "model": "m", **more}
     assert build({"type": "judge", **settings}) == JudgeReward(**settings)
@@ -437,8 +438,8 @@ def test_yaml_holds_no_key():
         build({"type": "judge", "endpoint": "http://127.0.0.1:9/v1", "model": "m", "api_key": "sk-secret"})
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "remote"),
+@each(
+    "endpoint, remote",
     [
         ("http://127.0.0.1:9/v1", None),
         ("http://localhost:9", None),

@@ -19,6 +19,7 @@ from PIL import Image
 
 from tests.support.forged_runs import forge_run, make_line
 from tests.support.saved_episodes import written
+from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Task
@@ -122,7 +123,7 @@ def test_a_folder_of_episodes_is_a_run_too_and_half_a_line_is_not_packed(tmp_pat
 # ---- what is not packed
 
 
-@pytest.mark.parametrize(
+@each(
     "config",
     [
         {"env": {"name": "data", "data": {"restricted": True}}},
@@ -233,7 +234,7 @@ def test_bombs_are_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@each("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
 def test_a_header_that_fills_memory_is_not_read(tmp_path, kind):
     header = entry("evil", kind, size=2**33).tobuf(tarfile.GNU_FORMAT)
     with gzip.open(tmp_path / "gift.tar.gz", "wb") as file:
@@ -256,7 +257,7 @@ def damage(content, place, new):
     return content[:place] + new + content[place + len(new) :]
 
 
-@pytest.mark.parametrize("kind", ["cut off", "junk", "empty", "a byte changed", "a header changed", "a folder"])
+@each("kind", ["cut off", "junk", "empty", "a byte changed", "a header changed", "a folder"])
 def test_damaged_packs_are_refused_whole(run, tmp_path, kind):
     pack_run(run, tmp_path / "good.tar.gz")
     content, pack = (tmp_path / "good.tar.gz").read_bytes(), tmp_path / "bad.tar.gz"

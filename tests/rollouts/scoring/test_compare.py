@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import bootstrap
 
 from tests.support.saved_episodes import written
+from tests.support.tables import each
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, RunConfig, Scores, Task
 from viewbox.rewards import ExactMatchReward
@@ -40,7 +41,7 @@ def write(tmp_path):
 
 
 # ---------------------------------------------------------------------- pairs
-@pytest.mark.parametrize("counts", [(1, 1), (2, 2), (4, 4), (4, 1), (2, 3)])
+@each("counts", [(1, 1), (2, 2), (4, 4), (4, 1), (2, 3)])
 def test_a_task_counts_once_with_the_mean_of_its_episodes(write, counts, viewbox, tmp_path):
     rng = np.random.default_rng(sum(counts))
     rows = [

@@ -11,6 +11,7 @@ import yaml
 from msgspec.structs import replace
 
 from tests.support.saved_episodes import SETTINGS, SPEC, made, plays, scored, written
+from tests.support.tables import each
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task
@@ -29,7 +30,7 @@ def test_the_plays_of_these_tests_end_in_every_way(run):
     assert len({episode.scores.total for episode in found}) > 4
 
 
-@pytest.mark.parametrize("source", ["run", "episodes", "no reward in the config", "no config"])
+@each("source", ["run", "episodes", "no reward in the config", "no config"])
 def test_the_own_reward_gives_the_stored_scores_exactly(run, source):
     if source == "no reward in the config":
         config = {"env": {"name": "digits", "eval": {"split": "test"}, **SETTINGS}}
@@ -40,7 +41,7 @@ def test_the_own_reward_gives_the_stored_scores_exactly(run, source):
         shutil.rmtree(run / "episodes")
         written(run / "episodes", *plays(Digits(**SETTINGS)))
     path = run / "episodes" if source == "episodes" else run
-    report = score_run(path, name="own")
+    report = score_run(path, name="own", replace=True)
     assert scored(run, scores="own") == scored(run)
     assert report.total.change.mean == report.total.change.low == report.total.change.high == 0.0
     assert report.total.new == report.total.stored
@@ -72,10 +73,10 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
 # ---- a reward that is given
 
 
-@pytest.mark.parametrize("content", [SPEC, {"model": {}, "reward": SPEC, "env": {"name": "digits"}}])
+@each("content", [SPEC, {"model": {}, "reward": SPEC, "env": {"name": "digits"}}])
 def test_a_reward_file_holds_the_reward_or_a_whole_config(run, tmp_path, content):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
-    report = score_run(run, reward=str(tmp_path / "mine.yaml"), name="mine")
+    report = score_run(run, reward=str(tmp_path / "mine.yaml"), name="mine", replace=True)
     assert (report.name, report.reward) == ("mine", SPEC)
     assert scored(run, scores="mine") == scored(run)
 
@@ -118,7 +119,7 @@ def test_a_reward_file_that_is_wrong_is_named_with_its_line(store, tmp_path):
         assert not (store / "scores").exists()
 
 
-@pytest.mark.parametrize("given", ["iou", "nowhere.yaml", "nowhere:f"])
+@each("given", ["iou", "nowhere.yaml", "nowhere:f"])
 def test_a_reward_that_is_not_there_is_refused_before_anything_is_written(store, given):
     with pytest.raises(ConfigError, match=r"nowhere|allowed: a file"):
         score_run(store, reward=given)
@@ -240,7 +241,7 @@ def test_a_folder_without_episodes_is_an_error(tmp_path, viewbox):
     assert err.startswith(f"error: {tmp_path}: no episodes here; expected a folder with episodes.jsonl")
 
 
-@pytest.mark.parametrize("content", ["", "{not json\n"])
+@each("content", ["", "{not json\n"])
 def test_a_store_without_a_readable_episode_is_an_error(tmp_path, content):
     written(tmp_path)
     (tmp_path / "episodes.jsonl").write_text(content)

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.saved_episodes import made, written
+from tests.support.tables import each
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.records import Scores
 from viewbox.rewards import CombinedReward, ExactMatchReward
@@ -44,11 +45,11 @@ def score(run, monkeypatch, processes, **options):
     monkeypatch.setattr(score_lines, "MIN_PART", 10_000)
     monkeypatch.setattr(lines, "_BLOCK", 3000)
     monkeypatch.setattr(score_lines, "count_processes", lambda job: processes)
-    report = score_run(run, name=f"in{processes}", **options).to_dict()
+    report = score_run(run, name=f"in{processes}", replace=True, **options).to_dict()
     return {key: value for key, value in report.items() if key not in ("name", "column")}
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"reward": REWARD},

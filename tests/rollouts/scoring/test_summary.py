@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.support.tables import each
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
 from viewbox.rewards import ExactMatchReward
@@ -72,7 +73,7 @@ def test_well_formed_is_a_share_of_replies():
     assert summarize([episode], {})["replies/well_formed"].mean == 0.5
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@each("metric", [*METRICS])
 def test_a_metric_stands_under_the_name_its_environment_gives_it(metric):
     found = summarize(EPISODES, {"mine": metric}, resamples=0).get_means()
     own = {name.removeprefix("metrics/mine/"): value for name, value in found.items() if name.startswith("metrics/")}
@@ -152,7 +153,7 @@ def test_an_environment_that_cannot_be_made_has_no_metrics_and_that_is_said():
     assert found.problems[0].startswith("no metrics of the environment 'made': unknown environment 'made'")
 
 
-@pytest.mark.parametrize("fails_at", [1, 2, 5])
+@each("fails_at", [1, 2, 5])
 def test_a_metric_that_fails_is_left_out_and_named(fails_at):
     calls = iter(range(1, 100))
 
@@ -170,7 +171,7 @@ def test_a_metric_that_fails_is_left_out_and_named(fails_at):
 # ---- how sure they are
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@each("metric", [*METRICS])
 def test_an_interval_is_that_of_repeating_the_pairs_that_were_drawn(metric):
     quick, slow = (summarize(EPISODES, {"m": one}, resamples=60).figures for one in (metric, Plain(metric)))
     assert quick.keys() == slow.keys()
@@ -184,7 +185,7 @@ def test_all_figures_share_the_drawn_tasks():
     assert (accuracy.mean, accuracy.low, accuracy.high) == pytest.approx((reward.mean, reward.low, reward.high))
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@each("metric", [*METRICS])
 def test_copies_of_an_episode_make_it_no_surer(metric):
     once = summarize(EPISODES[:12], {"m": metric}, resamples=200).get_intervals()
     copies = summarize(EPISODES[:12] * 4, {"m": metric}, resamples=200).get_intervals()
@@ -200,7 +201,7 @@ def test_the_same_seed_gives_the_same_intervals():
     assert first.get_intervals() != other.get_intervals()
 
 
-@pytest.mark.parametrize(("episodes", "resamples"), [(EPISODES[:1] * 5, 1000), (EPISODES, 0)])
+@each("episodes, resamples", [(EPISODES[:1] * 5, 1000), (EPISODES, 0)])
 def test_one_task_has_no_intervals_and_neither_has_no_bootstrap(episodes, resamples):
     found = summarize(episodes, {"label": Accuracy()}, resamples=resamples)
     assert found.get_intervals() == {}

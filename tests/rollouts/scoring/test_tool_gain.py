@@ -6,6 +6,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from tests.support.tables import each
 from viewbox.core.base import get_offered_tools
 from viewbox.core.variants import remove_tools
 from viewbox.envs.digits import Digits, viewer
@@ -87,7 +88,7 @@ def test_forged_names_of_tools_stay_few():
     assert len(compare_tools(forged, forged, ["zoom"]).tools) == MAX_TOOLS + 1
 
 
-@pytest.mark.parametrize("refuse", [False, True])
+@each("refuse", [False, True])
 def test_the_same_tasks_without_tools_show_what_looking_is_worth(refuse):
     bare = remove_tools(ENV, refuse=refuse)
     played = [[look_then_answer(env, task) for task in ENV.tasks] for env in (ENV, bare)]
@@ -106,7 +107,7 @@ def test_a_policy_that_does_not_answer_without_tools_is_told_apart():
     assert "50% of the episodes without tools end without an answer" in compare_tools(with_tools, without).explain()
 
 
-@pytest.mark.parametrize(("pairs", "says"), [(6, "6 pairs of episodes can"), (19, "too few"), (20, "raise the reward")])
+@each("pairs, says", [(6, "6 pairs of episodes can"), (19, "too few"), (20, "raise the reward")])
 def test_no_verdict_under_twenty_pairs(pairs, says):
     with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(pairs)]
     without = [episode(f"t{n}", 0.0) for n in range(pairs)]
@@ -114,7 +115,7 @@ def test_no_verdict_under_twenty_pairs(pairs, says):
     assert ("raise" in compare_tools(with_tools, without).explain()) == (pairs >= 20)
 
 
-@pytest.mark.parametrize(("aided", "bare"), [(0, 10), (10, 0), (2, 3), (30, 30)])
+@each("aided, bare", [(0, 10), (10, 0), (2, 3), (30, 30)])
 def test_faults_are_counted_apart_on_each_side(aided, bare):
     def fail(one):
         return replace(one, scores=None, answer=None, end_reason="error")

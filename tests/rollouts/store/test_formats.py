@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.support.tables import each
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Task
@@ -87,9 +88,13 @@ def write(path, *episodes):
     return path
 
 
+def make_run(tmp_path):
+    return write(tmp_path / "run", make("a", 3, 0), make("b", 4, 1), make("c", 0, 0))
+
+
 @pytest.fixture
 def run(tmp_path):
-    return write(tmp_path / "run", make("a", 3, 0), make("b", 4, 1), make("c", 0, 0))
+    return make_run(tmp_path)
 
 
 def change_line(run, number, change):
@@ -115,11 +120,12 @@ def test_tokens_of_a_shard_come_back(run):
         assert [ref.hash for ref in episode.tokens.images] == [episode.task.images[0].hash]
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     ['{"format": 3}', '{"format": 1}', "{}", "[]", "x", '{"format": "2"}', "[" * 3000, '{"format": true}', None],
 )
-def test_another_format_is_refused_with_the_one_that_is_known(run, content):
+def test_another_format_is_refused_with_the_one_that_is_known(tmp_path, content):
+    run = make_run(tmp_path)
     (run / "format.json").unlink()
     if content is not None:
         (run / "format.json").write_text(content)
@@ -216,8 +222,9 @@ BAD_PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", BAD_PLACES.values(), ids=BAD_PLACES)
-def test_rows_that_are_not_there_cost_their_episode(run, place):
+@each("place", BAD_PLACES)
+def test_rows_that_are_not_there_cost_their_episode(tmp_path, place):
+    run = make_run(tmp_path)
     change_line(run, 1, lambda stored: stored.update(place))
     episodes = load(run, tokens=True, errors="skip")
     assert [episode.task.id for episode in episodes] == ["a", "c"]

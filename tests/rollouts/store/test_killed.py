@@ -1,4 +1,4 @@
-"""kill -9 in the middle of fifty appends and of fifty packs: what was completed is read back, and nothing else."""
+"""kill -9 in the middle of appends, by one writer and by four, and of packs: what was completed is read back."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
 pytestmark = pytest.mark.timeout(120)
-KILLS = 50
+KILLS = 20
 
 
 def make(kill, number):
@@ -76,7 +76,7 @@ def assert_whole(path):
     return names
 
 
-@pytest.mark.parametrize("writers", [1, 3])
+@pytest.mark.parametrize("writers", [1, 4])
 def test_what_was_appended_before_a_kill_is_read_back(tmp_path, writers):
     def append(kill, child, report):
         with EpisodeWriter(tmp_path) as writer:

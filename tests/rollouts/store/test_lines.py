@@ -1,15 +1,20 @@
 """A line that was damaged in any way is an episode that can be written again, or a `ValueError` in words."""
 
+import copy
 import json
+import pickle
 import random
 from pathlib import Path
 
-import pytest
+from msgspec.structs import replace
 
 from tests.fuzz.mutate import mutate_value
 from tests.support.forged_runs import make_line
-from viewbox.records import Episode
+from tests.support.tables import each
+from viewbox.records import Episode, EpisodeTokens, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.store.lines import decode_episode
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.utils.frozen import FrozenDict
 
 RECORDED = Path(__file__).parent / "recorded" / "format2" / "episodes" / "episodes.jsonl"
@@ -49,8 +54,8 @@ def test_damaged_lines_are_episodes_or_refused_in_words():
     assert read > 100
 
 
-@pytest.mark.parametrize(
-    ("changes", "wanted"),
+@each(
+    "changes, wanted",
     [
         ({"info": {"n": 10**30, "k": 2**64}}, {"n": 10**30, "k": 2**64}),
         ({"info": {"a": 1.0, "b": [[[1, {"b": 2}]]]}}, {"a": 1.0, "b": (((1, {"b": 2}),),)}),
@@ -61,3 +66,19 @@ def test_damaged_lines_are_episodes_or_refused_in_words():
 def test_odd_values_are_read_as_they_stand(changes, wanted):
     episode = decode_episode(json.dumps(make_line(0, **changes)).encode())
     assert (episode.info, episode.tokens) == (wanted, None)
+
+
+def test_what_is_read_late_is_frozen_and_stands_in_every_copy(tmp_path):
+    call = ToolCall("c", "zoom", {"box": [0, 1]})
+    turns = [Turn("assistant", "", (call,)), Turn("tool_result", tool_results=(ToolResult("zoom", facts={"a": [1]}),))]
+    with EpisodeWriter(tmp_path) as writer:
+        writer.append(Episode(Task("t"), turns, tokens=EpisodeTokens((1,), (2,), (1,), (-0.5,))))
+    (episode,) = load(tmp_path, tokens=True)
+    copies = pickle.loads(pickle.dumps(episode)), copy.deepcopy(episode), replace(episode, environment="")
+    assert episode.num_turns == episode.tool_call_count == episode.run_call_count == 1
+    for one in (episode, *copies):
+        assert one.turns == tuple(turns)
+        assert one.turns[0].tool_calls[0].arguments == FrozenDict({"box": (0, 1)})
+        assert type(one.turns[1].tool_results[0].facts) is FrozenDict
+        assert one.tokens.completion_ids == (2,)
+    assert Episode.from_json((tmp_path / "episodes.jsonl").read_bytes()).tokens is None

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.rollouts.store import run_folder
 from viewbox.training.reporting import callbacks, report
 
@@ -90,8 +91,8 @@ def test_other_processes_write_nothing(metrics, told):
 HELD_OUT = {name: {"reward": value} for name, value in (("before", 0.1), ("after", 0.6), ("oracle", 0.9))}
 
 
-@pytest.mark.parametrize("summary", [{}, {"held_out": {}}, {"held_out": HELD_OUT}])
-@pytest.mark.parametrize("lines", [[STEP], [STEP, {**STEP, "reward": None}, {"loss": 1.0}, STEP]])
+@each("summary", [{}, {"held_out": {}}, {"held_out": HELD_OUT}])
+@each("lines", [[STEP], [STEP, {**STEP, "reward": None}, {"loss": 1.0}, STEP]])
 def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
     report.draw_curve(tmp_path, [{"step": i + 1, **line} for i, line in enumerate(lines)], summary)
     with Image.open(tmp_path / "curve.png") as picture:

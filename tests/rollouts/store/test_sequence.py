@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.support.saved_episodes import made, written
+from tests.support.tables import each
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Scores, ToolCall, ToolResult, Turn
 from viewbox.rollouts.scoring.rescore import score_run
@@ -102,7 +103,7 @@ def test_a_run_that_grows_is_walked_to_its_end(tmp_path):
     assert len(load(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("size", [1, 500, 5000, 10**9])
+@each("size", [1, 500, 5000, 10**9])
 def test_parts_of_the_lines_together_are_all_of_them(damaged, monkeypatch, size):
     monkeypatch.setattr(stored_lines, "_BLOCK", 777)
     parts = split_lines(damaged, size)

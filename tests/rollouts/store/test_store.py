@@ -3,10 +3,6 @@
 import doctest
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from PIL import Image
 
+from tests.support.tables import each
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
@@ -70,7 +67,7 @@ def stored_images(path):
     return [file for file in (path / "images").rglob("*") if file.is_file()]
 
 
-@pytest.mark.parametrize("module", [writer, layout])
+@each("module", [writer, layout])
 def test_the_examples_in_the_docstrings_run(module):
     assert doctest.testmod(module).failed == 0
 
@@ -109,7 +106,7 @@ def test_an_episode_without_tokens_has_none_when_they_are_asked_for(tmp_path):
     assert back.tokens is None
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F", "CMYK", "YCbCr", "I;16B"])
+@each("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F", "CMYK", "YCbCr", "I;16B"])
 def test_pixels_of_every_mode_come_back_identical(tmp_path, mode):
     ref = ImageRef.of(picture(1, mode))
     (back,) = load(written(tmp_path, Episode(Task("t", (ref,)))))
@@ -206,14 +203,6 @@ def test_threads_share_a_writer(tmp_path):
     assert {item.task.id for item in load(tmp_path, tokens=True)} == {f"t{n}" for n in range(40)}
 
 
-def test_two_writers_share_a_folder(tmp_path):
-    with EpisodeWriter(tmp_path) as one, EpisodeWriter(tmp_path) as other:
-        for n in range(5):
-            one.append(episode(f"a{n}"))
-            other.append(episode(f"b{n}"))
-    assert len(list(load(tmp_path))) == 10
-
-
 def test_a_closed_writer_refuses_to_append(tmp_path):
     writer = EpisodeWriter(tmp_path)
     writer.close()
@@ -254,37 +243,6 @@ def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
     assert image.exists()
 
 
-PLAY = """
-import sys
-from PIL import Image
-from viewbox.records import *
-from viewbox.rollouts.store.writer import EpisodeWriter
-with EpisodeWriter(sys.argv[1]) as writer:
-    for n in range(10**6):
-        ref = ImageRef.of(Image.new("RGB", (32, 32), (n % 256, n // 256, 0)))
-        tokens = EpisodeTokens((1,), (n,), (1,), (-0.5,), (ref,), 1)
-        writer.append(Episode(Task(f"t{n}", (ref,)), (Turn("assistant", "x" * 50_000),), tokens=tokens))
-        print(n, flush=True)
-"""
-
-
-def test_what_a_killed_process_wrote_can_be_read(tmp_path):
-    store_path = tmp_path / "store"
-    with subprocess.Popen(
-        [sys.executable, "-c", PLAY, str(store_path)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as child:
-        reported = [int(child.stdout.readline()) for _ in range(60)]
-        os.kill(child.pid, signal.SIGKILL)
-    back = list(load(store_path, tokens=True))
-    assert len(back) >= len(reported)
-    for n, item in enumerate(back):
-        assert item.task.id == f"t{n}"
-        assert item.tokens.completion_ids == (n,)
-        assert ImageRef.of(item.task.images[0].open()).hash == item.task.images[0].hash
-    written(store_path, episode("after"))
-    assert [item.task.id for item in load(store_path)][-1] == "after"
-
-
 # ---- what cannot be read
 
 
@@ -297,35 +255,3 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
         EpisodeWriter(tmp_path / "file")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{not json",
-        "[]",
-        "{}",
-        '{"task": 3}',
-        '{"task": {"id": "t"}, "confidence": 7}',
-        '{"task": {"id": "t", "images": [{"hash": "../../secret", "width": 1, "height": 1, "mode": "L"}]}}',
-    ],
-)
-def test_a_line_that_is_not_an_episode_is_named_or_skipped(tmp_path, line):
-    lines = written(tmp_path, episode("a")) / "episodes.jsonl"
-    with lines.open("a") as file:
-        file.write(line + "\n")
-    written(tmp_path, episode("b"))
-    with pytest.raises(StoreError, match=r"episodes\.jsonl, line 2: "):
-        list(load(tmp_path))
-    stream = load(tmp_path, errors="skip")
-    assert [item.task.id for item in stream] == ["a", "b"]
-    assert stream.skipped == 1
-
-
-@pytest.mark.parametrize("content", [None, b"", b"half a file", b"PK\x03\x04"])
-def test_lost_tokens_are_an_error_only_where_they_are_wanted(tmp_path, content):
-    (file,) = (written(tmp_path, episode()) / "tokens").iterdir()
-    file.unlink() if content is None else file.write_bytes(content)
-    assert len(list(load(tmp_path))) == 1
-    with pytest.raises(StoreError, match=file.name):
-        list(load(tmp_path, tokens=True))
