@@ -21,7 +21,7 @@ from ...records import Reply, Task
 from ...rewards import CombinedReward
 from ...rewards.metrics import Metric
 from ...utils.frozen import FrozenDict
-from ..consultation.hidden_facts import find_facts
+from ..consultation import find_facts
 from . import demonstrations
 from .answer import (
     ANSWER,

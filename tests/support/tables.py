@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+Test = Callable[..., None]
 
-def each(
-    name: str | Iterable[str], rows: Mapping[Any, Any] | Iterable[Any]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+
+def each(name: str | Iterable[str], rows: Mapping[Any, Any] | Iterable[Any]) -> Callable[[Test], Test]:
     """Decorate a test to run for every row, which it gets as the argument `name`, or as several: "text, values".
 
     What a row leaves in `tmp_path` is removed before the next; fixtures are shared.

@@ -9,7 +9,7 @@ import pytest
 
 import viewbox
 from viewbox.configs import schema
-from viewbox.envs.chest_xray.decoy import guess_findings
+from viewbox.envs.chest_xray.demonstrations import guess_findings
 from viewbox.envs.chest_xray.radiographs import LABELS
 from viewbox.envs.software_adviser.generator import split_of
 from viewbox.images.source import Source

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.tables import each
-from viewbox.envs.consultation.hidden_facts import find_facts
+from viewbox.envs.consultation import find_facts
 from viewbox.envs.software_adviser import phrases as said
 from viewbox.envs.software_adviser.catalogue import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS, read_catalogue
 from viewbox.envs.software_adviser.generator import ASKED, VAGUE, RequestGenerator, split_of
