@@ -25,13 +25,13 @@ from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Load
+from . import Settings
 from .chat_tokens import ChatTokens
 from .decode_graphs import choose_recorder
 from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
 from .model_runner import ModelRunner, use_eval_mode
 from .sampler import Sampler, draw_uniform
 from .scheduler import Scheduler, Sequence, Stats
-from .settings import Settings
 from .vision_cache import VisionCache
 
 DEFAULTS = Settings()

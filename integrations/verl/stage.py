@@ -45,18 +45,6 @@ class Stage:
     tokens: ChatTokens
 
     @property
-    def max_reply_tokens(self) -> int:
-        return self.config.rollout.max_reply_tokens
-
-    @property
-    def stop(self) -> tuple[str, ...]:
-        return self.config.rollout.stop
-
-    @property
-    def timeout(self) -> float | None:
-        return self.config.rollout.timeout
-
-    @property
     def masks_truncated(self) -> bool:
         """Whether episodes that a limit cut off train nothing, though their rewards count in their groups."""
         return bool(self.config.train.arguments.get("mask_truncated_completions", False))

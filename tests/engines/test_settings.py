@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import SamplingParams
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.settings import Settings
+from viewbox.engines.hf import Settings
 from viewbox.engines.table import get_engine
 from viewbox.errors import ConfigError
 from viewbox.rollouts.job import build_job, check_for_endpoint

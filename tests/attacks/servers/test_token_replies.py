@@ -10,7 +10,7 @@ from tests.support.model_fixtures import *  # noqa: F403
 from tests.support.servers import make_response, serve
 from tests.support.vllm_server import PlainVLLM
 from viewbox.engines.openai.client import EndpointError
-from viewbox.engines.vllm.settings import Settings
+from viewbox.engines.vllm import Settings
 from viewbox.engines.vllm.vllm import Served, VLLMGenerator
 from viewbox.rollouts.play import MAX_FAILURES, play_many
 
@@ -116,7 +116,7 @@ def test_a_wrong_first_reply_refuses_the_server_in_words(model, qwen3, tokens, n
     with PlainVLLM(model, qwen3.processor, change=lambda reply, body: PROBES[name](reply)).serve() as server:
         generator = VLLMGenerator(Served(server.url), tokens, LIMITS, **HASTE)
         with pytest.raises(EndpointError) as caught:
-            asyncio.run(generator.server.check())
+            asyncio.run(generator.check())
     assert server.url.removesuffix("/v1") in str(caught.value) or "server" in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -136,7 +136,7 @@ def test_a_list_of_models_that_is_none_refuses_the_server_in_words(tokens, name)
     with serve(lambda body, number: {}, by_path={"/v1/models": lambda body: LISTS[name]}) as server:
         generator = VLLMGenerator(Served(server.url), tokens, LIMITS, **HASTE)
         with pytest.raises(EndpointError, match="list of models"):
-            asyncio.run(generator.server.check())
+            asyncio.run(generator.check())
 
 
 @pytest.mark.parametrize("served", ["\x1b[2J\x1b]52;c;cm0=\x07", "x" * 10_000, "\u202egnp", "\ud800"])
@@ -145,7 +145,7 @@ def test_names_of_models_do_not_act_on_the_terminal(tokens, served):
     with serve(lambda body, number: {}, by_path={"/v1/models": lambda body: listed}) as server:
         generator = VLLMGenerator(Served(server.url, "m"), tokens, LIMITS, **HASTE)
         with pytest.raises(EndpointError, match="is not served") as caught:
-            asyncio.run(generator.server.check())
+            asyncio.run(generator.check())
     said = str(caught.value)
     assert re.fullmatch(r"[ -~]+", said)
     assert len(said) < 1000

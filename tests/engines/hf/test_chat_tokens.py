@@ -15,10 +15,10 @@ from PIL import Image
 from viewbox.configs.sections import ModelSection
 from viewbox.core.messages import render_tools
 from viewbox.engines.generator import Conversation
+from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens, describe_mismatch
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.loading import load_processor
-from viewbox.engines.hf.settings import Settings
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, ImageError, ModelError

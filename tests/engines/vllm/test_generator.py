@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from viewbox.engines.generator import Conversation, ReplyError
+from viewbox.engines.vllm import Settings
 from viewbox.engines.vllm.generator import SampledTokens, TokenServerGenerator, check_sampled
 from viewbox.errors import ModelError
 from viewbox.rollouts.play import play_one
 
 TOLERANCE = 1e-5  # fp32
+LIMITS = Settings(max_reply_tokens=12, max_completion_tokens=200)
 
 
 class PlainServer:
@@ -47,7 +49,7 @@ def served(qwen3):
     model = qwen3.model()
     tokens = qwen3.generator(model).tokens
     server = PlainServer(model, qwen3, tokens)
-    return model, server, TokenServerGenerator(tokens, server.ask, max_reply_tokens=12, max_completion_tokens=200)
+    return model, server, TokenServerGenerator(tokens, server.ask, LIMITS)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def test_a_run_can_be_repeated(served, strips):
 
 def test_an_episode_without_room_for_a_reply_ends_at_its_budget(served, strips):
     _, server, generator = served
-    small = TokenServerGenerator(generator.tokens, server.ask, max_reply_tokens=4, max_completion_tokens=6)
+    small = TokenServerGenerator(generator.tokens, server.ask, Settings(max_reply_tokens=4, max_completion_tokens=6))
     episode = asyncio.run(play_one(strips, strips.tasks[0], small))
     assert episode.end_reason == "max_tokens"
     assert len(episode.tokens.completion_ids) <= 6
@@ -101,7 +103,7 @@ def test_a_reply_that_a_stop_string_ends_is_whole(served, strips):
         return SampledTokens(ids, [-1.0] * len(ids))
 
     def reply(stop):
-        generator = TokenServerGenerator(tokens, ask, max_reply_tokens=99, stop=stop)
+        generator = TokenServerGenerator(tokens, ask, Settings(max_reply_tokens=99, stop=stop))
         state = strips.reset(strips.tasks[0], seed=0)
         conversation = Conversation(state.messages, state.tool_schemas, seed=0, index=0)
         return asyncio.run(generator.reply(conversation))

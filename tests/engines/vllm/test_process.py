@@ -1,6 +1,7 @@
 """A server that viewbox runs: it starts, starts again, and no process of it stays, however viewbox ends."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def read_pids(folder):
 
 
 def kill(server):
-    server.send_signal(signal.SIGKILL)
+    os.killpg(server.pid, signal.SIGKILL)
     deadline = time.monotonic() + 60
     while server.is_running():
         assert time.monotonic() < deadline

@@ -13,8 +13,7 @@ from tests.support.vllm_server import PlainVLLM
 from viewbox.configs.sections import ModelSection, SamplingParams
 from viewbox.engines.generator import ReplyError
 from viewbox.engines.openai.client import EndpointError
-from viewbox.engines.vllm import wire
-from viewbox.engines.vllm.settings import Settings
+from viewbox.engines.vllm import Settings, wire
 from viewbox.engines.vllm.vllm import FLAGS, GENERATE, Served, VLLMGenerator, build_probe, clean_url
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
@@ -142,7 +141,7 @@ def test_another_image_processor_is_found_out_before_the_first_reply(play_agains
     other.image_processor.size = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"] // 4}
     served = PlainVLLM(model, other)
     with served.serve() as server, pytest.raises(EndpointError, match="mm-processor-kwargs"):
-        asyncio.run(VLLMGenerator(Served(server.url), tokens, Settings(**LIMITS)).server.check())
+        asyncio.run(VLLMGenerator(Served(server.url), tokens, Settings(**LIMITS)).check())
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])
@@ -156,7 +155,7 @@ def test_a_model_that_is_not_served_is_named_with_those_that_are(model, qwen3, t
     with PlainVLLM(model, qwen3.processor).serve() as server:
         generator = VLLMGenerator(Served(server.url, "other"), tokens, Settings(**LIMITS))
         with pytest.raises(EndpointError, match=r"'other' is not served; served: \[\"policy\""):
-            asyncio.run(generator.server.check())
+            asyncio.run(generator.check())
 
 
 def test_a_server_that_does_not_say_its_prompt_is_not_trusted(play_against):
@@ -191,7 +190,7 @@ REFUSED = {
     "shifted images": (shift_images, "they differ first at token"),
     "an image more": (lambda reply, body: {**reply, "prompt_token_ids": reply["prompt_token_ids"] + [7]}, "tokens and"),
     "no ids of the prompt": (lambda reply, body: {**reply, "prompt_token_ids": []}, "has 0 tokens"),
-    "ids of the prompt as text": (lambda reply, body: {**reply, "prompt_token_ids": "1 2"}, "no list"),
+    "ids of the prompt as text": (lambda reply, body: {**reply, "prompt_token_ids": "1 2"}, "malformed"),
     "true for 1": (change_choice(token_ids=[True]), "the token 'True'"),
     "no tokens": (change_choice(token_ids=[], logprobs={"content": []}), "no token"),
     "floats": (change_choice(token_ids=[7.5], logprobs={"content": [{"token_id": 7.5, "logprob": -1}]}), "7.5"),
@@ -211,9 +210,9 @@ REFUSED = {
     ),
     "malformed log-probs": (change_choice(logprobs={"content": ["x"]}), "malformed"),
     "cut off": (change_choice(finish_reason="abort"), "cut off"),
-    "two choices": (lambda reply, body: {**reply, "choices": reply["choices"] * 2}, "no single choice"),
-    "no choices": (lambda reply, body: {**reply, "choices": None}, "no single choice"),
-    "a list": (lambda reply, body: [reply], "no single choice"),
+    "two choices": (lambda reply, body: {**reply, "choices": reply["choices"] * 2}, "malformed"),
+    "no choices": (lambda reply, body: {**reply, "choices": None}, "malformed"),
+    "a list": (lambda reply, body: [reply], "malformed"),
     "junk": (lambda reply, body: make_response(200, "<html>"), "not JSON"),
     "deep": (lambda reply, body: make_response(200, "[" * 100_000), "not JSON"),
     "nothing": (lambda reply, body: make_response(200, ""), "not JSON"),
@@ -264,7 +263,7 @@ def test_weights_that_are_not_the_expected_ones_are_refused(model, qwen3, tokens
 
         async def play(version):
             generator = VLLMGenerator(Served(server.url), tokens, Settings(**LIMITS), attempts=2)
-            generator.server.version = version
+            generator.version = version
             return [e async for e in play_many(strips, strips.tasks[:1], generator)]
 
         (fresh,) = asyncio.run(play("3"))
@@ -281,7 +280,7 @@ def test_a_reply_is_of_the_expected_weights_only_if_all_of_it_is(spans):
         "prompt_token_ids": [1],
         "choices": [{"token_ids": [2], "finish_reason": "stop", "weight_versions": spans, "logprobs": None}],
     }
-    with pytest.raises(wire.UnusableReplyError, match="weights"):
+    with pytest.raises(wire.UnusableReplyError, match="weight"):
         wire.parse_generated(json.dumps(body).encode(), [1], "4")
 
 

@@ -10,8 +10,8 @@ from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from tests.support.servers import hang_up
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.engines.generator import GeneratorError
-from viewbox.engines.vllm.settings import Settings
-from viewbox.engines.vllm.vllm import VLLMServer
+from viewbox.engines.vllm import Settings
+from viewbox.engines.vllm.vllm import VLLMGenerator
 from viewbox.engines.vllm.weights.sender import WeightSender
 from viewbox.rollouts.store.reader import load
 from viewbox.training.evaluate import evaluate
@@ -30,8 +30,8 @@ def served(qwen3):
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """A request that fails is soon given up."""
-    monkeypatch.setitem(VLLMServer.__init__.__kwdefaults__, "attempts", 2)
-    monkeypatch.setitem(VLLMServer.__init__.__kwdefaults__, "first_pause", 0.01)
+    monkeypatch.setitem(VLLMGenerator.__init__.__kwdefaults__, "attempts", 2)
+    monkeypatch.setitem(VLLMGenerator.__init__.__kwdefaults__, "first_pause", 0.01)
 
 
 async def find_model():
