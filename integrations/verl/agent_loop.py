@@ -92,7 +92,9 @@ class ViewboxAgentLoop(AgentLoopBase):
         tokens = episode.tokens if teaches else build_stand_in(self.stage.tokens)
         assert tokens is not None
         reward = episode.scores.total if teaches and episode.scores is not None else 0.0
-        is_learned = not (self.stage.masks_truncated and episode.truncated)
+        # Episodes that a limit cut off may train nothing, though their rewards count in their groups
+        masks = self.stage.config.train.arguments.get("mask_truncated_completions", False)
+        is_learned = not (masks and episode.truncated)
         return AgentLoopOutput(
             prompt_ids=[*tokens.prompt_ids],
             response_ids=[*tokens.completion_ids],

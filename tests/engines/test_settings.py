@@ -73,7 +73,7 @@ def test_what_is_given_is_what_the_engine_has(qwen3):
     assert made.settings == Settings(**GIVEN)
     sampling = made.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 7)
-    assert (sampling.repetition_penalty, sampling.stop, made.sampler.params) == (1.1, ("</answer>",), sampling)
+    assert (sampling.repetition_penalty, sampling.stop, made.sampling) == (1.1, ("</answer>",), sampling)
     assert (made.kv_cache_bytes, made.scheduler.tool_wait_timeout) == (3 * 2**20, 2.5)
     assert (made.max_completion_tokens, made.run_config.model_name) == (200, "m")
 
