@@ -24,7 +24,7 @@ from ...errors import ImageError, ModelError
 from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
-from ..generator import Conversation, Load
+from ..generator import Conversation, Generator, Load
 from . import Settings
 from .chat_tokens import ChatTokens
 from .decode_graphs import choose_recorder
@@ -38,7 +38,7 @@ DEFAULTS = Settings()
 log = logging.getLogger("viewbox.engine")
 
 
-class HFGenerator:
+class HFGenerator(Generator):
     """Replies from a local model.
 
     Args:

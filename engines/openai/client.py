@@ -26,7 +26,7 @@ from ...utils import secrets
 from ...utils.frozen import thaw
 from ...utils.sanitize import replace_surrogates
 from ...version import get_versions
-from ..generator import Conversation, GeneratorError, Load, ReplyError
+from ..generator import Conversation, Generator, GeneratorError, Load, ReplyError
 
 if TYPE_CHECKING:
     from .token_check import TokenCheck
@@ -66,7 +66,7 @@ class EndpointSettings(Section):
     )
 
 
-class OpenAIGenerator:
+class OpenAIGenerator(Generator):
     """Replies from `POST <endpoint>/chat/completions`.
 
     If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`; on the last turn with
@@ -114,8 +114,6 @@ class OpenAIGenerator:
         self._tokens: int | None = None  # of all replies, if the server counts them
 
     # ------------------------------------------------------------------ the Generator protocol
-    def join(self, conversation: Conversation) -> None: ...
-
     def leave(self, conversation: Conversation) -> None:
         if self.token_check is not None:
             self.token_check.forget(conversation)

@@ -15,7 +15,7 @@ from ...images.ref import ImageRef
 from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
-from ..generator import Conversation, Load, ReplyError
+from ..generator import Conversation, Generator, Load, ReplyError
 from ..hf.chat_tokens import ChatTokens
 
 
@@ -49,7 +49,7 @@ class SampledTokens:
 Ask = Callable[[TokenRequest], Awaitable[SampledTokens]]
 
 
-class TokenServerGenerator:
+class TokenServerGenerator(Generator):
     """Replies from a server of tokens; fills `conversation.record` as the local engine does.
 
     Args:
@@ -66,12 +66,6 @@ class TokenServerGenerator:
             model_name, settings.temperature, max_tokens=settings.max_completion_tokens, versions=get_versions()
         )
         self._in_flight = self._sampled = 0
-
-    def join(self, conversation: Conversation) -> None: ...
-
-    def leave(self, conversation: Conversation) -> None: ...
-
-    async def close(self) -> None: ...
 
     def get_load(self) -> Load:
         return Load(self._in_flight, tokens=self._sampled)

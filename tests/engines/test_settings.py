@@ -5,8 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import SamplingParams
@@ -82,14 +80,6 @@ def is_bf16():
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-@pytest.fixture
-def bf16_accelerator():
-    """Its precision is that of the process, in which other tests may have made others."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield Accelerator(cpu=True, mixed_precision="bf16")
-    AcceleratorState._reset_state(reset_partial_state=True)
-
-
 @pytest.mark.parametrize("temperature", [None, 0.0])
 def test_training_and_held_out_evaluation_generate_with_the_section(temperature, monkeypatch, bf16_accelerator):
     from viewbox.training import held_out as module
@@ -105,10 +95,10 @@ def test_training_and_held_out_evaluation_generate_with_the_section(temperature,
     assert asked["model_name"] == "m"
 
 
-@pytest.mark.parametrize("name", OWN_KEYS)
-def test_what_only_the_engine_has_is_refused_for_an_endpoint(name):
-    with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: applies to a local model only; .* remove it"):
-        check_for_endpoint(of(**{name: GIVEN[name]}).rollout)
+def test_what_only_the_engine_has_is_refused_for_an_endpoint():
+    for name in OWN_KEYS:
+        with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: applies to a local model only; .* remove it"):
+            check_for_endpoint(of(**{name: GIVEN[name]}).rollout)
     check_for_endpoint(of(kv_cache_bytes=None, prefill_tokens=7).rollout)
 
 
@@ -130,11 +120,8 @@ def test_an_endpoint_is_asked_for_what_is_given_even_where_it_is_the_default(rol
     assert request == {"model": "m", "messages": [], "seed": request["seed"]} | sent
 
 
-def test_who_trains_with_a_filter_is_told_once_what_it_does():
+def test_who_trains_with_a_filter_is_told_once_what_it_does_and_a_warm_start_nothing():
+    assert describe_filters(SamplingParams(top_k=5), "sft") == []
     (note,) = describe_filters(SamplingParams(top_p=0.9, top_k=20), "grpo")
     assert note.startswith("rollout.top_p = 0.9, rollout.top_k = 20: episodes are sampled from a filtered distribution")
     assert describe_filters(SamplingParams(top_p=1.0, temperature=0.7), "grpo") == []
-
-
-def test_a_warm_start_is_told_nothing_of_filters():
-    assert describe_filters(SamplingParams(top_k=5), "sft") == []

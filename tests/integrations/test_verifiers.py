@@ -28,7 +28,7 @@ from viewbox.rollouts.store.reader import load
 
 say = scripted.make_reply
 
-SETTINGS = {"split": "test", "num_tasks": 13, "max_turns": 7}
+SETTINGS = {"split": "test", "num_tasks": 9, "max_turns": 7}
 ENV = Digits(**SETTINGS)
 LOOK = json.dumps({"factor": 4, "center": [500, 500]})
 
@@ -37,11 +37,7 @@ def right(number):
     return viewer.write_answer(ENV, ENV.tasks[number])
 
 
-def wrong(number):
-    return json.dumps({"label": "one", "bbox": [0, 0, 400, 500], "continue": False})
-
-
-# What the model says to each task, by its number, and how that has to end.
+# What the model says to each task, by its number, and how that has to end; `everywhere.py` has many more.
 SCRIPTS = {
     "looks, then answers right": (lambda n: [say(None, ("a", "zoom", LOOK)), say(right(n))], "answered"),
     "calls several tools at once": (
@@ -51,28 +47,13 @@ SCRIPTS = {
         ],
         "answered",
     ),
-    "is nudged back to the format": (
-        lambda n: [
-            say("It is a one."),
-            say("I am sure."),
-            say(viewer.write_gold_look(ENV, ENV.tasks[n])),
-            say(wrong(n)),
-        ],
-        "answered",
-    ),
     "is malformed to the end": (lambda n: [say("no")] * 5, "malformed"),
     "calls a tool on the last turn": (lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(7)], "max_turns"),
-    "answers beside a call on the last turn": (
-        lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(6)] + [say(right(n), ("z", "zoom", LOOK))],
-        "answered",
-    ),
     "is cut off, then answers": (
         lambda n: [say('{"label": "tw', finish_reason="length"), say(right(n))],
         "answered",
     ),
-    "keeps notes until the turns run out": (lambda n: [say('{"label": "one", "continue": true}')] * 7, "max_turns"),
-    "answers at once and wrong": (lambda n: [say(wrong(n))], "answered"),
-    "gives a box that is none": (lambda n: [say('{"label": "two", "bbox": [9, 9, 1, 1]}'), say(right(n))], "answered"),
+    "answers at once and wrong": (lambda n: [say('{"label": "one", "bbox": [0, 0, 400, 500]}')], "answered"),
     "reasons in a field of its own": (
         lambda n: [say("", ("a", "zoom", LOOK), reasoning_content="Hm."), say(right(n), reasoning_content="Ah.")],
         "answered",
@@ -161,11 +142,8 @@ def test_the_endpoint_receives_what_our_own_driver_sends(run):
         assert without_reasoning(received) == as_sent(sent[overview(ENV, NUMBERS[name])]), name
         reasons = any("reasoning" in key for said, _ in received for one in said for key in one)
         assert reasons == ("reasons" in name), name
-
-
-def test_the_tools_stay_in_the_prompt_on_the_last_turn(run):
-    bodies = run[1][overview(ENV, NUMBERS["calls a tool on the last turn"])]
-    assert [bool(body.get("tools")) for body in bodies] == [True] * 7
+    bodies = requests[overview(ENV, NUMBERS["calls a tool on the last turn"])]
+    assert [bool(body.get("tools")) for body in bodies] == [True] * 7  # also on the last turn
 
 
 def test_ends_and_scores_are_those_of_our_own_driver(run):
@@ -179,12 +157,9 @@ def test_ends_and_scores_are_those_of_our_own_driver(run):
         assert trace["rewards"] == {"total": {"score": ours.scores.total, "weight": 1.0}}, name
         assert trace["metrics"] == ours.scores.components, name
         assert theirs.scores == ours.scores, name
-
-
-def test_the_scores_are_not_all_the_same(run):
-    totals = {round(trace["rewards"]["total"]["score"], 3) for trace in run[0].values() if trace["ok"]}
-    assert len(totals) > 3
-    assert 0.0 in totals
+    assert len({round(trace["rewards"]["total"]["score"], 3) for trace in found.values() if trace["ok"]}) > 2
+    seeds = [trace["info"]["viewbox"]["run_config"]["seed"] for trace in found.values()]
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_an_endpoint_that_refuses_ends_its_own_episode_as_an_error(run):
@@ -207,11 +182,6 @@ def test_a_trace_is_one_conversation_but_where_the_request_itself_changed(run):
 def test_a_task_and_the_record_of_the_episode_hold_no_image(run):
     assert "data:image" in json.dumps(run[0][0]["nodes"])
     assert not any("data:image" in json.dumps([trace["task"], trace["info"]]) for trace in run[0].values())
-
-
-def test_every_rollout_has_its_own_recorded_seed(run):
-    seeds = [trace["info"]["viewbox"]["run_config"]["seed"] for trace in run[0].values()]
-    assert len(set(seeds)) == len(seeds)
 
 
 def test_replay_recomputes_the_scores_from_the_trace(run, package, tmp_path):

@@ -122,16 +122,7 @@ def test_after_two_starts_that_fail_the_run_ends_with_a_checkpoint_to_go_on_from
     fake.check_ended()
 
 
-def test_a_server_that_does_not_start_ends_the_run_with_its_log(start, write_config, fake):
-    fake.set("fails", 3)
-    status, said = start(write_config()).wait()
-    assert status == 2
-    assert "the server did not start; its log, " in said
-    assert "CUDA out of memory" in said
-    fake.check_ended()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_a_run_that_is_stopped_leaves_no_process_of_its_server(start, write_config, fake, tmp_path, number):
     import os
 
