@@ -167,15 +167,15 @@ def test_an_observation_that_does_not_fit_is_rolled_back_whole(qwen3, play):
     assert len(one_more.tokens.images) == 2
 
 
-def test_there_are_as_many_placeholders_as_image_features(kit, played):
-    _, episodes = played(kit)
+def test_there_are_as_many_placeholders_as_image_features(qwen3, played):
+    _, episodes = played(qwen3)
     for episode in episodes:
         tokens = episode.tokens
-        sizes = [kit.tokens.get_pixels(image) for image in tokens.images]
+        sizes = [qwen3.tokens.get_pixels(image) for image in tokens.images]
         assert all(one.values.shape[0] == 4 * one.tokens for one in sizes)
-        assert (tokens.prompt_ids + tokens.completion_ids).count(kit.tokens.image_id) == sum(o.tokens for o in sizes)
-        assert tokens.prompt_ids.count(kit.tokens.image_id) == sum(o.tokens for o in sizes[: tokens.prompt_images])
-        assert describe_mismatch(tokens, kit.tokens) is None
+        assert (tokens.prompt_ids + tokens.completion_ids).count(qwen3.tokens.image_id) == sum(o.tokens for o in sizes)
+        assert tokens.prompt_ids.count(qwen3.tokens.image_id) == sum(o.tokens for o in sizes[: tokens.prompt_images])
+        assert describe_mismatch(tokens, qwen3.tokens) is None
 
 
 # ---------------------------------------------------------------------- how replies end

@@ -59,7 +59,7 @@ def test_shapes_repeat_and_the_cache_stays_where_it_is(bucketed, play_mixed):
     generator = bucketed(lambda step: lambda: (step(), shapes.add(step.args[0])))
     list_tensors = generator.cache.list_tensors
     generator.cache.list_tensors = lambda: [places.add(t.data_ptr()) or t for t in list_tensors()]
-    play_mixed(generator)
+    play_mixed(generator, tasks=2)
     layers = generator.model.config.get_text_config().num_hidden_layers
     assert len(places) == 2 * layers
     assert {slots for slots, _ in shapes} <= {1, 2, 4, 5}
@@ -131,20 +131,20 @@ def test_graphs_are_dropped_when_weights_move(bucketed, play_mixed, qwen3, measu
     model = qwen3.model()
     generator = bucketed(repeat, model)
     graphs = watch_graphs(generator)
-    play_mixed(generator)
+    play_mixed(generator, tasks=2)
     assert graphs._replays
     for weight in model.model.language_model.parameters():
         weight.data = weight.data * 0.5
     graphs._check_addresses()
     assert not graphs._replays
-    assert measure_mismatch(model, qwen3, play_mixed(generator)) <= TOLERANCE
+    assert measure_mismatch(model, qwen3, play_mixed(generator, tasks=2)) <= TOLERANCE
 
 
 def test_under_autocast_steps_are_plain_ones(bucketed, play_mixed, caplog):
     generator = bucketed(repeat)
     graphs = watch_graphs(generator)
     with torch.autocast("cpu", dtype=torch.bfloat16), caplog.at_level(logging.WARNING, "viewbox.engine"):
-        play_mixed(generator)
+        play_mixed(generator, tasks=1)
     assert "autocast" in graphs.problem
 
 

@@ -202,7 +202,7 @@ def test_of_every_row_of_a_forward_only_the_logits_after_its_last_token_are_comp
     model, made = qwen3.model(), []
     model.lm_head.register_forward_hook(lambda module, given, logits: made.append(tuple(logits.shape[:2])))
     shapes = forwards(model)
-    play_mixed(qwen3.generator(model, slots=5))
+    play_mixed(qwen3.generator(model, slots=5), tasks=2)
     assert max(width for _, width in shapes) > 1
     assert made == [(rows, 1) for rows, _ in shapes]
 

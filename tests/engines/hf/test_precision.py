@@ -70,12 +70,12 @@ def alone(plain_logps):
 
 @pytest.fixture(scope="module")
 def played_in(play_mixed):
-    """A model in a precision and what it plays, made once: (model, 12 episodes' tokens)."""
+    """A model in a precision and what it plays, made once: (model, 9 episodes' tokens)."""
 
     @cache
     def once(kit, dtype, temperature):
         model = kit.model().to(dtype)
-        return model, [e.tokens for e in play_mixed(kit.generator(model, slots=5, temperature=temperature))]
+        return model, [e.tokens for e in play_mixed(kit.generator(model, slots=5, temperature=temperature), tasks=3)]
 
     return once
 
