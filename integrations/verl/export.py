@@ -25,7 +25,6 @@ from .trainer_config import (
     NAME,
     build_trainer_config,
     check_config,
-    check_texts,
     describe_left_out,
 )
 
@@ -133,7 +132,6 @@ def _write(config: Config, out: Path) -> VerlExport:
         prompt_length=prompt_length,
         pixels={"min_pixels": int(size["shortest_edge"]), "max_pixels": int(size["longest_edge"])},
     )
-    check_texts(settings)
     numbers = choose_numbers(config, settings, len(tasks))
     counts = (len(numbers), len(held_out_tasks))
     report = VerlExport(out, counts, prompt_length, longest, tuple(describe_left_out(config)))

@@ -15,7 +15,6 @@ from viewbox.engines.hf.model_runner import use_eval_mode
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
-from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
 TOLERANCE = 1e-5  # fp32
 
@@ -91,36 +90,10 @@ def test_a_model_in_training_with_gradient_checkpointing_keeps_its_cache_and_get
     assert modes == {name: module.training for name, module in model.named_modules()}
     assert flags == {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
     assert measure_mismatch(model, qwen3, episodes) <= TOLERANCE
-
-
-def test_the_state_of_the_model_comes_back_after_a_failure_too(qwen3):
-    model = qwen3.model().train()
-    model.gradient_checkpointing_enable()
-    seen = []
-
-    def fail():
-        with use_eval_mode(model):
-            seen.append((model.training, model.is_gradient_checkpointing))
-            raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        fail()
-    assert seen == [(False, False)]
+    with pytest.raises(RuntimeError, match="out of memory"), use_eval_mode(model):
+        raise RuntimeError("out of memory")
     assert model.training
-    assert model.is_gradient_checkpointing
-
-
-def test_log_probs_are_those_of_one_forward_of_the_collated_batch(kit, played):
-    model, episodes = played(kit)
-    rows = [episode.tokens for episode in episodes]
-    batch = add_pixels(collate(rows, kit.tokens), rows, kit.tokens)
-    assert (batch["prompt_mask"][:, 0] == 0).any()  # padded left
-    assert (batch["completion_mask"][:, -1] == 0).any()  # and right
-    with torch.no_grad():
-        logits = model(**build_model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
-    logps = torch.log_softmax(logits.float(), dim=-1).gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
-    sampled = batch["tool_mask"].bool() & (batch["logprobs"] != 0)
-    assert (logps - batch["logprobs"])[sampled].abs().max() <= TOLERANCE
+    assert flags == {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
 
 
 def test_log_probs_are_those_of_a_plain_forward_with_eager_attention(qwen3, play_mixed, measure_mismatch):

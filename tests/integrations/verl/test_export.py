@@ -169,21 +169,6 @@ def test_a_key_that_the_agent_loop_would_miss_is_refused(tmp_path):
     assert "my-secret-key" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("log.name='${oc.env:HOME}'", "trainer.experiment_name"),
-        ("log.name='\\${oc.env:HOME}'", "trainer.experiment_name"),
-        ("lora={target_modules: [q_proj, '${oc.env:HOME}']}", "actor_rollout_ref.model.target_modules.1"),
-    ],
-)
-def test_a_text_that_verls_reader_would_fill_in_is_refused(tmp_path, override, key):
-    with pytest.raises(ConfigError, match="verl would replace") as caught:
-        export(tmp_path, override)
-    assert caught.value.key == key
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("name", ["it's here; touch hacked", '$HOME `id` $(id) "b"', "a=b,ü"])
 def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, name):
     folder, out = tmp_path / name, tmp_path / "said"
