@@ -112,9 +112,12 @@ class Generator(Protocol):
 
     def join(self, conversation: Conversation) -> None:
         """Note that a conversation starts."""
+        return
 
     def leave(self, conversation: Conversation) -> None:
         """Note that a conversation has ended; its resources can be freed."""
+        return
 
     async def close(self) -> None:
         """Free what is held."""
+        return

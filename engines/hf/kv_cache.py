@@ -104,7 +104,7 @@ class KVCache(Cache):
     """
 
     def __init__(self, layers: int, slots: int) -> None:
-        self.index = CacheIndex()
+        self.index, self.num_layers = CacheIndex(), layers
         self.bytes_copied = 0  # within the cache, by `copy_prefix`, `compact` and growth
         self.owners: list[Sequence | None] = [None] * slots
         self.max_len = 0  # tokens a slot may hold; 0: no limit
@@ -139,7 +139,7 @@ class KVCache(Cache):
             max_len: tokens a slot may hold; one more column takes the padding.
         """
         self.owners, self.max_len, self.index = [None] * slots, max_len, CacheIndex()
-        self.layers = [KVCacheLayer(self.index, slots) for _ in self.layers]
+        self.layers = [KVCacheLayer(self.index, slots) for _ in range(self.num_layers)]
 
     def compact(self, running: Collection[Sequence]) -> int:
         """Moves the running sequences into the first slots if too much of a decode step would be wasted.

@@ -122,7 +122,7 @@ def test_a_server_that_always_dies_before_it_is_of_use_is_started_twice(server, 
         server.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, None], ids=str)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, None], ids=str)
 def test_the_server_ends_with_the_process_that_started_it(folder, number):
     (folder / "owner.py").write_text(OWNER.format(then="1 / 0" if number is None else "import time; time.sleep(600)"))
     owner = subprocess.Popen([sys.executable, "owner.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
