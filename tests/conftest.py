@@ -50,7 +50,7 @@ SLOW = (
 )
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
 NIGHTLY = (  # trainings of the shipped agents, whose trainer, rewards and tools have tests of their own
-    "engines/vllm/weights/test_two_processes.py",  # and processes that wait for each other
+    "engines/vllm/weights/test_ends_of_runs.py",  # and processes that wait for others
     "training/test_chest_xray.py",
     "training/test_literature.py",
     "training/test_mixture_config.py",

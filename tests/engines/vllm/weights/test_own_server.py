@@ -1,9 +1,7 @@
 """`rollout: {engine: vllm}` in training: the run starts its server, one for all of its processes."""
 
 import json
-import signal
 import socket
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -101,39 +99,6 @@ def test_a_server_that_dies_in_mid_run_is_started_again_and_gets_the_weights_aga
     assert [step["episodes/faults"] > 0 for step in steps] == [False, True, False]
     assert all(step[WORST] <= PARITY for step in (steps[0], steps[2]))
     assert fake.read_calls().count("/init_weight_transfer_engine") == 2
-    fake.check_ended()
-
-
-def test_after_two_starts_that_fail_the_run_ends_with_a_checkpoint_to_go_on_from(start, write_config, fake, tmp_path):
-    fake.set("dies", 20)
-    fake.set("then", 2)
-    path = write_config()
-    status, said = start(path).wait()
-    assert status == 2
-    assert "the server ended 2 times in a row; its log, " in said
-    assert "CUDA out of memory" in said
-    assert "stopped at step 2; continue with --resume" in said
-    assert len(fake.read_starts()) == 3
-    fake.check_ended()
-    status, said = start(path, "--resume").wait()
-    assert status == 0, said
-    assert "resumed from step 2" in said
-    fake.check_ended()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=str)
-def test_a_run_that_is_stopped_leaves_no_process_of_its_server(start, write_config, fake, tmp_path, number):
-    import os
-
-    running = start(write_config(train={"max_steps": 1000}))
-    metrics, deadline = tmp_path / "out" / "run-seed0" / "metrics.jsonl", time.monotonic() + 120
-    while not metrics.exists():
-        assert running.status is None, running.output.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.kill(running.pid, number)
-    status, said = running.wait()
-    assert status == (-number if number == signal.SIGKILL else 130), said
     fake.check_ended()
 
 

@@ -1,10 +1,45 @@
-"""Two processes that train on one server: what may hang, or end one of them alone."""
+"""Runs with a server of their own that end early, and two processes that train on one: what may hang, or be left."""
 
 # ruff: noqa: F811 (fixtures of another file)
+import os
+import signal
+import time
+
 import pytest
 
 from tests.engines.vllm.weights.test_own_server import fake, launch, served, start, write_config  # noqa: F401
 from tests.support.servers import hang_up
+
+
+def test_after_two_starts_that_fail_the_run_ends_with_a_checkpoint_to_go_on_from(start, write_config, fake, tmp_path):
+    fake.set("dies", 20)
+    fake.set("then", 2)
+    path = write_config()
+    status, said = start(path).wait()
+    assert status == 2
+    assert "the server ended 2 times in a row; its log, " in said
+    assert "CUDA out of memory" in said
+    assert "stopped at step 2; continue with --resume" in said
+    assert len(fake.read_starts()) == 3
+    fake.check_ended()
+    status, said = start(path, "--resume").wait()
+    assert status == 0, said
+    assert "resumed from step 2" in said
+    fake.check_ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=str)
+def test_a_run_that_is_stopped_leaves_no_process_of_its_server(start, write_config, fake, tmp_path, number):
+    running = start(write_config(train={"max_steps": 1000}))
+    metrics, deadline = tmp_path / "out" / "run-seed0" / "metrics.jsonl", time.monotonic() + 120
+    while not metrics.exists():
+        assert running.status is None, running.output.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(running.pid, number)
+    status, said = running.wait()
+    assert status == (-number if number == signal.SIGKILL else 130), said
+    fake.check_ended()
 
 
 def test_rounds_of_resampling_that_differ_between_two_processes_do_not_hang(launch, write_config, served):
