@@ -103,7 +103,7 @@ def read_texts(folder):
     return [[turn.content for turn in episode.turns] for episode in episodes]
 
 
-def test_rollout_starts_a_server_plays_as_with_our_engine_and_ends_it(fake, viewbox, tmp_path):
+def test_rollout_starts_a_server_plays_on_it_and_ends_it(fake, viewbox, tmp_path):
     code, out, err = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
     assert code == 0, err
     assert "starting a vLLM server of package:tiny_viewer; its log: served/server.log" in out
@@ -115,8 +115,6 @@ def test_rollout_starts_a_server_plays_as_with_our_engine_and_ends_it(fake, view
     assert flags[flags.index("--host") + 1] == "127.0.0.1"
     assert start["VLLM_SERVER_DEV_MODE"] is None
     assert "the server loads" in (tmp_path / "served" / "server.log").read_text()
-    assert viewbox("rollout", *GIVEN, "--tasks", 3, "--out", "own")[0] == 0
-    assert read_texts(tmp_path / "served") == read_texts(tmp_path / "own")
     code, out, _ = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
     assert code == 0
     assert "starting" not in out  # all episodes are there

@@ -9,7 +9,7 @@ import pytest
 from tests.support import servers
 from tests.support.servers import make_response
 from tests.support.vllm_server import PlainVLLM
-from viewbox.configs.sections import ModelSection, SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.engines.generator import ReplyError
 from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.vllm import Settings, wire
@@ -271,27 +271,6 @@ def test_the_probe_has_the_smallest_and_the_largest_picture(tokens):
 
 
 # ---------------------------------------------------------------------- the command
-def test_the_command_plays_on_a_vllm_server_as_with_its_own_engine(viewbox, tmp_path, monkeypatch):
-    from viewbox.engines.hf import loading
-    from viewbox.rollouts.store.reader import load
-
-    monkeypatch.chdir(tmp_path)
-    section = ModelSection(name="package:tiny_viewer", dtype="float32")
-    _, processor = loading.load_processor(section)
-    loading.set_max_pixels(processor, 256 * 256)
-    given = ("rollout", "--config", "quickstart", "--held-out", "--model", "package:tiny_viewer", "--tasks", 3)
-    with PlainVLLM(loading.load_model(section).eval(), processor).serve() as server:
-        more = ("rollout.engine=vllm", f"rollout.url={server.url}", "rollout.top_k=1")
-        code, out, err = viewbox(*given, *more, "--out", "served")
-    assert code == 0, err
-    assert "3 episodes" in out
-    assert viewbox(*given, "rollout.top_k=1", "--out", "own")[0] == 0
-    served, own = (sorted(load(tmp_path / name / "episodes"), key=lambda e: e.task.id) for name in ("served", "own"))
-    for one, other in zip(served, own, strict=True):
-        assert [turn.content for turn in one.turns] == [turn.content for turn in other.turns]
-        assert (one.answer, one.scores) == (other.answer, other.scores)
-
-
 def test_images_of_a_restricted_environment_go_to_no_other_machine(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ward.py").write_text(
