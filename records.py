@@ -278,7 +278,7 @@ class Episode(Record, frozen=True):
         flags: what was unusual about it.
         scores: of the reward; None if it was not scored.
         run_config: what produced it.
-        confidence: of the answer, in [0, 1]; None if it states none (`get_confidence` of the environment).
+        confidence: of the answer, in [0, 1]; None if it states none.
         total_tokens: of prompt and completion together; of an endpoint those that it counted, summed over its replies;
             0 if nobody counted them.
         environment: its name.

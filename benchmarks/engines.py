@@ -33,12 +33,12 @@ import psutil
 import torch
 from trl_loop import TRLSide, play_with_engine
 
-from viewbox.configs.sections import SamplingParams
 from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.vllm import Settings
 from viewbox.engines.vllm.generator import SampledTokens, TokenRequest
-from viewbox.engines.vllm.vllm import VLLMGenerator, VLLMServer
-from viewbox.engines.vllm.wire import NEVER, build_request, encode_body, parse_generated
+from viewbox.engines.vllm.vllm import Served, VLLMGenerator
+from viewbox.engines.vllm.wire import NEVER, build_request, parse_generated
 from viewbox.records import Reply
 from viewbox.rollouts.play import play_many
 
@@ -52,39 +52,33 @@ SMALL = CaseSize(1, 2, 2, 2)
 CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
 
 
-class ScriptedServer(VLLMServer):
-    """Samples replies of the script's lengths: nothing ends them before."""
+class ScriptedVLLM(VLLMGenerator):
+    """Samples replies of the script's lengths, which nothing ends before, and says the script's text."""
 
-    def __init__(self, stage: Stage, url: str) -> None:
-        super().__init__(url, stage.tokens, SamplingParams())
-        self.stage = stage
+    def __init__(self, stage: Stage, url: str, settings: Settings) -> None:
+        super().__init__(Served(url), stage.tokens, settings)
+        self.stage, self.ask = stage, self.ask_for_length
 
     def get_script(self, conversation: Conversation) -> list[int]:
         """The ids of the next reply."""
         index = conversation.index % len(self.stage.scripts)
         return self.stage.scripts[index][count_replies(conversation)]
 
-    async def ask(self, request: TokenRequest) -> SampledTokens:
+    async def ask_for_length(self, request: TokenRequest) -> SampledTokens:
         if self.model is None:
             await self.check()
         request = replace(request, max_tokens=len(self.get_script(request.conversation)))
-        body = build_request(str(self.model), request, self.tokens, self.sampling, bans=True)
+        body = build_request(str(self.model), request, self.tokens, self.settings.sampling, bans=True)
         asked = body["sampling_params"]
         asked["logit_bias"] |= {str(token): NEVER for token in self.tokens.stop_ids}
         asked |= {"stop_token_ids": [], "ignore_eos": True}
-        content = encode_body(body)
+        content = json.dumps(body).encode()
         return await self.connection.post(
             lambda _: content, lambda reply: parse_generated(reply, request.ids), deadline=None, info={}
         )
 
-
-class ScriptedVLLM(VLLMGenerator):
-    """Says the script's text, whatever was sampled."""
-
     async def reply(self, conversation: Conversation) -> Reply:
-        server = self.server
-        assert isinstance(server, ScriptedServer)
-        text = self.tokens.decode(server.get_script(conversation))
+        text = self.tokens.decode(self.get_script(conversation))
         sampled = await super().reply(conversation)
         return replace(sampled, text=text, finish_reason="stop")
 
@@ -94,11 +88,11 @@ def play_with_vllm(stage: Stage, url: str) -> tuple[float, int]:
     stage.tokens = ChatTokens(stage.processor, stage.model.config)  # with empty caches
     for path in CACHES:
         httpx.post(url + path, trust_env=False).raise_for_status()
-    settings = {"max_reply_tokens": 200, "max_completion_tokens": 4000}
+    settings = Settings(engine="vllm", max_reply_tokens=200, max_completion_tokens=4000)
 
     async def play() -> tuple[float, list[Any]]:
-        generator = ScriptedVLLM(ScriptedServer(stage, url), stage.tokens, **settings)
-        await generator.server.check()
+        generator = ScriptedVLLM(stage, url, settings)
+        await generator.check()
         started = time.perf_counter()
         limits = {"group": stage.env.group, "concurrency": stage.case.episodes}
         found = [episode async for episode in play_many(stage.env, stage.env.tasks, generator, **limits)]

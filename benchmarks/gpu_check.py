@@ -37,11 +37,10 @@ from PIL import Image
 
 from viewbox.assets import resolve_model_path
 from viewbox.configs.sections import ModelSection
-from viewbox.engines.hf import loading
+from viewbox.engines.hf import Settings, loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.kv_cache import compute_bytes_per_token
-from viewbox.engines.hf.settings import Settings
 from viewbox.images.ref import ImageRef
 
 BAR = 2.0  # times the difference that padding alone makes: plain forwards of batch 1 against batch N

@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 
 from viewbox.engines.generator import Conversation
+from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.model_runner import use_eval_mode
-from viewbox.engines.hf.settings import Settings
 from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens, Message
 from viewbox.rollouts.play import sample_seed

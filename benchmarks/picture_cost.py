@@ -21,10 +21,9 @@ from scripted_case import CALL, PATCH, CaseSize, LooksEnv, ScriptedEngine, Stage
 from trl import GRPOConfig
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.engines.hf import chat_tokens
+from viewbox.engines.hf import Settings, chat_tokens
 from viewbox.engines.hf import engine as engine_module
 from viewbox.engines.hf.architectures import Architecture
-from viewbox.engines.hf.settings import Settings
 from viewbox.images.view import View
 from viewbox.tools import ToolOutput
 from viewbox.training.grpo import trainer as trainer_module

@@ -17,10 +17,9 @@ import torch
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf import Settings, tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
-from viewbox.engines.hf.settings import Settings
 from viewbox.images.view import View
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward

@@ -34,10 +34,9 @@ from pydantic import BaseModel
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf import Settings, tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
-from viewbox.engines.hf.settings import Settings
 from viewbox.engines.hf.vision_cache import VisionCache
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.images.view import View

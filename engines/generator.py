@@ -95,8 +95,9 @@ class Load:
 class Generator(Protocol):
     """Turns conversations into replies; a token generator also fills `conversation.record`.
 
-    If it also has `get_load() -> Load`, `viewbox rollout` shows tokens/s and the slots in use. If it holds an exception
-    in `failure`, no conversation can go on: `reply` raises it, and the run ends.
+    A class that inherits it needs `run_config` and `reply` only. If it also has `get_load() -> Load`, `viewbox rollout`
+    shows tokens/s and the slots in use. If it holds an exception in `failure`, no conversation can go on: `reply`
+    raises it, and the run ends.
     """
 
     run_config: RunConfig
@@ -110,11 +111,13 @@ class Generator(Protocol):
         ...
 
     def join(self, conversation: Conversation) -> None:
-        """Called when a conversation starts."""
-        ...
+        """Note that a conversation starts."""
+        return
 
     def leave(self, conversation: Conversation) -> None:
-        """Called when a conversation has ended; its resources can be freed."""
-        ...
+        """Note that a conversation has ended; its resources can be freed."""
+        return
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Free what is held."""
+        return

@@ -38,7 +38,7 @@ class ScriptedPolicy:
         return self.replies[number]
 
 
-class PolicyGenerator:
+class PolicyGenerator(Generator):
     """A function (or coroutine function) of the messages as a generator: what `env.play` takes, for many episodes.
 
     An exception of the function ends its episode as `error`.
@@ -51,14 +51,8 @@ class PolicyGenerator:
     async def reply(self, conversation: Conversation) -> Reply:
         return await ask_policy(self.policy, conversation.visible_messages)
 
-    def join(self, conversation: Conversation) -> None: ...
 
-    def leave(self, conversation: Conversation) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class ScriptedGenerator:
+class ScriptedGenerator(Generator):
     """A token generator that replies with the text of `script`, and asks `model` if the script returns None.
 
     With a script of one zoom, the model replies to what that zoom shows, as if it had made the zoom itself.

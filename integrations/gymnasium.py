@@ -18,16 +18,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..core.messages import render_tools
-from ..core.tasks import to_sequence
 from ..envs import make
 from ..errors import ConfigError
 from ..plugins import ENVIRONMENTS
 from ..records import Message
 from ..utils.frozen import thaw
-from .session import Session, check_installed, write_messages
+from .session import Session, check_installed, list_tasks, pick_task, write_messages
 
-check_installed("gymnasium", "gym")
+check_installed("gymnasium", "viewbox[gym]")
 import gymnasium  # noqa: E402
 from gymnasium import spaces  # noqa: E402
 
@@ -99,10 +97,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"render_mode: {render_mode!r}; allowed: rgb_array or None", key="render_mode")
         self.session = Session(make(environment, **settings))
-        env = self.session.env
-        self.tasks = to_sequence(env.tasks, env.name)
-        if not len(self.tasks):
-            raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=environment)
+        self.tasks = list_tasks(self.session.env)
         self.render_mode = render_mode
         height, width = image_size or self._measure_overview()
         self.action_space = AnyText()
@@ -123,20 +118,14 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         """
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(len(self.tasks)))
-        number = (options or {}).get("task", drawn)
-        if not isinstance(number, int | np.integer) or not 0 <= number < len(self.tasks):
-            allowed = f"0 to {len(self.tasks) - 1}"
-            raise ConfigError(f"options.task: {number!r}; allowed: {allowed}", key="task", given=number)
-        task = self.tasks[int(number)]
+        task = pick_task(self.tasks, (options or {}).get("task", drawn), "options.task")
         episode_seed = int(self.np_random.integers(2**31)) if seed is None else seed
         messages = self.session.open(task, seed=episode_seed)
-        state, played = self.session.get_state(), self.session.played
         self._picture = np.zeros_like(self._picture)
-        taught = render_tools(state.tool_schemas, played.reply_format, played.prompts)
-        messages[0] = Message("system", (messages[0].text + taught,))
+        messages[0] = Message("system", (messages[0].text + self.session.describe_tools(),))
         info = {
             "messages": write_messages(messages),
-            "tools": [thaw(schema) for schema in state.tool_schemas],
+            "tools": [thaw(schema) for schema in self.session.get_state().tool_schemas],
             "task": task.id,
         }
         return self._observe(messages), info

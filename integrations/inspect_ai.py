@@ -18,24 +18,21 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import play_to_end
-from ..core.messages import ToolImages, apply_history, render_tools, to_openai_messages
-from ..core.tasks import to_sequence
-from ..envs import make
+from ..core.messages import ToolImages, apply_history, to_openai_messages
 from ..errors import ConfigError
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import EndReason, Episode, Message, Reply, ToolCall
 from ..records import Task as ViewboxTask
 from ..utils.concurrency import run_in_thread
 from ..utils.frozen import thaw
-from .session import Session, check_installed
+from .session import Session, check_installed, list_tasks, make_cached
 
-check_installed("inspect-ai", "inspect", "0.3")
+check_installed("inspect-ai", "viewbox[inspect]", "0.3")
 from inspect_ai import Task, task  # noqa: E402
 from inspect_ai.dataset import MemoryDataset, Sample  # noqa: E402
 from inspect_ai.model import (  # noqa: E402
@@ -101,7 +98,7 @@ def build_task(
     if limit < 1:
         raise ConfigError(f"limit: {limit}; allowed: at least 1", key="limit", given=limit)
     given = dict(settings or {})
-    env = _make_cached(environment, json.dumps(given, sort_keys=True))
+    env = make_cached(environment, json.dumps(given, sort_keys=True))
     samples = [
         Sample(
             input=env.for_task(one).user_message(one),
@@ -109,10 +106,8 @@ def build_task(
             id=one.id,
             metadata={"number": number},
         )
-        for number, one in enumerate(islice(env.tasks, limit))
+        for number, one in enumerate(islice(list_tasks(env), limit))
     ]
-    if not samples:
-        raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=environment)
     return Task(
         name=env.name,
         dataset=MemoryDataset(samples, name=env.name),
@@ -121,16 +116,11 @@ def build_task(
     )
 
 
-@lru_cache(maxsize=16)
-def _make_cached(environment: str, settings: str) -> BaseMultiTurnEnv:
-    return make(environment, **json.loads(settings))
-
-
 @solver
 def play_episode(environment: str, settings: dict[str, Any], tool_images: ToolImages = "user") -> Solver:
     """Plays one episode of the environment with the model in use."""
-    env = _make_cached(environment, json.dumps(settings, sort_keys=True))
-    tasks = to_sequence(env.tasks, env.name)
+    env = make_cached(environment, json.dumps(settings, sort_keys=True))
+    tasks = list_tasks(env)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         model = get_model()
@@ -199,10 +189,9 @@ class _Player:
 
     def _write(self, messages: Sequence[Message]) -> list[ChatMessage]:
         """The conversation as inspect-ai's messages; the model's replies are those that it gave."""
-        state, played = self.session.get_state(), self.session.played
         wire = to_openai_messages(messages, tool_images=self.tool_images, text_calls=True)
-        if played.reply_format != "native":
-            wire[0]["content"] += render_tools(state.tool_schemas, played.reply_format, played.prompts)
+        if self.session.played.reply_format != "native":
+            wire[0]["content"] += self.session.describe_tools()
         replies = iter(zip(self.replies, (one.text for one in messages if one.role == "assistant"), strict=False))
         return [_keep(*next(replies)) if one["role"] == "assistant" else _to_chat(one) for one in wire]
 
@@ -256,7 +245,7 @@ def _to_chat(message: Mapping[str, Any]) -> ChatMessage:
 @scorer(metrics=[mean(), stderr()])
 def reward(environment: str, settings: dict[str, Any]) -> Scorer:
     """The environment's reward of the stored episode; its components are metadata of the score."""
-    env = _make_cached(environment, json.dumps(settings, sort_keys=True))
+    env = make_cached(environment, json.dumps(settings, sort_keys=True))
 
     async def score(state: TaskState, target: Target) -> Score:
         stored = state.store.get(STORE)

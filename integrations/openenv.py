@@ -21,17 +21,16 @@ from typing import Any
 from pydantic import Field
 
 from ..core.base import BaseMultiTurnEnv
-from ..core.messages import read_tool_calls, render_tools
-from ..core.tasks import to_sequence
+from ..core.messages import read_tool_calls
 from ..envs import make
 from ..errors import ConfigError
 from ..records import Message, Reply
 from ..utils.concurrency import run_in_thread
 from ..utils.frozen import thaw
 from ..version import __version__
-from .session import Session, check_installed, check_served, write_messages
+from .session import Session, check_installed, check_served, list_tasks, pick_task, write_messages
 
-check_installed("openenv", "openenv", "0.10", replaces="openenv-core")
+check_installed("openenv", "viewbox[openenv]", "0.10", replaces="openenv-core")
 from openenv.core import EnvClient  # noqa: E402
 from openenv.core.client_types import StepResult  # noqa: E402
 from openenv.core.env_server import create_app  # noqa: E402
@@ -79,7 +78,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
     def __init__(self, env: BaseMultiTurnEnv) -> None:
         super().__init__()
         self.session = Session(env)
-        self.tasks = to_sequence(env.tasks, env.name)
+        self.tasks = list_tasks(env)
         self.episode_id: str | None = None
 
     async def reset_async(
@@ -89,15 +88,13 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
         if seed is not None and not isinstance(seed, int):
             raise ConfigError(f"seed: {seed!r}; allowed: an integer", key="seed", given=seed)
         number = random.Random(seed).randrange(len(self.tasks)) if task is None else task
-        if not isinstance(number, int) or not 0 <= number < len(self.tasks):
-            raise ConfigError(f"task: {number!r}; allowed: 0 to {len(self.tasks) - 1}", key="task", given=number)
+        chosen = pick_task(self.tasks, number)
         self.episode_id = episode_id
         episode_seed = random.randrange(2**31) if seed is None else seed
-        messages = await run_in_thread(lambda: self.session.open(self.tasks[number], seed=episode_seed))
+        messages = await run_in_thread(lambda: self.session.open(chosen, seed=episode_seed))
         state, played = self.session.get_state(), self.session.played
         if played.reply_format != "native":  # otherwise the client's server teaches it from `tools`
-            taught = render_tools(state.tool_schemas, played.reply_format, played.prompts)
-            messages[0] = Message("system", (messages[0].text + taught,))
+            messages[0] = Message("system", (messages[0].text + self.session.describe_tools(),))
         written = await run_in_thread(write_messages, messages)
         return ViewboxObservation(messages=written, tools=[thaw(schema) for schema in state.tool_schemas])
 

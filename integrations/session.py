@@ -5,17 +5,20 @@ notebook), waits here for an event loop in a thread.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Coroutine, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from numbers import Integral
 from threading import Thread
 from typing import Any, TypeVar
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.contract import EpisodeState, StepResult
-from ..core.messages import to_openai_messages
+from ..core.messages import render_tools, to_openai_messages
 from ..core.tasks import to_sequence
+from ..envs import make
 from ..errors import ConfigError
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import Episode, Message, Reply, RunConfig, Task
@@ -77,6 +80,10 @@ class Session:
             raise RuntimeError("no episode is open; call reset() first")
         return self.state
 
+    def describe_tools(self) -> str:
+        """Return the text that teaches the tools of the episode, for the end of its system message."""
+        return render_tools(self.get_state().tool_schemas, self.played.reply_format, self.played.prompts)
+
     def build_episode(self) -> Episode:
         """The scored record; an episode that has not ended is recorded as `cancelled`."""
         state = self.get_state()
@@ -85,8 +92,29 @@ class Session:
         return self.played.build_episode(state, config, info=info)
 
 
+@lru_cache(maxsize=16)
+def make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
+    """Make an environment once a process; `settings` are JSON with sorted keys."""
+    return make(name, **json.loads(settings))
+
+
+def list_tasks(env: BaseMultiTurnEnv) -> Sequence[Task]:
+    """Return the tasks of an environment by number. Raise `ConfigError` if there are none."""
+    tasks = to_sequence(env.tasks, env.name)
+    if not len(tasks):
+        raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=env.name)
+    return tasks
+
+
+def pick_task(tasks: Sequence[Task], number: Any, name: str = "task") -> Task:
+    """Return the task of a number that somebody gave as `name`. Raise `ConfigError` if there is none."""
+    if not isinstance(number, Integral) or not 0 <= int(number) < len(tasks):
+        raise ConfigError(f"{name}: {number!r}; allowed: 0 to {len(tasks) - 1}", key="task", given=number)
+    return tasks[int(number)]
+
+
 def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as chat-completion dicts, as `viewbox rollout --endpoint` sends them.
+    """Return messages as chat-completion dicts, as `viewbox rollout --endpoint` sends them.
 
     A reply comes first, as the environment keeps it: results belong to its calls, and a very long one was cut.
     """
@@ -94,26 +122,26 @@ def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def check_served(env: BaseMultiTurnEnv) -> None:
-    """Raises `ConfigError` if an environment cannot be served: its data is restricted, or it has no tasks."""
+    """Raise `ConfigError` if an environment cannot be served: its data is restricted, or it has no tasks."""
     check_may_leave(
         env, "an OpenEnv server", action="whoever reaches it would see the images of", allowed="viewbox rollout"
     )
-    if not len(to_sequence(env.tasks, env.name)):
-        raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=env.name)
+    list_tasks(env)
 
 
-def check_installed(package: str, extra: str, supported: str | None = None, replaces: str | None = None) -> None:
-    """Raises `ConfigError` unless a package is installed, and in the minor version `supported` if one is given.
+def check_installed(package: str, wanted: str, supported: str | None = None, replaces: str | None = None) -> None:
+    """Raise `ConfigError` unless a package is installed, and in the minor version `supported` if one is given.
 
-    `replaces` is the package's former name: both would write their files into the same folder, so it has to go first.
+    `wanted` is what pip is told to install. `replaces` is the package's former name: both would write their files into
+    the same folder, so it has to go first.
 
-    >>> check_installed("numpy", "gym", "0.1")  # doctest: +ELLIPSIS
+    >>> check_installed("numpy", "viewbox[gym]", "0.1")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     viewbox.errors.ConfigError: numpy ... is installed; numpy 0.1 is needed: pip install 'viewbox[gym]'
     """
-    needed = f"{package} {supported or ''}".strip() + f" is needed: pip install 'viewbox[{extra}]'"
+    needed = f"{package} {supported or ''}".strip() + f" is needed: pip install '{wanted}'"
     if replaces is not None and (old := _find_version(replaces)) is not None:
-        again = f"pip uninstall -y {replaces} {package} && pip install 'viewbox[{extra}]'"
+        again = f"pip uninstall -y {replaces} {package} && pip install '{wanted}'"
         raise ConfigError(
             f"{replaces} {old} is installed, which {package} replaced under the same import name: {again}"
         )

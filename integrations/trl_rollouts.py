@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
+from ..core.messages import read_tool_calls
 from ..core.tasks import to_sequence
 from ..core.variants import use_native_calls
+from ..engines.openai.client import extract_text
 from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..records import Episode, Message, Reply, ToolCall
@@ -203,13 +205,13 @@ class _Rollout:
             return None
         replies = [message for message in completion if message["role"] == "assistant"]
         if state.end_reason is None and len(replies) > state.turn:
-            session.step(_read_reply(replies[-1]))
+            session.step(Reply(extract_text(replies[-1].get("content")), read_tool_calls(replies[-1])))
             if state.end_reason is None:  # the environment would ask again; TRL has stopped
                 state.end("malformed")
         elif state.end_reason is None:  # TRL dropped the tool's result or the reply to it: they were too long
             state.end("max_tokens")
         episode = session.build_episode()
-        return _add_texts(episode, [_join_text(reply.get("content")) for reply in replies])
+        return _add_texts(episode, [extract_text(reply.get("content")) for reply in replies])
 
 
 def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:
@@ -258,21 +260,6 @@ def _write_blocks(message: Message) -> Blocks:
         {"type": "image", "image": part.open()} if isinstance(part, ImageRef) else {"type": "text", "text": part}
         for part in message.content
     ]
-
-
-def _read_reply(message: Mapping[str, Any]) -> Reply:
-    functions = [call.get("function", {}) for call in message.get("tool_calls") or ()]
-    calls = tuple(
-        ToolCall(f"call_{number}", str(one.get("name", "")), one.get("arguments") or {})
-        for number, one in enumerate(functions)
-    )
-    return Reply(_join_text(message.get("content")), calls)
-
-
-def _join_text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text") or "" for part in content or ())
 
 
 def _add_texts(episode: Episode, texts: Sequence[str]) -> Episode:

@@ -7,6 +7,11 @@ is a complete adapter. A verifiers task carries the number of a viewbox task and
 image: each process makes the environment from these settings. The turn loop steps the environment through verifiers'
 `interaction.turn`, so the messages are the same as in viewbox's own driver. The episode is stored in
 `trace.info["viewbox"]`. Rewards read only this record, so `vf-replay` can recompute them.
+
+verifiers requires that every model call goes through its own endpoint, because its trace records the calls there. A
+harness that does so needs no separate program. This one offers the tools that the environment allows in the current
+turn and returns every tool call to the environment, which runs it. The private parts of verifiers that are used here
+are checked by `tests/integrations/test_verifiers.py`.
 """
 
 import asyncio
@@ -14,7 +19,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -25,16 +30,22 @@ from pydantic import Field
 
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
 from ..core.contract import EpisodeState
-from ..core.loop import play_to_end
+from ..core.loop import play_to_end, shorten_reply
 from ..core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
-from ..network.data_policy import check_may_leave, keep_on_this_machine
+from ..network.data_policy import check_may_leave, check_sending, keep_on_this_machine
 from ..records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
 from ..utils.concurrency import contain_exit
 from ..utils.frozen import thaw
 from ..version import __version__
-from .verifiers_harness import OfferedTools, ViewboxHarness, message_to_wire, vf
+from .session import check_installed, make_cached
+
+check_installed("verifiers", "verifiers>=0.4,<0.5", "0.4")
+import aiohttp  # noqa: E402
+import verifiers.v1 as vf  # noqa: E402
+from verifiers.v1.dialects.chat import REASONING_FIELDS, message_to_wire  # noqa: E402
+from verifiers.v1.harness import HarnessSession  # noqa: E402
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 
@@ -50,6 +61,97 @@ ENDS: Mapping[str | None, EndReason] = {
 }
 
 
+RETRIED_STATUSES = (408, 409, 429, 500, 502, 503, 504)
+RETRY_HEADER = "x-stainless-retry-count"  # by this header verifiers tells a repeated request from a new turn
+OK = vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+# ---------------------------------------------------------------------- one model call per turn, in this process
+class OfferedTools(vf.State):
+    """The tools that the environment offers in the next turn; not saved with the trace."""
+
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ViewboxHarnessConfig(vf.HarnessConfig):
+    attempts: int = Field(3, ge=1)
+    """Attempts per model call if the endpoint is overloaded or fails (status 408, 409, 429, 5xx)."""
+    wait: float = Field(0.5, ge=0)
+    """Seconds before the second attempt. The pause doubles before each further attempt."""
+
+
+class ViewboxSession(HarnessSession):
+    """One conversation, to which the environment's messages and the model's replies are appended."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None), cookie_jar=aiohttp.DummyCookieJar()
+        )
+        system, _ = self.harness.resolve_prompt(self.data)
+        self.messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+
+    async def _run(self, messages: list[Any] | None) -> vf.ProgramResult:
+        self.messages += [message_to_wire(message) for message in messages or []]
+        reply, problem = await self._ask(self.harness.config)
+        if reply is None:
+            return vf.ProgramResult(exit_code=1, stdout="", stderr=problem)
+        self.messages.append(repeat_message(reply))
+        return OK
+
+    async def _ask(self, config: Any) -> tuple[Mapping[str, Any] | None, str]:
+        """The model's next message; None and an error message if every attempt failed."""
+        check_sending(self.endpoint)
+        body: dict[str, Any] = {"model": self.ctx.model, "messages": self.messages}
+        if self.trace.state.tools:
+            body["tools"] = self.trace.state.tools
+        for attempt in range(config.attempts):
+            if attempt:
+                await asyncio.sleep(config.wait * 2 ** (attempt - 1))
+            headers = {"Authorization": f"Bearer {self.secret}", RETRY_HEADER: str(attempt)}
+            async with self.http.post(
+                f"{self.endpoint}/chat/completions", json=body, headers=headers, allow_redirects=False
+            ) as response:
+                text = await response.text()
+                if response.status < 300:
+                    return (await response.json())["choices"][0]["message"], ""
+                if response.status not in RETRIED_STATUSES:
+                    break
+        return None, f"HTTP {response.status}: {text[:2000]}"
+
+    async def close(self) -> None:
+        await super().close()
+        await self.http.close()
+
+
+def repeat_message(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's message as the next request repeats it, including its reasoning; a very long text is cut.
+
+    >>> repeat_message({"role": "assistant", "content": None, "refusal": None, "reasoning": "Hm."})
+    {'role': 'assistant', 'content': '', 'reasoning': 'Hm.'}
+    """
+    kept = shorten_reply(Reply(reply.get("content") or "", read_tool_calls(reply)))
+    return to_openai_messages([kept.to_message()])[0] | {
+        name: reply[name] for name in REASONING_FIELDS if reply.get(name)
+    }
+
+
+class ViewboxHarness(vf.Harness[ViewboxHarnessConfig]):
+    """verifiers uses this harness because the published package exports it beside its taskset."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    SUPPORTS_RESUME = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def session(self, *args: Any, **kwargs: Any) -> ViewboxSession:
+        return ViewboxSession(self, *args, **kwargs)
+
+    async def launch(self, *args: Any, **kwargs: Any) -> vf.ProgramResult:
+        raise NotImplementedError("ViewboxSession makes the model calls of this harness")
+
+
+# ---------------------------------------------------------------------- tasks and rewards
 class ViewboxData(vf.TaskData):
     """Identifies a task of an environment. `prompt` stays empty, because the environment opens the conversation."""
 
@@ -58,7 +160,7 @@ class ViewboxData(vf.TaskData):
     number: int
 
     def env(self) -> BaseMultiTurnEnv:
-        return _make_cached(self.environment, json.dumps(self.settings, sort_keys=True))
+        return make_cached(self.environment, json.dumps(self.settings, sort_keys=True))
 
     def played(self) -> BaseMultiTurnEnv:
         """Return the environment of the task, which a mixture has for each."""
@@ -67,11 +169,6 @@ class ViewboxData(vf.TaskData):
     def task(self) -> Task:
         tasks = self.env().tasks
         return tasks[self.number] if isinstance(tasks, Sequence) else next(islice(tasks, self.number, None))
-
-
-@lru_cache(maxsize=16)
-def _make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
-    return make(name, **json.loads(settings))
 
 
 class ViewboxTask(vf.Task[ViewboxData, OfferedTools]):

@@ -221,7 +221,8 @@ def _build_endpoint_job(
             f"--endpoint {endpoint}: rollout.engine is {rollout.engine}; give one of the two", key="endpoint"
         )
     url = build_completions_url(endpoint)
-    defaults = {"reply_format": "hermes"} | model_profiles.find_model_settings(name)
+    known = model_profiles.find_model_defaults(name)
+    defaults = {"reply_format": "hermes"} | known.to_settings()
     if requests.native_tools:
         defaults["reply_format"] = "native"
     config, env = _build_env(config, defaults)
@@ -230,8 +231,7 @@ def _build_endpoint_job(
     )
     with configs.locate_errors(config):
         check_for_endpoint(rollout)
-    kind = model_profiles.find_model_type(name)
-    tool_images = requests.tool_images or (model_profiles.get_model_defaults(kind).tool_images if kind else "user")
+    tool_images = requests.tool_images or known.tool_images
     check = None
     if check_tokens:
         from ..engines.openai.token_check import build_token_check

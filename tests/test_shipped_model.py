@@ -7,9 +7,8 @@ import torch
 
 from viewbox import assets, train
 from viewbox.configs import schema
-from viewbox.engines.hf import loading
+from viewbox.engines.hf import Settings, loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.settings import Settings
 from viewbox.errors import ModelError
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler

@@ -197,7 +197,7 @@ def _describe_view(view: ShownView, original: Picture | None) -> dict[str, Any]:
 MAX_TOKENS = 200_000  # of an episode on its page
 MAX_PARTS = 1_000  # of a reply
 # The tags of every known model. A part without its last tag goes to the end, so that no text is read twice.
-THINKING = tuple(sorted({tags for profile in MODELS.values() for tags in profile.thinking or ()}))
+THINKING = tuple(sorted({tags for profile in MODELS for tags in profile.thinking or ()}))
 _THOUGHT = re.compile(
     "|".join(f"{re.escape(first)}.*?(?:{re.escape(last)}|\\Z)" for first, last in THINKING), re.DOTALL
 )

@@ -37,19 +37,18 @@ class ChatTemplate:
         processor: the model's processor.
         image: the placeholder the template writes for an image.
         ends: the texts of the tokens that end a reply, the preferred one first.
-        tool_images: whether the model was trained on images in tool messages.
 
     Raises:
         ModelError: the template cannot be used; the message says why.
     """
 
-    def __init__(self, processor: Any, image: str, ends: Sequence[str], *, tool_images: bool) -> None:
+    def __init__(self, processor: Any, image: str, ends: Sequence[str]) -> None:
         self.processor, self.image = processor, image
         self.end = self._find_end_of_reply(ends)
         self._check_prompt()
         listed = self._try_render([SYSTEM, USER], [TOOL])
         self.shows_tools = all(part in listed for part in (*HERMES, SYSTEM["content"]))
-        self.tool_role = tool_images and self._can_show_results([self._build_tool_message(PICTURE)])
+        self.tool_role = self._can_show_results([self._build_tool_message(PICTURE)])
         self.merges = not self._can_show_results([self._build_user_message(PICTURE), self._build_user_message(PICTURE)])
         results = [self.build_tool_result(PICTURE), self.build_tool_result(PICTURE)]
         if not self._can_show_results(self.merge_user_messages(results)):

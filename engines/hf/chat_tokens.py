@@ -25,7 +25,6 @@ from ...errors import ConfigError, ImageError, ModelError
 from ...images.ref import ImageRef
 from ...records import Episode, EpisodeTokens, Message
 from ...utils.sanitize import break_control_tokens
-from .. import model_profiles
 from ..generator import Conversation
 from .architectures import Architecture, Pixels, get_architecture
 from .chat_template import ChatTemplate
@@ -66,12 +65,7 @@ class ChatTokens:
         self.pixel_cache = PixelCache(self.architecture, processor.image_processor)
         self._prompts: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
         ends = {self.tokenizer.decode([token]): token for token in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
-        self.template = ChatTemplate(
-            processor,
-            self.tokenizer.decode([self.image_id]),
-            list(ends),
-            tool_images=model_profiles.get_model_defaults(self.architecture.model_type).tool_images == "tool",
-        )
+        self.template = ChatTemplate(processor, self.tokenizer.decode([self.image_id]), list(ends))
         self.end_id: int = ends[self.template.end]
 
     # ------------------------------------------------------------------ messages

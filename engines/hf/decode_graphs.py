@@ -141,7 +141,7 @@ class DecodeGraphs:
         """One step on the buffers, one operation at a time."""
         rows, num_read = bucket
         columns = self._columns[:rows]
-        self.cache.set_index(self._slots[:rows], columns, num_read, first_slots=rows)
+        self.cache.index.set(self._slots[:rows], columns, num_read, first_slots=rows)
         logits = self.compute(self._ids[:rows], self._positions[:, :rows].expand(3, -1, -1), columns, num_read)
         self._logits[:rows].copy_(logits)
 

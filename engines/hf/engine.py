@@ -24,21 +24,21 @@ from ...errors import ImageError, ModelError
 from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
-from ..generator import Conversation, Load
+from ..generator import Conversation, Generator, Load
+from . import Settings
 from .chat_tokens import ChatTokens
 from .decode_graphs import choose_recorder
 from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
 from .model_runner import ModelRunner, use_eval_mode
-from .sampler import Sampler, draw_uniform
+from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
-from .settings import Settings
 from .vision_cache import VisionCache
 
 DEFAULTS = Settings()
 log = logging.getLogger("viewbox.engine")
 
 
-class HFGenerator:
+class HFGenerator(Generator):
     """Replies from a local model.
 
     Args:
@@ -60,7 +60,7 @@ class HFGenerator:
     ) -> None:
         self.model, self.tokens, self.settings = model, tokens, settings
         self.sampling = settings.sampling
-        self.sampler, self.max_completion_tokens = Sampler(self.sampling), settings.max_completion_tokens
+        self.max_completion_tokens = settings.max_completion_tokens
         self.kv_cache_bytes = settings.kv_cache_bytes or find_kv_cache_bytes(model.device)
         self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
         self.run_config = RunConfig(
@@ -243,7 +243,10 @@ class HFGenerator:
             sequences += group
             rows += [logits[first] if source is None else first.after_prompt[0]] * len(group)  # type: ignore[index]
         for sequence in sequences:
-            self._start_reply(sequence)
+            offset = len(sequence.conversation.record.completion_ids)
+            count = min(self.settings.max_reply_tokens, self.max_completion_tokens - offset)
+            sequence.output_ids, sequence.logprobs = [], []
+            sequence.uniform = draw_uniform(sequence.conversation.seed, offset, count)
         self.running += self._sample(sequences, torch.stack(rows))
 
     def _find_same_prompt(self, sequence: Sequence) -> Sequence | None:
@@ -253,17 +256,12 @@ class HFGenerator:
         owners = (owner for owner in self.cache.owners if owner is not None and owner.after_prompt is not None)
         return next((owner for owner in owners if owner.prompt == sequence.prompt), None)
 
-    def _start_reply(self, sequence: Sequence) -> None:
-        record = sequence.conversation.record
-        offset = len(record.completion_ids)
-        count = min(self.settings.max_reply_tokens, self.max_completion_tokens - offset)
-        sequence.output_ids, sequence.logprobs = [], []
-        sequence.uniform = draw_uniform(sequence.conversation.seed, offset, count)
-
     # ------------------------------------------------------------------ sampling
     def _sample(self, sequences: list[Sequence], logits: torch.Tensor) -> list[Sequence]:
         """Draws a token for every sequence; returns those whose reply continues."""
-        ids, logprobs = self._draw(sequences, logits)
+        uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
+        seen = self._mark_seen(sequences, logits)
+        ids, logprobs = sample_tokens(self.sampling, logits, uniform, self.tokens.never_sampled, seen)
         self.stats.tokens += len(sequences)
         continuing = []
         drawn = torch.stack([ids.double(), logprobs.double()]).tolist()  # the only wait for the device in a step
@@ -279,11 +277,6 @@ class HFGenerator:
             else:
                 continuing.append(sequence)
         return continuing
-
-    def _draw(self, sequences: list[Sequence], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
-        seen = self._mark_seen(sequences, logits)
-        return self.sampler.sample(logits, uniform, self.tokens.never_sampled, seen)
 
     def _mark_seen(self, sequences: list[Sequence], logits: torch.Tensor) -> torch.Tensor | None:
         """The tokens in each conversation, (sequences, vocabulary) bool; None without a repetition penalty."""
@@ -307,11 +300,5 @@ class HFGenerator:
         future = self.scheduler.finish_reply(sequence)
         if future is not None:  # the reply is still wanted
             sequence.conversation.record.add_sampled(sequence.output_ids, sequence.logprobs)
-            future.set_result(
-                Reply(
-                    self.tokens.decode(sequence.output_ids),
-                    finish_reason=reason,
-                    output_ids=tuple(sequence.output_ids),
-                    logprobs=tuple(sequence.logprobs),
-                )
-            )
+            ids, logprobs = tuple(sequence.output_ids), tuple(sequence.logprobs)
+            future.set_result(Reply(self.tokens.decode(ids), (), reason, ids, logprobs))

@@ -39,6 +39,10 @@ class CacheIndex:
     num_read: int = 0  # columns read
     first_slots: int | None = None  # if the slots are 0 … n - 1: n
 
+    def set(self, slots: torch.Tensor, columns: torch.Tensor, num_read: int, first_slots: int | None) -> None:
+        """Set what the next forward writes and reads."""
+        self.slots, self.columns, self.num_read, self.first_slots = slots, columns, num_read, first_slots
+
 
 class KVCacheLayer(CacheLayerMixin):
     """Keys and values of one layer, (slots, heads, capacity, head size)."""
@@ -100,7 +104,7 @@ class KVCache(Cache):
     """
 
     def __init__(self, layers: int, slots: int) -> None:
-        self.index = CacheIndex()
+        self.index, self.num_layers = CacheIndex(), layers
         self.bytes_copied = 0  # within the cache, by `copy_prefix`, `compact` and growth
         self.owners: list[Sequence | None] = [None] * slots
         self.max_len = 0  # tokens a slot may hold; 0: no limit
@@ -134,11 +138,8 @@ class KVCache(Cache):
             slots: number of slots.
             max_len: tokens a slot may hold; one more column takes the padding.
         """
-        self.owners, self.max_len, self.index.capacity = [None] * slots, max_len, 0
-        layers: list[Any] = self.layers  # type: ignore[assignment]
-        for layer in layers:
-            layer.slots, layer.is_initialized = slots, False
-            layer.keys = layer.values = None
+        self.owners, self.max_len, self.index = [None] * slots, max_len, CacheIndex()
+        self.layers = [KVCacheLayer(self.index, slots) for _ in range(self.num_layers)]
 
     def compact(self, running: Collection[Sequence]) -> int:
         """Moves the running sequences into the first slots if too much of a decode step would be wasted.
@@ -185,7 +186,7 @@ class KVCache(Cache):
         columns = to_device(list(lengths), device)[:, None] + torch.arange(width, device=device)
         columns = columns.clamp_(max=self.index.capacity - 1)
         first = len(slots) if list(slots) == list(range(len(slots))) else None
-        self.set_index(to_device(list(slots), device), columns, num_read, first)
+        self.index.set(to_device(list(slots), device), columns, num_read, first)
         return columns
 
     def reserve(self, num_read: int) -> None:
@@ -197,30 +198,22 @@ class KVCache(Cache):
                 larger = self.max_len + 1 if self.full_length else min(larger, self.max_len + 1)
             self._grow(larger)
 
-    def set_index(self, slots: torch.Tensor, columns: torch.Tensor, num_read: int, first_slots: int | None) -> None:
-        """Sets what the next forward writes and reads (`CacheIndex`)."""
-        index = self.index
-        index.slots, index.columns, index.num_read, index.first_slots = slots, columns, num_read, first_slots
-
     def list_tensors(self) -> list[torch.Tensor]:
         """The keys and values of all layers that hold any."""
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
     def copy_prefix(self, source: int, targets: Collection[int], length: int) -> None:
-        """Copies the first `length` columns of one slot to others."""
-        for layer in self._get_initialized_layers():
-            for states in (layer.keys, layer.values):
-                states[list(targets), :, :length] = states[source, :, :length]
-                self.bytes_copied += len(targets) * states[source, :, :length].nbytes
+        """Copy the first `length` columns of one slot to others."""
+        for states in self.list_tensors():
+            states[list(targets), :, :length] = states[source, :, :length]
+            self.bytes_copied += len(targets) * states[source, :, :length].nbytes
 
     def _move(self, targets: dict[int, int], length: int) -> None:
-        """Copies the first `length` columns of several slots at once; `targets` maps each slot to its new place."""
-        sources, places = list(targets), list(targets.values())
-        for layer in self._get_initialized_layers() if targets else ():
-            for states in (layer.keys, layer.values):
-                moving = states[sources, :, :length]
-                states[places, :, :length] = moving
-                self.bytes_copied += moving.nbytes
+        """Copy the first `length` columns of several slots at once; `targets` maps each slot to its new place."""
+        for states in self.list_tensors() if targets else ():
+            moving = states[list(targets), :, :length]
+            states[list(targets.values()), :, :length] = moving
+            self.bytes_copied += moving.nbytes
 
     def _grow(self, capacity: int) -> None:
         for layer in self._get_initialized_layers():

@@ -8,7 +8,7 @@ import torch
 
 from ...assets import resolve_model_path
 from ...configs.schema import Config
-from ...configs.sections import ModelSection, TinyModel
+from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
@@ -136,9 +136,7 @@ def build_tiny_model(
         max_pixels: largest view, in pixels.
         seed: of the random weights.
     """
-    assert section.tiny is not None
-    processor = _build_tiny_processor(section.tiny, corpus, max_pixels)
-    sizes = _get_tiny_sizes(section.tiny, max_pixels)
+    processor, sizes = _build_tiny_processor(section, corpus, max_pixels)
     return tiny_model.build_model(processor.tokenizer, seed=seed, **sizes), processor
 
 
@@ -149,21 +147,20 @@ def build_tiny_config(section: ModelSection, max_pixels: int) -> "tuple[Pretrain
         section: the sizes.
         max_pixels: largest view, in pixels.
     """
+    processor, sizes = _build_tiny_processor(section, [""], max_pixels)
+    config = tiny_model.build_config(processor.tokenizer, **sizes)
     assert section.tiny is not None
-    processor = _build_tiny_processor(section.tiny, [""], max_pixels)
-    config = tiny_model.build_config(processor.tokenizer, **_get_tiny_sizes(section.tiny, max_pixels))
     config.text_config.vocab_size = section.tiny.vocab_size
     return config, processor
 
 
-def _build_tiny_processor(sizes: TinyModel, corpus: Sequence[str], max_pixels: int) -> Any:
-    tokenizer = tiny_model.build_tokenizer(corpus, sizes.vocab_size)
-    return tiny_model.build_processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
-
-
-def _get_tiny_sizes(sizes: TinyModel, max_pixels: int) -> dict[str, int]:
-    names = ("hidden", "layers", "vision_hidden", "vision_layers", "patch")
-    return {name: getattr(sizes, name) for name in names} | {"positions": max_pixels // sizes.patch**2}
+def _build_tiny_processor(section: ModelSection, corpus: Sequence[str], max_pixels: int) -> tuple[Any, dict[str, int]]:
+    """Return the processor of a section with `model.tiny`, and the sizes of the model."""
+    assert section.tiny is not None
+    sizes: dict[str, int] = section.tiny.model_dump()
+    tokenizer = tiny_model.build_tokenizer(corpus, sizes.pop("vocab_size"))
+    processor = tiny_model.build_processor(tokenizer, patch=sizes["patch"], max_pixels=max_pixels)
+    return processor, sizes | {"positions": max_pixels // sizes["patch"] ** 2}
 
 
 def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, Any]:

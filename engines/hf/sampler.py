@@ -13,51 +13,48 @@ from ...configs.sections import SamplingParams
 from .kv_cache import to_device
 
 
-class Sampler:
-    """Draws tokens with the temperature, filters and penalty of `params`."""
+def sample_tokens(
+    params: SamplingParams,
+    logits: torch.Tensor,
+    uniform: torch.Tensor,
+    banned: Sequence[int],
+    seen: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw a token for each row.
 
-    def __init__(self, params: SamplingParams) -> None:
-        self.params = params
+    Args:
+        params: temperature, filters and penalty.
+        logits: (rows, vocabulary) float32.
+        uniform: (rows,) random numbers in [0, 1).
+        banned: token ids that are never drawn.
+        seen: (rows, vocabulary) bool, the tokens that the repetition penalty applies to.
 
-    def sample(
-        self, logits: torch.Tensor, uniform: torch.Tensor, banned: Sequence[int], seen: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draws a token for each row.
+    Returns:
+        The ids and their log-probs, each (rows,).
+    """
+    temperature = params.temperature or 1.0
+    logprobs = torch.log_softmax(logits / temperature, dim=-1)
+    if params.repetition_penalty != 1.0 and seen is not None:
+        penalized = torch.where(logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty)
+        allowed = torch.log_softmax(torch.where(seen, penalized, logits) / temperature, dim=-1)
+    else:
+        allowed = logprobs.clone()
+    allowed.index_fill_(1, to_device(list(banned), logits.device).long(), -torch.inf)
+    ids = allowed.argmax(dim=-1) if params.temperature == 0 else _invert_cdf(_filter(params, allowed), uniform)
+    return ids, logprobs.gather(1, ids[:, None])[:, 0]
 
-        Args:
-            logits: (rows, vocabulary) float32.
-            uniform: (rows,) random numbers in [0, 1).
-            banned: token ids that are never drawn.
-            seen: (rows, vocabulary) bool, the tokens that the repetition penalty applies to.
 
-        Returns:
-            The ids and their log-probs, each (rows,).
-        """
-        params = self.params
-        temperature = params.temperature or 1.0
-        logprobs = torch.log_softmax(logits / temperature, dim=-1)
-        if params.repetition_penalty != 1.0 and seen is not None:
-            penalized = torch.where(logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty)
-            allowed = torch.log_softmax(torch.where(seen, penalized, logits) / temperature, dim=-1)
-        else:
-            allowed = logprobs.clone()
-        allowed.index_fill_(1, to_device(list(banned), logits.device).long(), -torch.inf)
-        greedy = params.temperature == 0
-        ids = allowed.argmax(dim=-1) if greedy else _invert_cdf(self._filter(allowed), uniform)
-        return ids, logprobs.gather(1, ids[:, None])[:, 0]
-
-    def _filter(self, logprobs: torch.Tensor) -> torch.Tensor:
-        """Sets the log-probs of filtered tokens to -inf: top-k, then top-p."""
-        params = self.params
-        if 0 < params.top_k < logprobs.shape[1]:
-            smallest = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
-            logprobs = logprobs.masked_fill(logprobs < smallest, -torch.inf)
-        if params.top_p < 1:
-            ordered, indices = logprobs.sort(dim=-1, descending=True)
-            probs = ordered.softmax(dim=-1)
-            removed = probs.cumsum(dim=-1) - probs >= params.top_p  # never the most likely token
-            logprobs = logprobs.masked_fill(removed.scatter(1, indices, removed), -torch.inf)
-        return logprobs
+def _filter(params: SamplingParams, logprobs: torch.Tensor) -> torch.Tensor:
+    """Set the log-probs of filtered tokens to -inf: top-k, then top-p."""
+    if 0 < params.top_k < logprobs.shape[1]:
+        smallest = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
+        logprobs = logprobs.masked_fill(logprobs < smallest, -torch.inf)
+    if params.top_p < 1:
+        ordered, indices = logprobs.sort(dim=-1, descending=True)
+        probs = ordered.softmax(dim=-1)
+        removed = probs.cumsum(dim=-1) - probs >= params.top_p  # never the most likely token
+        logprobs = logprobs.masked_fill(removed.scatter(1, indices, removed), -torch.inf)
+    return logprobs
 
 
 def _invert_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,6 @@ from ...configs.sections import SamplingParams, Section
 from ...core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
 from ...errors import ConfigError
 from ...network.body import parse_body
-from ...network.connection import MAX_ATTEMPTS, MAX_BODY
 from ...network.connection import Connection as AnyConnection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, UnusableReplyError
@@ -27,7 +26,7 @@ from ...utils import secrets
 from ...utils.frozen import thaw
 from ...utils.sanitize import replace_surrogates
 from ...version import get_versions
-from ..generator import Conversation, GeneratorError, Load, ReplyError
+from ..generator import Conversation, Generator, GeneratorError, Load, ReplyError
 
 if TYPE_CHECKING:
     from .token_check import TokenCheck
@@ -67,7 +66,7 @@ class EndpointSettings(Section):
     )
 
 
-class OpenAIGenerator:
+class OpenAIGenerator(Generator):
     """Replies from `POST <endpoint>/chat/completions`.
 
     If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`; on the last turn with
@@ -83,9 +82,7 @@ class OpenAIGenerator:
         tool_images: which message carries the image of a tool result (see `viewbox.core.messages`).
         token_check: compares each prompt with that of our engine; None: nothing is compared.
         extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
-        attempts: attempts for one reply, the first included.
-        first_pause: seconds before the second attempt.
-        max_body: limit of a reply's body, in bytes.
+        limits: `attempts`, `first_pause` and `max_body` of `Connection`.
 
     Raises:
         ConfigError: the endpoint is not a URL, or the key cannot be sent, or not safely.
@@ -102,9 +99,7 @@ class OpenAIGenerator:
         tool_images: ToolImages = "user",
         token_check: "TokenCheck | None" = None,
         extra: Mapping[str, Any] | None = None,
-        attempts: int = MAX_ATTEMPTS,
-        first_pause: float = 0.5,
-        max_body: int = MAX_BODY,
+        **limits: Any,
     ) -> None:
         self.url, self.model = build_completions_url(endpoint), model
         self.sampling, self.max_tokens = sampling, max_tokens
@@ -115,20 +110,10 @@ class OpenAIGenerator:
         self.run_config = RunConfig(
             model_name=model, temperature=temperature, max_tokens=max_tokens, versions=get_versions()
         )
-        self.connection = Connection(
-            self.url,
-            subject=f"model {model!r}",
-            api_key=api_key,
-            extra=self.extra,
-            attempts=attempts,
-            first_pause=first_pause,
-            max_body=max_body,
-        )
+        self.connection = Connection(self.url, subject=f"model {model!r}", api_key=api_key, extra=self.extra, **limits)
         self._tokens: int | None = None  # of all replies, if the server counts them
 
     # ------------------------------------------------------------------ the Generator protocol
-    def join(self, conversation: Conversation) -> None: ...
-
     def leave(self, conversation: Conversation) -> None:
         if self.token_check is not None:
             self.token_check.forget(conversation)
@@ -141,24 +126,18 @@ class OpenAIGenerator:
 
     async def reply(self, conversation: Conversation) -> Reply:
         check_sending(self.url)
-        request, check, body = await asyncio.to_thread(self.build_request, conversation), self.token_check, b""
+        request, check = await asyncio.to_thread(self.build_request, conversation), self.token_check
         if check is not None:
             request["return_token_ids"] = True
             expected = await asyncio.to_thread(check.expect, conversation)
-
-        def parse(received: bytes) -> Completion:
-            nonlocal body
-            body = received
-            return parse_completion(received)
-
         completion = await self.connection.post(
             lambda attempt: encode_request(request, attempt),
-            parse,
+            parse_completion,
             deadline=conversation.deadline,
             info=conversation.info,
         )
         if check is not None:
-            await asyncio.to_thread(lambda: check.compare(conversation, expected, parse_body(body)))
+            await asyncio.to_thread(check.compare, conversation, expected, completion.body)
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
@@ -228,12 +207,13 @@ _OWN_ID = re.compile(r"call_\d{1,3}")
 
 @dataclass(frozen=True)
 class Completion:
-    """What a server's reply says; `usage` holds those of `COUNTS` that it counts."""
+    """What a server's reply says; `usage` holds those of `COUNTS` that it counts, `body` all that it sent."""
 
     text: str
     calls: tuple[ToolCall, ...]
     finish_reason: str
     usage: Mapping[str, int]
+    body: Mapping[str, Any]
 
 
 def parse_completion(body: bytes) -> Completion:
@@ -263,7 +243,7 @@ def parse_completion(body: bytes) -> Completion:
     )
     reason = choice.get("finish_reason")
     is_cut = isinstance(reason, str) and reason in LENGTH_REASONS
-    return Completion(text, calls, "length" if is_cut else "tool_calls" if calls else "stop", _read_usage(data))
+    return Completion(text, calls, "length" if is_cut else "tool_calls" if calls else "stop", _read_usage(data), data)
 
 
 def extract_text(content: Any) -> str:

@@ -6,6 +6,7 @@ it is asked (`return_token_ids`), are compared with those of our engine.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 from ...configs.sections import ModelSection
 from ...core.messages import ToolImages
 from ...errors import ConfigError, ModelError
-from .. import model_profiles
 from ..generator import Conversation, TokenRecord
 from ..hf import loading
 from ..hf.chat_tokens import ChatTokens
@@ -47,7 +47,7 @@ class TokenCheck:
         self.tokens.observe(replace(conversation, record=record), UNLIMITED)
         return [*record.prompt_ids, *record.completion_ids]
 
-    def compare(self, conversation: Conversation, expected: list[int], reply: Any) -> None:
+    def compare(self, conversation: Conversation, expected: list[int], reply: Mapping[str, Any]) -> None:
         """Counts one prompt.
 
         Args:
@@ -55,7 +55,7 @@ class TokenCheck:
             expected: what `expect` returned.
             reply: the body of the server's reply, of which `prompt_token_ids` and the choice's `token_ids` are read.
         """
-        prompt, sampled = _read_ids(reply)
+        prompt, sampled = _read_ids(reply, "prompt_token_ids"), _read_ids(reply["choices"][0], "token_ids") or None
         record = self._records[conversation]
         with self._lock:
             if record is None or prompt is None or sampled is None:
@@ -95,7 +95,7 @@ class TokenCheck:
             lines.append(
                 f"{self.counts['different']} have another text than our engine's. The first one:\n{self.first}"
             )
-            trained = model_profiles.get_model_defaults(self.tokens.architecture.model_type).tool_images
+            trained = "tool" if self.tokens.template.tool_role else "user"
             if trained != self.tool_images:
                 lines.append(
                     f"endpoint.tool_images = {self.tool_images}; this model was trained with pictures of tools as "
@@ -126,18 +126,9 @@ class TokenCheck:
         )
 
 
-def _read_ids(reply: Any) -> tuple[list[int] | None, list[int] | None]:
-    choices = reply.get("choices") if isinstance(reply, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    found = (
-        reply.get("prompt_token_ids") if isinstance(reply, dict) else None,
-        choice.get("token_ids") if isinstance(choice, dict) else None,
-    )
-    prompt, sampled = (
-        ids if isinstance(ids, list) and all(type(one) is int and 0 <= one < 2**31 for one in ids) else None
-        for ids in found
-    )
-    return prompt, sampled or None
+def _read_ids(part: Mapping[str, Any], name: str) -> list[int] | None:
+    ids = part.get(name)
+    return ids if isinstance(ids, list) and all(type(one) is int and 0 <= one < 2**31 for one in ids) else None
 
 
 def build_token_check(section: ModelSection, max_pixels: int, tool_images: ToolImages) -> TokenCheck:

@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...configs.sections import RolloutSection
 from ...errors import ModelError
 from ...images.ref import ImageRef
 from ...records import Reply, RunConfig
 from ...utils import concurrency
-from ..generator import Conversation, Load, ReplyError
+from ...version import get_versions
+from ..generator import Conversation, Generator, Load, ReplyError
 from ..hf.chat_tokens import ChatTokens
 
 
@@ -47,40 +49,23 @@ class SampledTokens:
 Ask = Callable[[TokenRequest], Awaitable[SampledTokens]]
 
 
-class TokenServerGenerator:
+class TokenServerGenerator(Generator):
     """Replies from a server of tokens; fills `conversation.record` as the local engine does.
 
     Args:
         tokens: the way from messages to tokens; its model must be the server's.
         ask: sends a request and returns what was sampled. `ReplyError` ends that episode, `GeneratorError` and
             `ModelError` the run.
-        max_reply_tokens: limit of one reply.
-        max_completion_tokens: limit of everything after the prompt; see `HFGenerator`.
-        stop: strings that end a reply, as the server was told.
-        run_config: recorded with each episode.
+        settings: the section `rollout`.
+        model_name: recorded with each episode.
     """
 
-    def __init__(
-        self,
-        tokens: ChatTokens,
-        ask: Ask,
-        *,
-        max_reply_tokens: int = 512,
-        max_completion_tokens: int = 4096,
-        stop: Sequence[str] = (),
-        run_config: RunConfig | None = None,
-    ) -> None:
-        self.tokens, self.ask = tokens, ask
-        self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
-        self.run_config = run_config or RunConfig(max_tokens=max_completion_tokens)
-        self.stop = tuple(stop)
+    def __init__(self, tokens: ChatTokens, ask: Ask, settings: RolloutSection, *, model_name: str = "") -> None:
+        self.tokens, self.ask, self.settings = tokens, ask, settings
+        self.run_config = RunConfig(
+            model_name, settings.temperature, max_tokens=settings.max_completion_tokens, versions=get_versions()
+        )
         self._in_flight = self._sampled = 0
-
-    def join(self, conversation: Conversation) -> None: ...
-
-    def leave(self, conversation: Conversation) -> None: ...
-
-    async def close(self) -> None: ...
 
     def get_load(self) -> Load:
         return Load(self._in_flight, tokens=self._sampled)
@@ -92,18 +77,18 @@ class TokenServerGenerator:
             ReplyError: the server sent no token, or one that no model samples.
             ModelError: it sent no log-probs; episodes without them cannot be trained on.
         """
-        record = conversation.record
+        record, limit = conversation.record, self.settings.max_completion_tokens
         for message in conversation.messages[record.messages :]:
             for image in message.images:
                 await concurrency.run_in_thread(self.tokens.count_image_tokens, image)  # opens it, off the event loop
-        if not self.tokens.observe(conversation, self.max_completion_tokens):
+        if not self.tokens.observe(conversation, limit):
             return Reply("", finish_reason="budget")
         offset = len(record.completion_ids)
         request = TokenRequest(
             conversation,
             (*record.prompt_ids, *record.completion_ids),
             tuple(record.images),
-            min(self.max_reply_tokens, self.max_completion_tokens - offset),
+            min(self.settings.max_reply_tokens, limit - offset),
             derive_seed(conversation.seed, offset),
         )
         self._in_flight += 1
@@ -115,13 +100,8 @@ class TokenServerGenerator:
         record.add_sampled(ids, logprobs)
         self._sampled += len(ids)
         text = self.tokens.decode(ids)
-        ended = ids[-1] in self.tokens.stop_ids or any(stop in text for stop in self.stop)
-        return Reply(
-            text,
-            finish_reason="stop" if ended else "length",
-            output_ids=tuple(ids),
-            logprobs=tuple(logprobs),
-        )
+        ended = ids[-1] in self.tokens.stop_ids or any(stop in text for stop in self.settings.stop)
+        return Reply(text, (), "stop" if ended else "length", tuple(ids), tuple(logprobs))
 
 
 def derive_seed(seed: int, offset: int) -> int:

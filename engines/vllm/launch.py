@@ -8,16 +8,16 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
+from ..hf.loading import find_model_folder
+from . import Settings
 from .process import LOG, ServerProcess
-from .settings import Settings
 from .vllm import FLAGS
 
 EXTENSION = "viewbox_vllm_extension"  # the name under which the server imports `vllm_extension.py`
@@ -77,17 +77,15 @@ def build_server(
     environment = build_environment(os.environ, gpu=gpu)
     if run is not None:
         environment["VLLM_SERVER_DEV_MODE"] = "1"
-        paths = [str(_copy_extension(run / "server")), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return ServerProcess(partial(_build_command, str(model.name), flags), run and run / LOG, environment)
-
-
-def _build_command(name: str, flags: Sequence[str], port: int) -> list[str]:
-    from ..hf.loading import find_model_folder
-
-    start = find_vllm()
-    model = str(find_model_folder(name) or name)
-    return [*start, *(["--model"] if "-m" in start else []), model, "--host", "127.0.0.1", "--port", str(port), *flags]
+        folder = (run / "server").resolve()  # holds the extension alone, so that the server needs no viewbox
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(__file__).with_name("vllm_extension.py"), folder / f"{EXTENSION}.py")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), environment.get("PYTHONPATH", "")]))
+    start, name = find_vllm(), str(find_model_folder(str(model.name)) or model.name)
+    start += ["--model", name] if "-m" in start else [name]
+    return ServerProcess(
+        lambda port: [*start, "--host", "127.0.0.1", "--port", str(port), *flags], run and run / LOG, environment
+    )
 
 
 def build_flags(
@@ -135,10 +133,3 @@ def choose_dtype(dtype: str, model_config: Any) -> str:
     """
     saved = getattr(model_config, "dtype", None)
     return dtype if dtype != "auto" or saved is None else str(saved).removeprefix("torch.")
-
-
-def _copy_extension(folder: Path) -> Path:
-    """Copies the extension alone into a folder, so that the server's environment needs no viewbox."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(Path(__file__).with_name("vllm_extension.py"), folder / f"{EXTENSION}.py")
-    return folder.resolve()

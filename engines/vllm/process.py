@@ -153,11 +153,6 @@ class ServerProcess:
         with self._lock:
             self._end()
 
-    def send_signal(self, number: int) -> None:
-        """Sends a signal to all its processes, and to no others."""
-        if self._process is not None:
-            os.killpg(self._process.pid, number)
-
     def describe_start(self) -> str:
         """How long the start has taken, and the last line of the log."""
         lines = self._read_log(1)
@@ -166,7 +161,10 @@ class ServerProcess:
     # ------------------------------------------------------------------ one start
     def _start(self) -> None:
         if self._process is not None:
-            self._check_starts()
+            if not self._was_up or self._starts >= MAX_STARTS:
+                lines = "\n".join(f"  {line}" for line in self._read_log(TAIL))
+                what = f"ended {self._starts} times in a row" if self._was_up else "did not start"
+                raise GeneratorError(f"the server {what}; its log, {self.log}, ends with:\n{lines}")
             log.warning("the server at %s has ended and is started again; its log: %s", self.url, self.log)
         self._starts += 1
         self.num_started += 1
@@ -183,14 +181,6 @@ class ServerProcess:
                 start_new_session=True,  # Ctrl-C in a terminal reaches this process alone, which then ends the server
             )
 
-    def _check_starts(self) -> None:
-        """Raises if the server should not be started again."""
-        if self._was_up and self._starts < MAX_STARTS:
-            return
-        lines = "\n".join(f"  {line}" for line in self._read_log(TAIL))
-        what = f"ended {self._starts} times in a row" if self._was_up else "did not start"
-        raise GeneratorError(f"the server {what}; its log, {self.log}, ends with:\n{lines}")
-
     def _probe(self) -> bool:
         try:
             return httpx.get(f"{self.url}/health", timeout=5.0, **build_client_settings(self.url)).is_success
@@ -198,14 +188,11 @@ class ServerProcess:
             return False
 
     def _read_log(self, count: int) -> list[str]:
-        if self.log is None:
+        if self.log is None or not self.log.is_file():
             return []
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            return []
+        with self.log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
+            text = file.read().decode(errors="replace")
         lines = [line for line in text.replace("\r", "\n").splitlines() if line.strip()]
         return [make_line(mask_message(make_printable(line)), LINE) for line in lines[-count:]]
 

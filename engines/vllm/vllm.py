@@ -1,7 +1,4 @@
-"""A vLLM server as a server of tokens.
-
-    server = VLLMServer("http://127.0.0.1:8000", tokens, SamplingParams())
-    generator = TokenServerGenerator(tokens, server.ask)
+"""A vLLM server as a generator.
 
 A reply in which the policy sampled an image placeholder is drawn again. To ban these tokens would be simpler, but would
 move the log-probs of all others, by as much as a young policy gives to placeholders.
@@ -12,30 +9,25 @@ image processor resizes as ours does and whether its log-probs are those of the 
 
 import asyncio
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
 import httpx
 import numpy as np
+from msgspec import Meta, Struct
 
-from ...configs.sections import SamplingParams
+from ...configs.sections import RolloutSection, SamplingParams
 from ...errors import ConfigError
 from ...images.ref import ImageRef
-from ...network.body import parse_body
 from ...network.connection import MAX_ATTEMPTS
-from ...network.errors import UnusableReplyError
 from ...network.hosts import ALLOWED_URL, parse_url, show_url
-from ...records import RunConfig
 from ...utils import concurrency
-from ...version import get_versions
 from ..generator import Conversation, ReplyError
 from ..hf.chat_tokens import ChatTokens
 from ..openai.client import Connection, EndpointError
 from .generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
 from .process import MAX_STARTS, PAUSE, ServerProcess
-from .settings import Settings
-from .wire import build_request, encode_body, parse_generated
+from .wire import build_request, parse_generated, read_as
 
 GENERATE = "/inference/v1/generate"
 FLAGS = "--enable-scale-out --logprobs-mode processed_logprobs --max-logprobs -1"
@@ -60,20 +52,18 @@ class Served:
     process: ServerProcess | None = None
 
 
-class VLLMServer:
-    """One vLLM server; its method `ask` is what `TokenServerGenerator` needs.
+class VLLMGenerator(TokenServerGenerator):
+    """Replies from one vLLM server; closing it closes the connections.
 
     Args:
-        url: of the server, such as `http://127.0.0.1:8000`.
+        served: the server, and what is known of it. If its `version` is known, nothing is asked of it beforehand, and a
+            server that is away costs replies, not the run. If this process runs it, it is started before the first
+            reply, and again if it dies.
         tokens: the way from messages to tokens; its model must be the server's.
-        sampling: how tokens are sampled.
-        model: its name at the server; None: the first one served.
-        version: of the weights that must sample a reply; None: any.
-        is_checked: whether the server was found to be usable before. Then nothing is asked of it beforehand, `model`
-            must be given, and a server that is away costs replies, not the run.
+        settings: the section `rollout`.
+        model_name: recorded with each episode.
         attempts: attempts for one reply, the first included.
         first_pause: seconds before the second attempt.
-        process: the server at this URL, if this process runs it: started before the first reply, and again if it dies.
 
     Raises:
         ConfigError: the URL is none.
@@ -81,35 +71,32 @@ class VLLMServer:
 
     def __init__(
         self,
-        url: str,
+        served: Served,
         tokens: ChatTokens,
-        sampling: SamplingParams,
+        settings: RolloutSection,
         *,
-        model: str | None = None,
-        version: str | None = None,
-        is_checked: bool = False,
+        model_name: str = "",
         attempts: int = MAX_ATTEMPTS,
         first_pause: float = 0.5,
-        process: ServerProcess | None = None,
     ) -> None:
-        self.url, self.tokens, self.sampling, self.model = clean_url(url), tokens, sampling, model
-        self.version, self.process = version, process
+        super().__init__(tokens, self._ask, settings, model_name=model_name)
+        self.url = clean_url(served.url)
+        self.model, self.version, self.process = served.model, served.version, served.process
+        self._is_checked = served.version is not None
         self.connection = Connection(
             self.url + GENERATE,
             attempts=attempts,
             first_pause=first_pause,
-            is_known=is_checked,
-            is_up=(lambda: True) if process is None else process.is_ready,
+            is_known=self._is_checked,
+            is_up=(lambda: True) if self.process is None else self.process.is_ready,
         )
         self._checking = asyncio.Lock()
-        self._is_checked = is_checked
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.connection.close()
 
-    async def ask(self, request: TokenRequest) -> SampledTokens:
-        """The next reply.
+    async def _ask(self, request: TokenRequest) -> SampledTokens:
+        """Return the next reply.
 
         Raises:
             ReplyError: no reply can be had for this request, or the server's prompt was another one than ours.
@@ -118,7 +105,7 @@ class VLLMServer:
         for attempt in range(MAX_STARTS + 1):
             started = await self._prepare()
             try:
-                return await self._ask(request)
+                return await self._draw(request)
             except ReplyError:
                 process = self.process
                 has_died = process is not None and (not process.is_running() or process.num_started != started)
@@ -127,7 +114,7 @@ class VLLMServer:
         raise AssertionError("unreachable")
 
     async def _prepare(self) -> int:
-        """Makes sure that the server runs, if this process runs it, and can be used; returns how often it was started.
+        """Return how often the server was started, once it runs, if this process runs it, and can be used.
 
         Raises:
             GeneratorError: it cannot be used.
@@ -141,11 +128,12 @@ class VLLMServer:
                 self._is_checked = True
             return 0 if process is None else process.num_started
 
-    async def _ask(self, request: TokenRequest) -> SampledTokens:
+    async def _draw(self, request: TokenRequest) -> SampledTokens:
         for draw in range(DRAWS):
             seed = derive_seed(request.seed, draw) if draw else request.seed
-            sampled = await self._generate(replace(request, seed=seed), self.sampling, bans=draw == DRAWS - 1)
-            if set(self.tokens.never_sampled).isdisjoint(_get_ids(sampled)):
+            sampled = await self._generate(replace(request, seed=seed), self.settings.sampling, bans=draw == DRAWS - 1)
+            own = [token for token in sampled.ids if isinstance(token, int)]  # others are refused later, by name
+            if set(self.tokens.never_sampled).isdisjoint(own):
                 break
         if sampled.logprobs is None:
             raise ReplyError("the reply has no log-probs")
@@ -154,9 +142,9 @@ class VLLMServer:
         return sampled
 
     async def _generate(self, request: TokenRequest, sampling: SamplingParams, *, bans: bool = False) -> SampledTokens:
-        model, stop = str(self.model), self.sampling.stop
+        # Every attempt sends the same, seed included: what was lost on the way is sampled again
         body = await asyncio.to_thread(
-            lambda: encode_body(build_request(model, request, self.tokens, sampling, stop, bans=bans))
+            lambda: json.dumps(build_request(str(self.model), request, self.tokens, sampling, bans=bans)).encode()
         )
         return await self.connection.post(
             lambda _: body,
@@ -167,15 +155,17 @@ class VLLMServer:
 
     # ------------------------------------------------------------------ before the first reply
     async def check(self) -> str:
-        """Ask what is served, and for one token after two pictures; returns the model's name at the server.
+        """Ask what is served, and for one token after two pictures; return the model's name at the server.
 
         Raises:
             EndpointError: the server cannot be used as it was started; the message names the flags to add.
         """
         try:
-            self.model = _choose_model(
-                await self.connection.request("GET", self.url + "/v1/models", _parse_models), self.model
-            )
+            served = await self.connection.request("GET", self.url + "/v1/models", _parse_models)
+            self.model = served[0] if self.model is None else self.model  # adapters come after the model
+            if self.model not in served:
+                names = json.dumps([name[:80] for name in served[:8]])
+                raise EndpointError(f"model {self.model!r} is not served; served: {names}")
             # With only one token allowed, the log-prob of what is sampled is 0 unless it is one from before filters
             sampled = await self._generate(build_probe(self.tokens), SamplingParams(top_k=1))
         except EndpointError as error:
@@ -194,44 +184,6 @@ class VLLMServer:
                 f"allowed has {sampled.logprobs[0]:.4g} instead of 0; it needs the flags `{FLAGS}`"
             )
         return self.model
-
-
-class VLLMGenerator(TokenServerGenerator):
-    """Replies from one vLLM server; closing it closes the connections.
-
-    Args:
-        served: the server, and what is known of it.
-        tokens: the way from messages to tokens; its model must be the server's.
-        settings: the section `rollout`.
-        model_name: recorded with each episode.
-        requests: `attempts` and `first_pause` of `VLLMServer`.
-    """
-
-    def __init__(
-        self, served: Served, tokens: ChatTokens, settings: Settings, *, model_name: str = "", **requests: Any
-    ) -> None:
-        self.server = VLLMServer(
-            served.url,
-            tokens,
-            settings.sampling,
-            model=served.model,
-            version=served.version,
-            is_checked=served.version is not None,
-            process=served.process,
-            **requests,
-        )
-        limit = settings.max_completion_tokens
-        super().__init__(
-            tokens,
-            self.server.ask,
-            max_reply_tokens=settings.max_reply_tokens,
-            max_completion_tokens=limit,
-            stop=settings.stop,
-            run_config=RunConfig(model_name, settings.temperature, max_tokens=limit, versions=get_versions()),
-        )
-
-    async def close(self) -> None:
-        await self.server.close()
 
 
 def clean_url(url: str) -> str:
@@ -263,29 +215,13 @@ def build_probe(tokens: ChatTokens) -> TokenRequest:
     return TokenRequest(Conversation([], (), seed=0, index=0), tuple(ids), tuple(pictures), max_tokens=1, seed=0)
 
 
-def _get_ids(sampled: SampledTokens) -> list[int]:
-    return [token for token in sampled.ids if isinstance(token, int)]  # others are refused later, by name
+class _Model(Struct):
+    id: str
+
+
+class _Models(Struct):
+    data: Annotated[list[_Model], Meta(min_length=1)]
 
 
 def _parse_models(body: bytes) -> list[str]:
-    try:
-        data = parse_body(body)
-    except (ValueError, RecursionError):
-        raise UnusableReplyError("the list of models is not JSON") from None
-    entries = data.get("data") if isinstance(data, dict) else None
-    names: list[str] = [
-        entry["id"]
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
-    ]
-    if not names:
-        raise UnusableReplyError("the list of models has no names")
-    return names
-
-
-def _choose_model(served: Sequence[str], wanted: str | None) -> str:
-    if wanted is None:
-        return served[0]  # the model that the server was started with; adapters come after it
-    if wanted not in served:
-        raise EndpointError(f"model {wanted!r} is not served; served: {json.dumps([name[:80] for name in served[:8]])}")
-    return wanted
+    return [model.id for model in read_as(body, _Models, "the list of models").data]

@@ -5,9 +5,11 @@ as its image has tokens. vLLM does not refuse ids and images that do not fit tog
 and answers. So the ids of the prompt that it used are read back, and must be those of ours.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
 
 from ...configs.sections import SamplingParams
 from ...images.ref import ImageRef
@@ -17,6 +19,7 @@ from ..generator import ReplyError
 from ..hf.chat_tokens import ChatTokens
 from .generator import SampledTokens, TokenRequest
 
+T = TypeVar("T")
 NEVER = -100.0  # added to the logit of a token that a policy may not sample
 OTHER_PROMPT = (
     "usually its image processor has other pixel bounds than ours (give the server `--mm-processor-kwargs`), or its "
@@ -60,11 +63,10 @@ def build_request(
     request: TokenRequest,
     tokens: ChatTokens,
     sampling: SamplingParams,
-    stop: Sequence[str] = (),
     *,
     bans: bool = False,
 ) -> dict[str, Any]:
-    """The body of a request.
+    """Return the body of a request.
 
     With `bans`, image placeholders cannot be sampled. The log-probs are then those of what is left, so they are a
     little higher than the model's.
@@ -87,7 +89,7 @@ def build_request(
             "stop_token_ids": sorted(tokens.stop_ids),
             **({"logit_bias": {str(token): NEVER for token in tokens.never_sampled}} if bans else {}),
             **sampling.model_dump(mode="json", exclude={"stop"}),
-            **({"stop": list(stop)} if stop else {}),
+            **({"stop": list(sampling.stop)} if sampling.stop else {}),
         },
     }
     if request.images:
@@ -102,8 +104,46 @@ def _to_rgb(image: ImageRef) -> ImageRef:
     return image if image.mode in ("L", "RGB") else ImageRef.of(image.open().convert("RGB"))
 
 
+class _LogProb(Struct):
+    """vLLM 0.31 names a token "token_id:7" under `token`, later versions write 7 under `token_id`."""
+
+    logprob: Any = None
+    token: Any = None
+    token_id: Any = None
+
+
+class _LogProbs(Struct):
+    content: list[_LogProb] | None = None
+
+
+class _Weights(Struct):
+    version: Any = None
+
+
+class _Choice(Struct):
+    token_ids: list[Any]
+    finish_reason: Any = None
+    logprobs: _LogProbs | None = None
+    weight_versions: list[_Weights] | None = None  # of each part of a reply, since they may change in its middle
+
+
+class _Generated(Struct):
+    choices: Annotated[list[_Choice], Meta(min_length=1, max_length=1)]
+    prompt_token_ids: list[Any] | None = None
+
+
+def read_as(body: bytes, shape: type[T], name: str) -> T:
+    """Return the JSON of a server as a `shape`. Raise `UnusableReplyError` if it has another one."""
+    try:
+        return msgspec.convert(parse_body(body), shape)
+    except msgspec.ValidationError as error:
+        raise UnusableReplyError(f"{name} is malformed: {error}") from None
+    except (ValueError, RecursionError):
+        raise UnusableReplyError(f"{name} is not JSON") from None
+
+
 def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None) -> SampledTokens:
-    """What was sampled after `ids`.
+    """Return what was sampled after `ids`.
 
     Args:
         body: of the server's reply.
@@ -114,63 +154,34 @@ def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None)
         UnusableReplyError: the reply is malformed, cut off, or of other weights; another attempt may help.
         ReplyError: the server's prompt was another one than ours, or is missing; or the log-probs are of other tokens.
     """
-    try:
-        data = parse_body(body)
-    except (ValueError, RecursionError):
-        raise UnusableReplyError("the reply is not JSON") from None
-    choices = data.get("choices") if isinstance(data, dict) else None
-    choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
-    if not isinstance(data, dict) or not isinstance(choice, dict) or not isinstance(choice.get("token_ids"), list):
-        raise UnusableReplyError("the reply has no single choice with token ids")
-    _check_prompt(data.get("prompt_token_ids"), ids)
-    if version is not None:
-        _check_version(choice.get("weight_versions"), version)
-    if choice.get("finish_reason") not in ("stop", "length"):
-        raise UnusableReplyError(f"the reply was cut off ({choice.get('finish_reason')!s:.40})")
-    return SampledTokens(choice["token_ids"], _read_logprobs(choice))
+    reply = read_as(body, _Generated, "the reply")
+    (choice,) = reply.choices
+    _check_prompt(reply.prompt_token_ids, ids)
+    found = [one.version for one in choice.weight_versions or ()]
+    if version is not None and (not found or found != [version] * len(found)):
+        said = ", ".join(f"{one!s:.40}" for one in found[:4]) or "no version"
+        raise UnusableReplyError(f"the reply was sampled by weights of {said}; wanted: {version}")
+    if choice.finish_reason not in ("stop", "length"):
+        raise UnusableReplyError(f"the reply was cut off ({choice.finish_reason!s:.40})")
+    content = None if choice.logprobs is None else choice.logprobs.content
+    if content is None:
+        return SampledTokens(choice.token_ids, None)
+    named = [one.token if one.token_id is None else one.token_id for one in content]
+    pairs = zip(named, choice.token_ids, strict=False)
+    if len(named) == len(choice.token_ids) and any(name not in (one, f"token_id:{one}") for name, one in pairs):
+        raise ReplyError("the server sent the log-probs of other tokens than it sampled")
+    return SampledTokens(choice.token_ids, [one.logprob for one in content])
 
 
-def _check_prompt(found: Any, ids: Sequence[int]) -> None:
+def _check_prompt(found: list[Any] | None, ids: Sequence[int]) -> None:
     if found is None:
         raise ReplyError(
             "the server does not return the ids of its prompt (`prompt_token_ids`); allowed: vLLM 0.31 or later"
         )
-    if not isinstance(found, list):
-        raise UnusableReplyError("the ids of the server's prompt are no list")
-    if found == list(ids):
-        return
-    place = next((n for n, (ours, its) in enumerate(zip(ids, found, strict=False)) if ours != its), None)
-    where = f"first at token {min(len(ids), len(found)) if place is None else place}"
-    raise ReplyError(
-        f"the server's prompt has {len(found)} tokens and ours {len(ids)}; they differ {where}: {OTHER_PROMPT}"
-    )
-
-
-def _check_version(spans: Any, version: str) -> None:
-    """vLLM names the weights of each part of a reply, since they may change in its middle."""
-    found = [span.get("version") for span in spans if isinstance(span, dict)] if isinstance(spans, list) else []
-    if found != [version] * len(found) or not found:
-        said = ", ".join(f"{one!s:.40}" for one in found[:4]) or "no version"
-        raise UnusableReplyError(f"the reply was sampled by weights of {said}; wanted: {version}")
-
-
-def _read_logprobs(choice: Mapping[str, Any]) -> list[Any] | None:
-    """The log-probs; vLLM 0.31 names a token "token_id:7" under `token`, later versions write 7 under `token_id`."""
-    content = choice.get("logprobs")
-    content = content.get("content") if isinstance(content, dict) else None
-    if not isinstance(content, list):
-        return None
-    if any(not isinstance(entry, dict) for entry in content):
-        raise UnusableReplyError("the log-probs are malformed")
-    named = [entry.get("token_id", entry.get("token")) for entry in content]
-    wanted = choice["token_ids"]
-    if len(named) == len(wanted) and any(
-        name not in (token, f"token_id:{token}") for name, token in zip(named, wanted, strict=True)
-    ):
-        raise ReplyError("the server sent the log-probs of other tokens than it sampled")
-    return [entry.get("logprob") for entry in content]
-
-
-def encode_body(body: Mapping[str, Any]) -> bytes:
-    """The body as JSON. Every attempt sends the same, seed included: what was lost on the way is sampled again."""
-    return json.dumps(body).encode()
+    if found != list(ids):
+        pairs = enumerate(zip(ids, found, strict=False))
+        place = next((n for n, (ours, its) in pairs if ours != its), min(len(ids), len(found)))
+        raise ReplyError(
+            f"the server's prompt has {len(found)} tokens and ours {len(ids)}; they differ first at token {place}: "
+            f"{OTHER_PROMPT}"
+        )

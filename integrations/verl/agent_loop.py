@@ -63,11 +63,11 @@ class ViewboxAgentLoop(AgentLoopBase):
         generator = TokenServerGenerator(
             stage.tokens,
             server.ask,
-            max_reply_tokens=stage.max_reply_tokens,
-            max_completion_tokens=self.rollout_config.response_length,
-            stop=stage.stop,
+            stage.config.rollout.model_copy(update={"max_completion_tokens": self.rollout_config.response_length}),
         )
-        episode = await play_one(env, task, generator, seed=stage.derive_seed(task, row), timeout=stage.timeout)
+        episode = await play_one(
+            env, task, generator, seed=stage.derive_seed(task, row), timeout=stage.config.rollout.timeout
+        )
         problem = describe_problem(episode, stage.tokens)
         if problem is not None and row["extra_info"]["split"] == TRAIN and self._may_leave_out(row):
             log.info(make_line(f"task {task.id}: left out of its group: {problem}"))
@@ -92,7 +92,9 @@ class ViewboxAgentLoop(AgentLoopBase):
         tokens = episode.tokens if teaches else build_stand_in(self.stage.tokens)
         assert tokens is not None
         reward = episode.scores.total if teaches and episode.scores is not None else 0.0
-        is_learned = not (self.stage.masks_truncated and episode.truncated)
+        # Episodes that a limit cut off may train nothing, though their rewards count in their groups
+        masks = self.stage.config.train.arguments.get("mask_truncated_completions", False)
+        is_learned = not (masks and episode.truncated)
         return AgentLoopOutput(
             prompt_ids=[*tokens.prompt_ids],
             response_ids=[*tokens.completion_ids],
@@ -112,7 +114,7 @@ class _Server:
         self.task = task
         self.manager, self.request_id = loop.server_manager, uuid4().hex
         self.mm_processor_kwargs = dict(loop.mm_processor_kwargs or {}) or None
-        tokens, stop = loop.stage.tokens, loop.stage.stop
+        tokens, stop = loop.stage.tokens, loop.stage.config.rollout.stop
         self.sampling = {
             **sampling_params,
             "stop_token_ids": sorted(tokens.stop_ids),

@@ -25,7 +25,6 @@ from .trainer_config import (
     NAME,
     build_trainer_config,
     check_config,
-    check_texts,
     describe_left_out,
 )
 
@@ -112,21 +111,27 @@ def _write(config: Config, out: Path) -> VerlExport:
         from pyarrow import parquet
 
         from ...assets import PACKAGE
+        from ...engines.hf import loading
+        from ...engines.hf.chat_tokens import ChatTokens
     except ImportError as error:
         raise ConfigError(f"an export to verl needs more packages ({error}): pip install 'viewbox[verl]'") from error
-    opened = open_environments(config)
-    env, held_out = opened.env, opened.held_out
+    model_config, processor = loading.load_processor(config.model)
+    env, held_out = build_envs(config, loading.get_view_settings(model_config, processor))
+    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
+    tokens, size = ChatTokens(processor, model_config), processor.image_processor.size
     check_turns(env, "env")
     check_turns(held_out, "env.eval" if config.env.eval else "env")
     tasks = to_sequence(env.tasks, env.name, "env")
     wanted = max(1, config.log.eval_tasks)  # verl reads the file even if it never validates
     held_out_tasks = to_sequence(held_out.tasks, held_out.name, "env.eval")[:wanted]
-    longest = max(
-        opened.measure_prompts(env, tasks, MEASURED), opened.measure_prompts(held_out, held_out_tasks, MEASURED)
-    )
+    longest = max(measure_prompts(tokens, env, tasks), measure_prompts(tokens, held_out, held_out_tasks))
     prompt_length = math.ceil(longest * MARGIN / STEP) * STEP
-    settings = build_trainer_config(config, env, prompt_length=prompt_length, pixels=opened.pixels)
-    check_texts(settings)
+    settings = build_trainer_config(
+        config,
+        env,
+        prompt_length=prompt_length,
+        pixels={"min_pixels": int(size["shortest_edge"]), "max_pixels": int(size["longest_edge"])},
+    )
     numbers = choose_numbers(config, settings, len(tasks))
     counts = (len(numbers), len(held_out_tasks))
     report = VerlExport(out, counts, prompt_length, longest, tuple(describe_left_out(config)))
@@ -142,8 +147,9 @@ def _write(config: Config, out: Path) -> VerlExport:
         _dump(folder / LOOP, [build_loop()])
         _dump(folder / TRAINER, mask_settings(settings))
         is_shipped = str(config.model.name).startswith(PACKAGE)
-        if is_shipped and opened.model_folder is not None:
-            shutil.copytree(opened.model_folder, folder / MODEL, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
+        shipped = loading.find_model_folder(str(config.model.name)) if is_shipped else None
+        if shipped is not None:
+            shutil.copytree(shipped, folder / MODEL, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
         script = folder / "run.sh"
         script.write_text(write_script(MODEL if is_shipped else None))
         script.chmod(0o755)
@@ -151,53 +157,15 @@ def _write(config: Config, out: Path) -> VerlExport:
     return report
 
 
-# ---------------------------------------------------------------------- the model
-@dataclass(frozen=True)
-class OpenedEnvironments:
-    """The environments of a config and the tokens of its model.
+def measure_prompts(tokens: "ChatTokens", env: BaseMultiTurnEnv, tasks: Sequence[Task]) -> int:
+    """Return the tokens of the longest prompt among `MEASURED` tasks, evenly spaced."""
 
-    Args:
-        env: plays the tasks of training.
-        held_out: plays those of validation.
-        tokens: the way from messages to tokens.
-        pixels: `min_pixels` and `max_pixels` of an image.
-        model_folder: of the model; None if it is one of the hub.
-    """
+    def measure(task: Task) -> int:
+        played = env.for_task(task)
+        state = played.reset(task, seed=0)
+        return len(tokens.encode_prompt(state.messages, state.tool_schemas, played.reply_format, played.prompts)[0])
 
-    env: BaseMultiTurnEnv
-    held_out: BaseMultiTurnEnv
-    tokens: "ChatTokens"
-    pixels: Mapping[str, int]
-    model_folder: Path | None
-
-    def measure_prompts(self, env: BaseMultiTurnEnv, tasks: Sequence[Task], count: int) -> int:
-        """The tokens of the longest prompt among `count` tasks, evenly spaced."""
-        step = max(1, len(tasks) // count)
-        return max(self._measure(env.for_task(tasks[number]), tasks[number]) for number in range(0, len(tasks), step))
-
-    def _measure(self, env: BaseMultiTurnEnv, task: Task) -> int:
-        state = env.reset(task, seed=0)
-        ids, _ = self.tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
-        return len(ids)
-
-
-def open_environments(config: Config) -> OpenedEnvironments:
-    """Builds the environments for the model of a config, without its weights.
-
-    Raises:
-        ConfigError: a setting of an environment is invalid, or the model's folder is not there.
-        ModelError: the model cannot be loaded.
-    """
-    from ...engines.hf import loading
-    from ...engines.hf.chat_tokens import ChatTokens
-
-    model_config, processor = loading.load_processor(config.model)
-    env, held_out = build_envs(config, loading.get_view_settings(model_config, processor))
-    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    folder = loading.find_model_folder(str(config.model.name))
-    size = processor.image_processor.size
-    pixels = {"min_pixels": int(size["shortest_edge"]), "max_pixels": int(size["longest_edge"])}
-    return OpenedEnvironments(env, held_out, ChatTokens(processor, model_config), pixels, folder)
+    return max(measure(tasks[number]) for number in range(0, len(tasks), max(1, len(tasks) // MEASURED)))
 
 
 # ---------------------------------------------------------------------- files

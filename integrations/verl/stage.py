@@ -5,9 +5,8 @@ import hashlib
 import math
 import numbers
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,27 +43,6 @@ class Stage:
     held_out: BaseMultiTurnEnv
     tokens: ChatTokens
 
-    @property
-    def max_reply_tokens(self) -> int:
-        return self.config.rollout.max_reply_tokens
-
-    @property
-    def stop(self) -> tuple[str, ...]:
-        return self.config.rollout.stop
-
-    @property
-    def timeout(self) -> float | None:
-        return self.config.rollout.timeout
-
-    @property
-    def masks_truncated(self) -> bool:
-        """Whether episodes that a limit cut off train nothing, though their rewards count in their groups."""
-        return bool(self.config.train.arguments.get("mask_truncated_completions", False))
-
-    @cached_property
-    def _tasks(self) -> dict[str, Sequence[Task]]:
-        return {TRAIN: to_sequence(self.env.tasks, self.env.name), HELD_OUT: to_sequence(self.held_out.tasks, "eval")}
-
     def find_task(self, place: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, Task]:
         """The environment and the task of a row.
 
@@ -81,7 +59,8 @@ class Stage:
                 "`viewbox export --to verl` wrote",
                 key="extra_info",
             )
-        tasks, number = self._tasks[str(split)], int(number)
+        env, number = self.env if split == TRAIN else self.held_out, int(number)
+        tasks = to_sequence(env.tasks, env.name)
         task = tasks[number] if 0 <= number < len(tasks) else None
         if task is None or task.id != place.get("task"):
             raise ConfigError(
@@ -90,7 +69,7 @@ class Stage:
                 key="extra_info.task",
                 given=place.get("task"),
             )
-        return (self.env if place["split"] == TRAIN else self.held_out), task
+        return env, task
 
     def derive_seed(self, task: Task, row: Mapping[str, Any]) -> int:
         """The seed of an episode: of its step, its task and its place in the group.
@@ -209,19 +188,11 @@ def _count_machines() -> int:
 
 def set_pixel_bounds(processor: Any, bounds: Mapping[str, Any]) -> Any:
     """A copy of a processor that resizes images as verl's server and trainer do with `data.mm_processor_kwargs`."""
-    unknown = sorted(set(bounds) - set(PIXEL_BOUNDS))
-    if unknown:
+    if set(bounds) not in (set(), set(PIXEL_BOUNDS)):
         raise ConfigError(
-            f"data.mm_processor_kwargs.{unknown[0]}: the length of a prompt would be unknown; allowed: "
-            f"{', '.join(PIXEL_BOUNDS)}",
-            key=f"data.mm_processor_kwargs.{unknown[0]}",
-        )
-    if len(bounds) == 1:
-        (missing,) = set(PIXEL_BOUNDS) - set(bounds)
-        raise ConfigError(
-            f"data.mm_processor_kwargs.{missing}: is missing, and the trainer would ignore the other bound; "
-            "allowed: both, or none",
-            key=f"data.mm_processor_kwargs.{missing}",
+            f"data.mm_processor_kwargs = {dict(bounds)!s:.200}: a prompt would have an unknown length, or the trainer "
+            f"would ignore a bound; allowed: {' and '.join(PIXEL_BOUNDS)}, both or none",
+            key="data.mm_processor_kwargs",
         )
     processor = copy.copy(processor)
     images = processor.image_processor = copy.deepcopy(processor.image_processor)

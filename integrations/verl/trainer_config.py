@@ -3,7 +3,7 @@
 verl reads its settings from YAML with hydra (`trainer/config/ppo_trainer.yaml`); only those that differ are written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...configs.schema import Config
@@ -73,24 +73,6 @@ def describe_left_out(config: Config) -> list[str]:
     for name in sorted(config.log.model_fields_set - {"eval_tasks", "eval_steps", "eval_temperature", "report_to"}):
         lines.append(f"log.{name} = {mask_settings(getattr(config.log, name))}")
     return lines
-
-
-def check_texts(settings: Mapping[str, Any] | Sequence[Any], key: str = "") -> None:
-    """Raises `ConfigError` if a text has `${`, for which verl's reader of YAML would put in variables of its machines.
-
-    An escape would not help: verl resolves its settings twice.
-    """
-    items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
-    for name, value in items:
-        place = f"{key}.{name}".lstrip(".")
-        if isinstance(value, Mapping | list | tuple):
-            check_texts(value, place)
-        elif isinstance(value, str) and "${" in value:
-            raise ConfigError(
-                f"{place} = {value!r:.80}: verl would replace what stands in ${{…}}; allowed: texts without ${{",
-                key=place,
-                given=value,
-            )
 
 
 def build_trainer_config(

@@ -5,13 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import SamplingParams
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.settings import Settings
+from viewbox.engines.hf import Settings
 from viewbox.engines.table import get_engine
 from viewbox.errors import ConfigError
 from viewbox.rollouts.job import build_job, check_for_endpoint
@@ -73,21 +71,13 @@ def test_what_is_given_is_what_the_engine_has(qwen3):
     assert made.settings == Settings(**GIVEN)
     sampling = made.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 7)
-    assert (sampling.repetition_penalty, sampling.stop, made.sampler.params) == (1.1, ("</answer>",), sampling)
+    assert (sampling.repetition_penalty, sampling.stop, made.sampling) == (1.1, ("</answer>",), sampling)
     assert (made.kv_cache_bytes, made.scheduler.tool_wait_timeout) == (3 * 2**20, 2.5)
     assert (made.max_completion_tokens, made.run_config.model_name) == (200, "m")
 
 
 def is_bf16():
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-
-
-@pytest.fixture
-def bf16_accelerator():
-    """Its precision is that of the process, in which other tests may have made others."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield Accelerator(cpu=True, mixed_precision="bf16")
-    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @pytest.mark.parametrize("temperature", [None, 0.0])
@@ -108,10 +98,10 @@ def test_training_and_held_out_evaluation_generate_with_the_section(temperature,
     assert asked["sampler"].rollout == Settings(**given)
 
 
-@pytest.mark.parametrize("name", OWN_KEYS)
-def test_what_only_the_engine_has_is_refused_for_an_endpoint(name):
-    with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: applies to a local model only; .* remove it"):
-        check_for_endpoint(of(**{name: GIVEN[name]}).rollout)
+def test_what_only_the_engine_has_is_refused_for_an_endpoint():
+    for name in OWN_KEYS:
+        with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: applies to a local model only; .* remove it"):
+            check_for_endpoint(of(**{name: GIVEN[name]}).rollout)
     check_for_endpoint(of(kv_cache_bytes=None, prefill_tokens=7).rollout)
 
 
@@ -133,11 +123,8 @@ def test_an_endpoint_is_asked_for_what_is_given_even_where_it_is_the_default(rol
     assert request == {"model": "m", "messages": [], "seed": request["seed"]} | sent
 
 
-def test_who_trains_with_a_filter_is_told_once_what_it_does():
+def test_who_trains_with_a_filter_is_told_once_what_it_does_and_a_warm_start_nothing():
+    assert describe_filters(SamplingParams(top_k=5), "sft") == []
     (note,) = describe_filters(SamplingParams(top_p=0.9, top_k=20), "grpo")
     assert note.startswith("rollout.top_p = 0.9, rollout.top_k = 20: episodes are sampled from a filtered distribution")
     assert describe_filters(SamplingParams(top_p=1.0, temperature=0.7), "grpo") == []
-
-
-def test_a_warm_start_is_told_nothing_of_filters():
-    assert describe_filters(SamplingParams(top_k=5), "sft") == []

@@ -15,14 +15,7 @@ TWO_IMAGES = (Case, tuple(TWO_SCRIPTS), {"max_malformed": 1, "environment": f"{t
 KINDS = {"strict": STRICT, "asks again": ASKS_AGAIN, "two images": TWO_IMAGES}
 # A step of Gymnasium takes a text, and nothing says of it that it was cut off.
 UNKNOWN = {("gymnasium", "is cut off")}
-CASES = [("strict", adapter, name) for adapter in PLAYERS for name in SCRIPTS]
-CASES += [("two images", adapter, name) for adapter in PLAYERS for name in TWO_SCRIPTS]
-CASES += [
-    ("asks again", adapter, name)
-    for adapter in PLAYERS
-    for name in (*SCRIPTS, *MORE_SCRIPTS)
-    if adapter != "trl" and (adapter, name) not in UNKNOWN
-]
+CASES = [(kind, adapter) for adapter in PLAYERS for kind in KINDS if (kind, adapter) != ("asks again", "trl")]
 
 
 @functools.cache
@@ -43,16 +36,20 @@ def plays(tmp_path_factory):
     return play
 
 
-@pytest.mark.parametrize(("kind", "adapter", "name"), CASES)
-def test_the_same_replies_give_the_same_messages_ends_and_scores(plays, kind, adapter, name):
+@pytest.mark.parametrize(("kind", "adapter"), CASES)
+def test_the_same_replies_give_the_same_messages_ends_and_scores(plays, kind, adapter):
     pytest.importorskip(adapter, reason="it is in another environment: `make test` and `make test-adapters` have all")
-    number = get_case(kind).names.index(name)
-    ours, theirs = plays(kind, "driver")[number], plays(kind, adapter)[number]
-    after = theirs.messages[len(ours.messages) :]
-    assert theirs.messages[: len(ours.messages)] == ours.messages
-    # Refused calls that end an episode are answered where a step returns messages, or where TRL goes on to ask.
-    assert {role for role, *_ in after} <= ({"tool", "assistant"} if ours.end_reason == "malformed" else set())
-    assert (theirs.end_reason, theirs.total, theirs.components) == (ours.end_reason, ours.total, ours.components)
+    for number, name in enumerate(get_case(kind).names):
+        if kind == "asks again" and (adapter, name) in UNKNOWN:
+            continue
+        ours, theirs = plays(kind, "driver")[number], plays(kind, adapter)[number]
+        after = theirs.messages[len(ours.messages) :]
+        assert theirs.messages[: len(ours.messages)] == ours.messages, name
+        # Refused calls that end an episode are answered where a step returns messages, or where TRL goes on to ask.
+        assert {role for role, *_ in after} <= ({"tool", "assistant"} if ours.end_reason == "malformed" else set())
+        assert (theirs.end_reason, theirs.total, theirs.components) == (ours.end_reason, ours.total, ours.components), (
+            name
+        )
 
 
 def test_the_scripts_reach_every_end_and_several_scores(plays):
@@ -62,11 +59,8 @@ def test_the_scripts_reach_every_end_and_several_scores(plays):
     assert len({play.messages for play in again.values()}) == len(again)
 
 
-@pytest.mark.parametrize("adapter", ["driver", *PLAYERS])
-def test_both_images_of_a_task_are_in_the_first_message_and_the_second_can_be_opened(plays, adapter):
-    if adapter != "driver":
-        pytest.importorskip(adapter)
-    found = plays("two images", adapter)
+def test_both_images_of_a_task_are_in_the_first_message_and_the_second_can_be_opened(plays):
+    found = plays("two images", "driver")
     shown = {number: re.findall(r"\[[0-9a-f]{12}\]", play.messages[1][1]) for number, play in found.items()}
     assert [len(set(images)) for images in shown.values()] == [2] * len(TWO_SCRIPTS)
     number = get_case("two images").names.index("opens the second")

@@ -192,7 +192,7 @@ def test_the_package_under_its_former_name_is_refused_with_the_command_that_repl
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: openenv-core\nVersion: 0.3.0\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"openenv-core 0\.3\.0 is installed.*pip uninstall -y openenv-core openenv"):
-        check_installed("openenv", "openenv", "0.10", replaces="openenv-core")
+        check_installed("openenv", "viewbox[openenv]", "0.10", replaces="openenv-core")
 
 
 def test_openenv_still_has_what_the_adapter_overrides():

@@ -128,8 +128,8 @@ NUMBERS = range(TASKS)  # the policy looks as often as the task's number says
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_an_episode_is_one_branch_whose_tokens_and_mask_are_ours(trained, number):
-    found, _, episodes, _ = trained
+def test_an_episode_is_one_branch_whose_tokens_pictures_and_log_probs_are_ours(trained, number):
+    found, requests, episodes, _ = trained
     nodes, ours = found[number]["nodes"], episodes[number].tokens
     assert [node.get("parent") for node in nodes] == [None, *range(len(nodes) - 1)]
     turns = ["assistant", "tool"] * number + ["assistant"]
@@ -138,27 +138,15 @@ def test_an_episode_is_one_branch_whose_tokens_and_mask_are_ours(trained, number
     mask = [int(bit) for node in nodes for bit in node["mask"] or [False] * len(node["token_ids"])]
     assert ids == [*ours.prompt_ids, *ours.completion_ids]
     assert mask == [0] * len(ours.prompt_ids) + list(ours.mask)
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_the_ids_that_the_server_expands_and_the_pictures_are_ours(trained, number):
-    _, requests, episodes, _ = trained
-    ours = episodes[number].tokens
-    sent = requests[ours.images[0].hash]
-    assert len(sent) == number + 1
-    ids, images, sampled = sent[-1]
+    requested = requests[ours.images[0].hash]
+    assert len(requested) == number + 1
+    ids, images, sampled = requested[-1]
     assert (*ids, *sampled) == (*ours.prompt_ids, *ours.completion_ids)
     assert [image.hash for image in images] == [image.hash for image in ours.images]
-
-
-def test_log_probs_are_those_that_the_server_sent(trained):
-    found, requests, episodes, _ = trained
-    for number in NUMBERS:
-        sent = [sampled for _, _, sampled in requests[episodes[number].tokens.images[0].hash]]
-        said = [node for node in found[number]["nodes"] if node["message"]["role"] == "assistant"]
-        for node, sampled in zip(said, sent, strict=True):
-            wanted = [-0.001 * (place + 1) for place in range(len(sampled))]
-            assert node["logprobs"][-len(sampled) :] == pytest.approx(wanted)
+    said = [node for node in nodes if node["message"]["role"] == "assistant"]
+    for node, (*_, sampled) in zip(said, requested, strict=True):
+        wanted = [-0.001 * (place + 1) for place in range(len(sampled))]
+        assert node["logprobs"][-len(sampled) :] == pytest.approx(wanted)
 
 
 def test_the_reward_is_that_of_scoring_offline(trained, viewbox, tmp_path, monkeypatch):

@@ -25,27 +25,28 @@ REPLIES = [
 ]
 
 
-@pytest.mark.parametrize("text", REPLIES)
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        str,
-        lambda text: [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}],
-        lambda text: [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
-    ],
-)
-def test_the_number_is_that_of_the_environment(text, wrap):
-    expected = ENV.play(TASK, lambda messages: text).scores.total
+WRAPS = [
+    str,
+    lambda text: [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}],
+    lambda text: [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
+]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_the_number_is_that_of_the_environment(wrap):
     reward = TRLReward(ENV)
-    assert reward(completions=[wrap(text)], task=[4]) == [expected]
-    assert reward(completions=[wrap(text)], reference=[TASK.reference], prompts=["?"]) == [expected]
+    for text in REPLIES:
+        expected = ENV.play(TASK, lambda messages, text=text: text).scores.total
+        assert reward(completions=[wrap(text)], task=[4]) == [expected]
+        assert reward(completions=[wrap(text)], reference=[TASK.reference], prompts=["?"]) == [expected]
 
 
-@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
-def test_tasks_by_number_work_in_every_convention(coordinates):
-    env = Digits(max_turns=1, coordinates=coordinates)
+def test_tasks_by_number_work_in_pixels():
+    env = Digits(max_turns=1, coordinates="pixel")
     text = json.dumps(env.gold_answer(env.tasks[4]))
     assert TRLReward(env)(completions=[text], task=[4]) == [env.play(env.tasks[4], lambda messages: text).scores.total]
+    with pytest.raises(ConfigError, match="boxes in pixels need the size of the image"):
+        TRLReward(env)(completions=[GOLD], reference=[TASK.reference])
 
 
 def test_a_reward_in_plain_text_is_that_of_the_environment():
@@ -75,23 +76,11 @@ def test_trl_finds_a_name_to_log_by():
     assert TRLReward(ENV, ExactMatchReward("label"), "label").__name__ == "label"
 
 
-def test_another_reward_than_the_environments_may_be_given():
-    text = json.dumps(ENV.gold_answer(TASK) | {"bbox": [0, 0, 500, 500]})
-    assert TRLReward(ENV, ExactMatchReward("label"))(completions=[text], task=[4]) == [1.0]
-
-
-@pytest.mark.parametrize(
-    "completion", [[], [{"role": "assistant", "content": None}], [{"role": "assistant", "content": []}]]
-)
-def test_a_completion_without_text_scores_as_no_answer(completion):
-    assert TRLReward(ENV)(completions=[completion], task=[4]) == [0.0]
+def test_a_completion_without_text_scores_as_no_answer():
+    completions = [[], [{"role": "assistant", "content": None}], [{"role": "assistant", "content": []}]]
+    assert TRLReward(ENV)(completions=completions, task=[4] * 3) == [0.0] * 3
 
 
 def test_a_dataset_without_tasks_or_references_is_an_error_that_names_its_columns():
     with pytest.raises(ConfigError, match=r"\['prompts', 'solution'\]; needed: 'task'"):
         TRLReward(ENV)(completions=[GOLD], prompts=["?"], solution=["seven"])
-
-
-def test_boxes_in_pixels_need_the_task_and_say_so():
-    with pytest.raises(ConfigError, match="boxes in pixels need the size of the image"):
-        TRLReward(Digits(coordinates="pixel"))(completions=[GOLD], reference=[TASK.reference])

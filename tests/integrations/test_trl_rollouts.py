@@ -75,7 +75,6 @@ class Words(BaseMultiTurnEnv):
 @pytest.mark.parametrize(
     ("env", "limits"),
     [
-        (Digits(), ("nudges", "notes", "unknown tools")),
         (Digits(max_malformed=1), ("notes", "unknown tools")),
         (Digits(max_turns=1), ()),
         (Offers(), ("nudges", "notes", "unknown tools", "offered tools")),
@@ -136,13 +135,13 @@ def test_a_call_after_the_last_turn_is_told_that_the_episode_has_ended():
     assert owner.compute_rewards([said], [rollout]) == [0.0]
 
 
-@pytest.mark.parametrize("text", ["no JSON", "", '{"label": "two", "bbox": [1, 2, 3, 4], "continue": true}'])
-def test_a_reply_that_the_environment_would_answer_ends_as_malformed(text):
-    owner, rollout = open_rollout(Digits(num_tasks=2))
-    kept = []
-    owner.on_episode = kept.append
-    assert owner.compute_rewards([[{"role": "assistant", "content": text}]], [rollout]) == [0.0]
-    assert kept[0].end_reason == "malformed"
+def test_a_reply_that_the_environment_would_answer_ends_as_malformed():
+    for text in ("no JSON", "", '{"label": "two", "bbox": [1, 2, 3, 4], "continue": true}'):
+        owner, rollout = open_rollout(Digits(num_tasks=2))
+        kept = []
+        owner.on_episode = kept.append
+        assert owner.compute_rewards([[{"role": "assistant", "content": text}]], [rollout]) == [0.0]
+        assert kept[0].end_reason == "malformed"
 
 
 def test_a_task_that_cannot_be_opened_costs_its_rollout():
@@ -163,11 +162,11 @@ def test_a_task_that_cannot_be_opened_costs_its_rollout():
     assert total > 0.9
 
 
-@pytest.mark.parametrize("arguments", [{"factor": "x"}, {"factor": -1}, {"center": 7}, {"self": 1, "name": 2}])
-def test_no_arguments_raise(arguments):
-    _, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, tools=("zoom",)))
-    ((answer,),) = run_calls(rollout, ("zoom", arguments))
-    assert "error" in answer["text"]
+def test_no_arguments_raise():
+    for arguments in ({"factor": "x"}, {"factor": -1}, {"center": 7}, {"self": 1, "name": 2}):
+        _, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, tools=("zoom",)))
+        ((answer,),) = run_calls(rollout, ("zoom", arguments))
+        assert "error" in answer["text"]
 
 
 # ------------------------------------------------------------------ what it relies on in TRL
@@ -241,19 +240,20 @@ def test_a_tool_whose_name_trl_reserves_has_another_there_and_its_own_in_the_epi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tools", "it_knows"), [(("zoom",), True), (("zoom", "crop", "reset"), False)])
-def test_a_shipped_model_trains_a_step_on_the_environment_of_its_config(tmp_path, tools, it_knows):
+def test_a_shipped_model_trains_a_step_on_the_environment_of_its_config(tmp_path):
     """`hermes` is what the model's own profile sets; its chat template is one that TRL can extend."""
     folder = resolve_model_path("package:tiny_viewer")
     shipped = SimpleNamespace(
         processor=AutoProcessor.from_pretrained(folder),
         model=lambda: AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32),
     )
-    env = Digits(num_tasks=4, max_turns=3, max_malformed=1, tools=tools, coordinates="per_mille", reply_format="hermes")
+    env = Digits(
+        num_tasks=4, max_turns=3, max_malformed=1, tools=("zoom",), coordinates="per_mille", reply_format="hermes"
+    )
     played = []
     small = {"num_generations": 2, "per_device_train_batch_size": 4, "max_steps": 1, "max_completion_length": 200}
     trainer = make_trainer(env, tmp_path, kit=shipped, on_episode=played.append, **small)
     trainer.train()
     assert len(played) == 4
     assert {episode.end_reason for episode in played} <= {"answered", "malformed", "max_tokens", "max_turns"}
-    assert any(episode.answer for episode in played) or not it_knows
+    assert any(episode.answer for episode in played)

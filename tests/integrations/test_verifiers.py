@@ -19,7 +19,6 @@ from tests.support.verifiers_command import run_command
 from viewbox.core.messages import to_openai_messages
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.envs.digits import Digits, viewer
-from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.publish import publish
 from viewbox.records import Episode
@@ -29,7 +28,7 @@ from viewbox.rollouts.store.reader import load
 
 say = scripted.make_reply
 
-SETTINGS = {"split": "test", "num_tasks": 13, "max_turns": 7}
+SETTINGS = {"split": "test", "num_tasks": 9, "max_turns": 7}
 ENV = Digits(**SETTINGS)
 LOOK = json.dumps({"factor": 4, "center": [500, 500]})
 
@@ -38,11 +37,7 @@ def right(number):
     return viewer.write_answer(ENV, ENV.tasks[number])
 
 
-def wrong(number):
-    return json.dumps({"label": "one", "bbox": [0, 0, 400, 500], "continue": False})
-
-
-# What the model says to each task, by its number, and how that has to end.
+# What the model says to each task, by its number, and how that has to end; `everywhere.py` has many more.
 SCRIPTS = {
     "looks, then answers right": (lambda n: [say(None, ("a", "zoom", LOOK)), say(right(n))], "answered"),
     "calls several tools at once": (
@@ -52,28 +47,13 @@ SCRIPTS = {
         ],
         "answered",
     ),
-    "is nudged back to the format": (
-        lambda n: [
-            say("It is a one."),
-            say("I am sure."),
-            say(viewer.write_gold_look(ENV, ENV.tasks[n])),
-            say(wrong(n)),
-        ],
-        "answered",
-    ),
     "is malformed to the end": (lambda n: [say("no")] * 5, "malformed"),
     "calls a tool on the last turn": (lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(7)], "max_turns"),
-    "answers beside a call on the last turn": (
-        lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(6)] + [say(right(n), ("z", "zoom", LOOK))],
-        "answered",
-    ),
     "is cut off, then answers": (
         lambda n: [say('{"label": "tw', finish_reason="length"), say(right(n))],
         "answered",
     ),
-    "keeps notes until the turns run out": (lambda n: [say('{"label": "one", "continue": true}')] * 7, "max_turns"),
-    "answers at once and wrong": (lambda n: [say(wrong(n))], "answered"),
-    "gives a box that is none": (lambda n: [say('{"label": "two", "bbox": [9, 9, 1, 1]}'), say(right(n))], "answered"),
+    "answers at once and wrong": (lambda n: [say('{"label": "one", "bbox": [0, 0, 400, 500]}')], "answered"),
     "reasons in a field of its own": (
         lambda n: [say("", ("a", "zoom", LOOK), reasoning_content="Hm."), say(right(n), reasoning_content="Ah.")],
         "answered",
@@ -162,11 +142,8 @@ def test_the_endpoint_receives_what_our_own_driver_sends(run):
         assert without_reasoning(received) == as_sent(sent[overview(ENV, NUMBERS[name])]), name
         reasons = any("reasoning" in key for said, _ in received for one in said for key in one)
         assert reasons == ("reasons" in name), name
-
-
-def test_the_tools_stay_in_the_prompt_on_the_last_turn(run):
-    bodies = run[1][overview(ENV, NUMBERS["calls a tool on the last turn"])]
-    assert [bool(body.get("tools")) for body in bodies] == [True] * 7
+    bodies = requests[overview(ENV, NUMBERS["calls a tool on the last turn"])]
+    assert [bool(body.get("tools")) for body in bodies] == [True] * 7  # also on the last turn
 
 
 def test_ends_and_scores_are_those_of_our_own_driver(run):
@@ -180,12 +157,9 @@ def test_ends_and_scores_are_those_of_our_own_driver(run):
         assert trace["rewards"] == {"total": {"score": ours.scores.total, "weight": 1.0}}, name
         assert trace["metrics"] == ours.scores.components, name
         assert theirs.scores == ours.scores, name
-
-
-def test_the_scores_are_not_all_the_same(run):
-    totals = {round(trace["rewards"]["total"]["score"], 3) for trace in run[0].values() if trace["ok"]}
-    assert len(totals) > 3
-    assert 0.0 in totals
+    assert len({round(trace["rewards"]["total"]["score"], 3) for trace in found.values() if trace["ok"]}) > 2
+    seeds = [trace["info"]["viewbox"]["run_config"]["seed"] for trace in found.values()]
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_an_endpoint_that_refuses_ends_its_own_episode_as_an_error(run):
@@ -208,11 +182,6 @@ def test_a_trace_is_one_conversation_but_where_the_request_itself_changed(run):
 def test_a_task_and_the_record_of_the_episode_hold_no_image(run):
     assert "data:image" in json.dumps(run[0][0]["nodes"])
     assert not any("data:image" in json.dumps([trace["task"], trace["info"]]) for trace in run[0].values())
-
-
-def test_every_rollout_has_its_own_recorded_seed(run):
-    seeds = [trace["info"]["viewbox"]["run_config"]["seed"] for trace in run[0].values()]
-    assert len(set(seeds)) == len(seeds)
 
 
 def test_replay_recomputes_the_scores_from_the_trace(run, package, tmp_path):
@@ -261,7 +230,11 @@ def test_the_pin_of_verifiers_has_not_moved():
 
 
 def test_without_verifiers_the_adapter_says_what_to_install():
-    code = "import sys; sys.modules['verifiers'] = None; import viewbox.integrations.verifiers"
+    code = (
+        "from importlib import metadata; whole = metadata.version\n"
+        "metadata.version = lambda name: whole('no-verifiers' if name == 'verifiers' else name)\n"
+        "import viewbox.integrations.verifiers"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
     assert "ConfigError: verifiers 0.4 is needed: pip install 'verifiers>=0.4,<0.5'" in said
 
@@ -282,14 +255,6 @@ def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():
         asyncio.run(adapter._play(data, interaction, "tool"))
     assert interaction.trace.info["viewbox"]["end_reason"] == "error"
     assert interaction.trace.info["viewbox"]["info"]["error"] == "IndexError: task 7 of 3"
-
-
-def test_another_minor_version_of_verifiers_is_refused_in_words():
-    from viewbox.integrations.verifiers_harness import check_version
-
-    check_version("0.4.7")
-    with pytest.raises(ConfigError, match=r"0\.40\.1 is installed"):
-        check_version("0.40.1")
 
 
 def test_what_vf_eval_wrote_is_imported_with_its_pixels_and_scores(run, tmp_path):
@@ -317,7 +282,7 @@ def test_what_vf_eval_wrote_is_imported_with_its_pixels_and_scores(run, tmp_path
 def test_data_do_not_follow_a_redirect_of_the_endpoint():
     import aiohttp
 
-    from viewbox.integrations.verifiers_harness import ViewboxHarness, ViewboxHarnessConfig, ViewboxSession
+    from viewbox.integrations.verifiers import ViewboxHarness, ViewboxHarnessConfig, ViewboxSession
 
     async def ask(endpoint):
         harness = ViewboxHarness(ViewboxHarnessConfig())

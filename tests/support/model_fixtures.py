@@ -142,7 +142,7 @@ def play_mixed(play, strips, look):
 
     def run(generator, *, tasks=4, group=3, seed=0, concurrency=5, env=None):
         forced = ScriptedGenerator(
-            generator.tokens, look, generator, max_completion_tokens=generator.max_completion_tokens
+            generator.tokens, look, generator, max_completion_tokens=generator.settings.max_completion_tokens
         )
         env = env or strips
         chosen = [env.tasks[i] for i in range(tasks)]
@@ -166,7 +166,7 @@ def play_pairs(play):
             return plan[said] if said < len(plan) else None
 
         forced = ScriptedGenerator(
-            generator.tokens, script, generator, max_completion_tokens=generator.max_completion_tokens
+            generator.tokens, script, generator, max_completion_tokens=generator.settings.max_completion_tokens
         )
         return play(env, [env.tasks[i] for i in range(3)], forced, group=4)
 

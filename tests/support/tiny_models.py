@@ -15,10 +15,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf import Settings, tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
-from viewbox.engines.hf.settings import Settings
 from viewbox.envs.digits import Digits
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward

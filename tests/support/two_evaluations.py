@@ -7,8 +7,8 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.settings import Settings
 from viewbox.envs.digits import Digits
 from viewbox.training import evaluate
 from viewbox.training.generation import Sampler

@@ -8,7 +8,7 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig
 
-from viewbox.engines.hf.settings import Settings
+from viewbox.engines.hf import Settings
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Reply
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer

@@ -56,6 +56,6 @@ class VLLMProcess(ServerProcess):
 
     def kill(self):
         if self.is_running():
-            self.send_signal(signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
             while self.is_running():
                 time.sleep(0.05)

@@ -166,7 +166,7 @@ def test_what_the_policy_reads_does_not_tell_the_decoy_from_the_classifier():
     prompt = "\n".join(str(message.content) for message in env.reset(task, seed=0).messages)
     assert "guess" not in prompt
     assert "decoy" not in prompt
-    first, second = (env.get_tool(name) for name in env.tools_of(task))
+    first, second = (env.toolbox[name] for name in env.tools_of(task))
     assert first.parameters == second.parameters
 
 

@@ -255,8 +255,8 @@ def test_a_prompt_that_is_too_long_is_refused_with_its_task(other, dataset):
         ({"actor_rollout_ref__rollout__calculate_log_probs": False}, "calculate_log_probs = False"),
         ({"actor_rollout_ref__rollout__logprobs_mode": "raw_logprobs"}, "logprobs_mode = 'raw_logprobs'"),
         ({"actor_rollout_ref__rollout__name": "sglang"}, "name = 'sglang'"),
-        ({"data__mm_processor_kwargs": {"min_pixels": 256}}, "max_pixels: is missing"),
-        ({"data__mm_processor_kwargs": {"size": 3}}, "mm_processor_kwargs.size"),
+        ({"data__mm_processor_kwargs": {"min_pixels": 256}}, "min_pixels and max_pixels, both or none"),
+        ({"data__mm_processor_kwargs": {"size": 3}}, "mm_processor_kwargs = "),
     ],
 )
 def test_settings_that_would_train_on_other_tokens_are_refused(other, monkeypatch, settings, says):

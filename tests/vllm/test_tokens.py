@@ -11,8 +11,8 @@ from viewbox.engines.generator import ReplyError
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import describe_mismatch
 from viewbox.engines.openai.client import EndpointError
-from viewbox.engines.vllm import wire
-from viewbox.engines.vllm.vllm import GENERATE, VLLMServer
+from viewbox.engines.vllm import Settings, wire
+from viewbox.engines.vllm.vllm import GENERATE, Served, VLLMGenerator
 from viewbox.rollouts.job import build_job
 from viewbox.rollouts.play import play_many
 
@@ -144,7 +144,7 @@ def test_ids_with_a_sampled_placeholder_are_never_sent(second_turn):
 )
 def test_a_server_that_was_started_wrongly_is_refused_before_the_first_reply(start_server, second_turn, flags, says):
     other = start_server(*flags)
-    check = VLLMServer(other.url, second_turn[2].tokens, SamplingParams()).check
+    check = VLLMGenerator(Served(other.url), second_turn[2].tokens, Settings(engine="vllm")).check
     with pytest.raises(EndpointError, match=says):
         asyncio.run(check())
     other.kill()

@@ -1,5 +1,6 @@
 """A real vLLM takes the trainer's weights: before every step, and after it was killed, hung or restarted."""
 
+import os
 import signal
 import threading
 import time
@@ -9,11 +10,13 @@ import pytest
 import torch
 
 from tests.support.grpo_kit import make_trainer, train_and_read_steps
-from viewbox.configs.sections import ModelSection, SamplingParams
+from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf import loading
-from viewbox.engines.vllm.vllm import VLLMServer
+from viewbox.engines.vllm import Settings
+from viewbox.engines.vllm.vllm import Served, VLLMGenerator
 from viewbox.engines.vllm.weights import sender as sending
-from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
+from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.engines.vllm.weights.transfers import HEAD, iterate_weights
 from viewbox.rollouts.job import build_job
 
 TOLERANCE = 5e-5
@@ -36,7 +39,7 @@ def make(digits, tmp_path):
         loading.set_max_pixels(processor, digits.max_pixels)
 
         async def check():
-            checked = VLLMServer(server.url, trainer.tokens, SamplingParams())
+            checked = VLLMGenerator(Served(server.url), trainer.tokens, Settings(engine="vllm"))
             try:
                 return await checked.check()
             finally:
@@ -113,9 +116,9 @@ def test_a_server_in_trouble_in_mid_run_costs_its_episodes_and_nothing_wrong_is_
     def disturb():
         time.sleep(0.4)  # some replies have begun
         if trouble == "hung":
-            server.send_signal(signal.SIGSTOP)
+            os.killpg(server.pid, signal.SIGSTOP)
             time.sleep(30)
-            server.send_signal(signal.SIGCONT)
+            os.killpg(server.pid, signal.SIGCONT)
         else:
             server.kill()
             server.start().wait()

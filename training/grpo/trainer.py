@@ -30,9 +30,9 @@ from trl import GRPOTrainer
 from ...configs.sections import RolloutSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
+from ...engines.hf import Settings
 from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
-from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights.sender import WeightSender
 from ...errors import ConfigError

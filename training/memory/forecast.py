@@ -14,10 +14,10 @@ import psutil
 import torch
 
 from ...configs.schema import Config
+from ...engines.hf import Settings
 from ...engines.hf.architectures import get_architecture
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
 from ...engines.hf.quantization import KEPT as FULL_SIZE
-from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_PATCHES
 from ...envs.from_config import build_envs
 from ...envs.mixture import Mixture

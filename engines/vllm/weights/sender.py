@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from collections.abc import Callable, Coroutine, Hashable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -31,14 +31,14 @@ from ....network.data_policy import check_sending
 from ....network.http import extract_error_message
 from ....utils.terminal import make_line
 from ...generator import GeneratorError
-from ...hf.adapters import KeptChange, get_factors, round_stochastically
+from ...hf.adapters import KeptChange
 from ...hf.chat_tokens import ChatTokens
 from ...openai.client import EndpointError
+from .. import Settings
 from ..launch import build_server
 from ..process import ServerProcess
-from ..settings import Settings
-from ..vllm import FLAGS, Served, VLLMServer, clean_url
-from .transfers import FileTransfer, NCCLTransfer, Transfer
+from ..vllm import FLAGS, Served, VLLMGenerator, clean_url
+from .transfers import FileTransfer, NCCLTransfer, iterate_weights
 
 WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts
@@ -77,7 +77,7 @@ def build_sender(
     url, sleeps = address
 
     async def check() -> str:
-        server = VLLMServer(url, tokens, settings.sampling)
+        server = VLLMGenerator(Served(url), tokens, settings)
         try:
             return await server.check()
         finally:
@@ -121,7 +121,7 @@ class WeightSender:
         self._run = uuid4().hex[:8]
         self._served: Served | None = None
         self._key: Hashable = None
-        self._transfers: dict[str, Transfer] = {}
+        self._transfers: dict[str, FileTransfer | NCCLTransfer] = {}
         self._client = httpx.Client(timeout=TIMEOUT, **build_client_settings(self.url))
 
     def send(self, model: Any, key: Hashable = None) -> Served:
@@ -231,7 +231,7 @@ class WeightSender:
                 raise _TemporaryError(str(error)) from error
             raise
 
-    def _choose_transfer(self) -> tuple[Transfer, torch.dtype | None]:
+    def _choose_transfer(self) -> tuple[FileTransfer | NCCLTransfer, torch.dtype | None]:
         """The way that the server takes weights, and the precision in which it keeps them, if it says so."""
         info = self._request("GET", "/server_info?config_format=json")
         backend = _get(info, "vllm_config", "weight_transfer_config", "backend")
@@ -281,75 +281,3 @@ def _get(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-HEAD = "lm_head.weight"
-
-
-def iterate_weights(
-    model: Any, dtype: torch.dtype | None = None, seed: int = 0, change: KeptChange | None = None
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The (name, tensor) pairs of a model inside `use_merged_adapters`, each with its adapters added.
-
-    A server adds nothing itself, and would round a small change of a two-byte weight away. So sums for two bytes are
-    rounded up or down by chance.
-
-    The output head is always among them. If it is tied to the input embedding, a checkpoint has only the embedding, and
-    a server that is sent a checkpoint would keep its old head without an error.
-
-    Args:
-        model: the policy.
-        dtype: precision in which the server keeps its weights; None: that of the model.
-        seed: of the rounding.
-        change: is told how much of the adapters' change is left.
-
-    Raises:
-        ConfigError: an adapter is not merged, so the weights without it are not the policy's.
-    """
-    _check_merged(model)
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    adapted = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
-    found: dict[str, tuple[torch.Tensor, Any]] = {}
-    for name, tensor in model.state_dict().items():
-        if ".lora_" in name or ".original_module." in name:
-            continue
-        layer = adapted.get(name)
-        name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
-        found[name] = tensor.detach(), layer
-    head = model.get_output_embeddings()
-    if head is not None and HEAD not in found:
-        found[HEAD] = head.weight.detach(), None
-    generator: torch.Generator | None = None
-    for name, (tensor, layer) in found.items():
-        if layer is not None and layer.merged:
-            generator = generator or torch.Generator(tensor.device).manual_seed(seed)
-            tensor = _add_adapters(layer, tensor, dtype or tensor.dtype, generator, change or KeptChange())
-        yield name, tensor
-
-
-def _add_adapters(
-    layer: Any, weight: torch.Tensor, dtype: torch.dtype, generator: torch.Generator, change: KeptChange
-) -> torch.Tensor:
-    down, up = get_factors(layer)
-    added = up.float() @ down.float()
-    total = weight.float() + added
-    total = round_stochastically(total, dtype, generator) if dtype.itemsize <= 2 else total.to(weight.dtype)
-    change.add(total.float() - weight.float(), added)
-    return total
-
-
-def _check_merged(model: Any) -> None:
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    apart = [
-        name
-        for name, layer in model.named_modules()
-        if isinstance(layer, BaseTunerLayer) and not layer.merged and not layer.disable_adapters
-    ]
-    if apart:
-        raise ConfigError(
-            f"rollout.engine = vllm: {len(apart)} adapted layers cannot be merged for the server, such as {apart[0]} "
-            "(its weight is quantized, or serves another layer, too); allowed: other lora.target_modules, no "
-            "lora.quantize, or engine: hf",
-            key="lora.target_modules",
-        )

@@ -1,7 +1,5 @@
 """Adapters are columns of the weights while a model generates: nothing of them is lost, and the weights come back."""
 
-import math
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -61,8 +59,8 @@ def test_log_probs_of_a_merged_model_are_those_of_the_adapters_beside_it(kit, pl
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_come_back_bit_for_bit_even_after_a_failure(kit, dtype):
-    model = adapt(kit.model().to(dtype))
+def test_weights_come_back_bit_for_bit_even_after_a_failure(qwen3, dtype):
+    model = adapt(qwen3.model().to(dtype))
     before, wide = read_bits(model), []
 
     def fail():
@@ -80,13 +78,13 @@ def test_weights_come_back_bit_for_bit_even_after_a_failure(kit, dtype):
     assert not any(getattr(module, "merged_adapters", []) for module in model.modules())
 
 
-def test_a_decode_step_takes_two_operations_more_for_each_adapted_layer(kit, play_mixed, bf16_accelerator):
-    bare = count_operations(kit.model().to(torch.bfloat16), kit, play_mixed)
-    model = bf16_accelerator.prepare_model(adapt(kit.model().to(torch.bfloat16)))  # wraps the forward in autocast
+def test_a_decode_step_takes_two_operations_more_for_each_adapted_layer(qwen3, play_mixed, bf16_accelerator):
+    bare = count_operations(qwen3.model().to(torch.bfloat16), qwen3, play_mixed)
+    model = bf16_accelerator.prepare_model(adapt(qwen3.model().to(torch.bfloat16)))  # wraps the forward in autocast
     with bf16_accelerator.autocast():
-        beside = count_operations(model, kit, play_mixed)
+        beside = count_operations(model, qwen3, play_mixed)
     with use_for_generation(bf16_accelerator, model) as merged:
-        after = count_operations(merged, kit, play_mixed)
+        after = count_operations(merged, qwen3, play_mixed)
     adapted = sum(name.endswith(".lora_A.default") for name, _ in model.named_modules())
     assert after - bare <= 5 * adapted  # A x and its place beside x, and views of both
     assert after - bare < 0.5 * (beside - bare)
@@ -117,14 +115,7 @@ def test_adapters_that_are_switched_off_stay_out(qwen3):
         assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
 
 
-def test_the_benchmark_counts_two_operations_for_each_adapted_layer(bf16_accelerator):
-    figures = load_benchmark("decode_operations").measure(bf16_accelerator, layers=2)
-    assert figures["after"] - figures["bare"] == 2 * 7 * 2  # of two layers
-    assert figures["before"] > 1.2 * figures["bare"]
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("rank", [1, 4, 32])
+@pytest.mark.parametrize(("dtype", "rank"), [(torch.bfloat16, 1), (torch.float16, 32), (torch.float32, 4)])
 def test_an_output_shows_a_change_that_is_far_below_the_rounding_of_the_weight(dtype, rank):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(256, 256)).to(dtype)
@@ -153,12 +144,6 @@ def test_several_active_adapters_all_count(qwen3):
         beside = model(input_ids=ids).logits
         with use_merged_adapters(model):
             assert torch.allclose(model(input_ids=ids).logits, beside, atol=1e-4)
-
-
-def test_the_share_that_is_kept_is_not_a_number_before_the_first_step(qwen3):
-    model = adapt(qwen3.model(), init=True)  # B is zero
-    with use_merged_adapters(model):
-        assert math.isnan(measure_kept_change(model))
 
 
 @pytest.mark.slow

@@ -102,12 +102,6 @@ def test_where_a_tool_message_shows_its_image_as_a_result_it_is_one(asked):
     assert tail(tokens) == f"\n<|im_start|>tool\n{RESULT}{TURN}"
 
 
-def test_a_model_that_knows_no_images_in_tool_messages_is_shown_none_whatever_its_template_can(asked, kits):
-    tokens = asked(bundled("qwen3_vl"), kits("qwen2_5_vl"))
-    assert not tokens.template.tool_role
-    assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}"
-
-
 def test_where_user_messages_may_not_follow_each_other_they_become_one(asked):
     alternate = refuse("not loop.first and m.role == loop.previtem.role", "roles must alternate")
     tokens = asked(chatml(before=alternate + refuse("m.role == 'tool'")))

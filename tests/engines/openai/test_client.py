@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from email.utils import formatdate
 
 import pytest
 
@@ -73,9 +72,13 @@ def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
     assert (episode.run_config.model_name, episode.run_config.temperature) == ("m", 0.5)
 
 
-def test_what_is_not_given_is_left_to_the_endpoint_and_extra_can_take_a_field_out(ask):
-    _, server = one(ask(make_completion(RIGHT), extra={"seed": None}))
-    assert server.bodies[0].keys() == {"model", "messages", "tools"}
+def test_what_is_not_given_is_left_to_the_endpoint_and_extra_stands_over_all(ask):
+    _, server = one(
+        ask(make_completion(RIGHT), sampling=SamplingParams(top_k=5, stop=["x"]), extra={"top_k": 6, "seed": None})
+    )
+    assert server.bodies[0].keys() == {"model", "messages", "tools", "top_k", "stop"}
+    assert (server.bodies[0]["top_k"], server.bodies[0]["stop"]) == (6, ["x"])
+    assert "Authorization" not in server.requests[0]["headers"]  # without a key
 
 
 def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_message(ask):
@@ -116,14 +119,6 @@ def test_the_last_turn_allows_no_call_and_leaves_the_prompt_as_it_was(ask):
     assert [body.get("tool_choice") for body in server.bodies] == [None, None, "none"]
     assert server.bodies[0]["tools"] == server.bodies[1]["tools"] == server.bodies[2]["tools"]
     assert episode.end_reason == "answered"
-
-
-def test_a_native_call_on_the_last_turn_is_not_run(ask):
-    episode, server = one(ask(make_completion("", ("same", "zoom", ZOOM))))
-    assert episode.end_reason == "max_turns"
-    assert len(server.requests) == 3
-    said = [message for message in server.bodies[1]["messages"] if message["role"] == "assistant"]
-    assert [message["content"] for message in said] == [None]  # templates write an empty line for an empty text
 
 
 def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_the_same_again(ask):
@@ -182,14 +177,6 @@ def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_one
     assert render(listed, prompt=True) == render(native, tools, prompt=True)
 
 
-def test_sampling_is_sent_and_extra_stands_over_it(ask):
-    _, server = one(
-        ask(make_completion(RIGHT), sampling=SamplingParams(top_k=5, stop=["x"]), extra={"top_k": 6, "seed": None})
-    )
-    assert server.bodies[0].keys() == {"model", "messages", "tools", "top_k", "stop"}
-    assert (server.bodies[0]["top_k"], server.bodies[0]["stop"]) == (6, ["x"])
-
-
 # ---------------------------------------------------------------------- what it is doing
 def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
     seen, told = [], []
@@ -207,24 +194,17 @@ def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
     assert [(load.busy, load.slots, load.tokens) for load in told] == [(0, None, None), (0, None, 21)]
 
 
-@pytest.mark.parametrize("answer", [make_response(400, "no"), make_completion(RIGHT)])
-def test_a_request_that_failed_is_no_longer_under_way_and_without_usage_no_tokens_are_known(play, answer):
-    with serve(make_script(answer)) as server:
+def test_a_request_that_failed_is_no_longer_under_way_and_without_usage_no_tokens_are_known(play):
+    with serve(make_script(make_response(400, "no"))) as server:
         generator = OpenAIGenerator(server.url, "m")
         play(ENV, [TASK], generator)
     assert (generator.get_load().busy, generator.get_load().tokens) == (0, None)
 
 
 # ---------------------------------------------------------------------- what comes back
-@pytest.mark.parametrize(
-    "content", [[{"type": "text", "text": RIGHT[:5]}, {"type": "text", "text": RIGHT[5:]}, {"type": "image"}, 3]]
-)
-def test_text_in_parts_is_put_together(ask, content):
-    assert one(ask(make_completion(content)))[0].end_reason == "answered"
-
-
-def test_a_reply_without_content_is_malformed_and_the_episode_goes_on(ask):
-    episode, _ = one(ask(make_completion(None), make_completion(RIGHT)))
+def test_text_in_parts_is_put_together_and_a_reply_without_content_is_malformed(ask):
+    parts = [{"type": "text", "text": RIGHT[:5]}, {"type": "text", "text": RIGHT[5:]}, {"type": "image"}, 3]
+    episode, _ = one(ask(make_completion(None), make_completion(parts)))
     assert episode.end_reason == "answered"
     assert episode.info["malformed"] == 1
 
@@ -248,18 +228,11 @@ def test_the_tokens_of_all_replies_are_summed(ask):
 @pytest.mark.parametrize(
     "trouble",
     [
-        *(make_response(code, {"error": {"message": "later"}}) for code in (408, 425, 429, 500, 529)),
+        make_response(429, {"error": {"message": "later"}}),
+        make_response(529, {"error": {"message": "later"}}),
         make_response(200, "<html>"),
-        make_response(200, "[" * 100_000),
-        make_response(200, '{"choices": [{"message": {"content": "", "tool_calls": [{"x": NaN}]}}]}'),
-        make_response(200, ""),
         make_response(204),
-        make_response(200, {"choices": []}),
         make_response(200, {"error": {"message": "overloaded", "code": 502}}),
-        make_response(200, [1]),
-        make_completion({"a": 1}),
-        make_completion(17),
-        {"choices": [{"message": "hello"}]},
         make_completion("", *[("x", "zoom", "{}")] * 300),
         servers.cut_body,
         servers.hang_up,
@@ -282,10 +255,9 @@ def test_what_does_not_pass_ends_the_episode_with_the_servers_words(ask):
     assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("asks", [lambda: "1", lambda: formatdate(time.time() + 2, usegmt=True)])
-def test_retry_after_is_waited_for(ask, asks):
+def test_retry_after_is_waited_for(ask):
     began = time.monotonic()
-    episode, _ = one(ask(lambda h: make_response(429, Retry_After=asks())(h), make_completion(RIGHT)))
+    episode, _ = one(ask(make_response(429, Retry_After="1"), make_completion(RIGHT)))
     assert episode.end_reason == "answered"
     assert time.monotonic() - began > 0.9
 
@@ -296,9 +268,9 @@ def test_a_pause_longer_than_the_time_left_is_shortened_so_that_one_more_attempt
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize("header", ["soon", "-5", "nan", "1e999", "Thu, 01 Jan 1970 00:00:00 GMT"])
-def test_a_retry_after_that_says_nothing_is_a_short_pause(ask, header):
-    assert one(ask(make_response(503, Retry_After=header), make_completion(RIGHT)))[0].end_reason == "answered"
+def test_a_retry_after_that_says_nothing_is_a_short_pause(ask):
+    answers = [make_response(503, Retry_After=one) for one in ("soon", "1e999", "Thu, 01 Jan 1970 00:00:00 GMT")]
+    assert one(ask(*answers, make_completion(RIGHT)))[0].end_reason == "answered"
 
 
 # ---------------------------------------------------------------------- what does not
@@ -307,7 +279,6 @@ def test_a_retry_after_that_says_nothing_is_a_short_pause(ask, header):
     [
         (make_response(400, {"error": {"message": "too many images"}}), "HTTP 400: too many images"),
         (make_response(422, {"detail": "no seed"}), "HTTP 422: no seed"),
-        (make_response(413, "request too large"), "HTTP 413: request too large"),
         (servers.flood_body, "the body of the reply is larger than 16777216 bytes"),
     ],
 )
@@ -366,41 +337,10 @@ def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
     assert ends[-5:] == ["error"] * 5  # one or two were under way
 
 
-def test_a_slow_drip_is_bounded_by_the_time_limit_of_the_episode(ask):
-    began = time.monotonic()
-    episodes, _ = ask(by=lambda body, n: servers.drip_body if n == 0 else make_completion(RIGHT), tasks=3, timeout=4.0)
-    assert sorted(episode.end_reason for episode in episodes) == ["answered", "answered", "timeout"]
-    assert time.monotonic() - began < 15
-
-
 def test_a_timeout_names_what_it_was_waiting_for(ask):
     episode, _ = one(ask(make_response(500, "boom"), timeout=0.5, attempts=10_000))
     assert episode.end_reason == "timeout"
     assert episode.info["last_failure"] == "HTTP 500: boom"
-
-
-def test_against_a_server_that_does_everything_wrong_every_episode_ends_with_a_named_reason(ask):
-    wrong = [
-        make_response(429, Retry_After="1"),
-        make_response(500, "boom"),
-        servers.cut_body,
-        servers.hang_up,
-        servers.drip_body,
-        make_response(200, "{"),
-        make_response(200, {"choices": []}),
-        servers.flood_body,
-        make_completion(None),
-        make_completion(17),
-        make_completion("", ("a", "", "]")),
-        make_completion("\ud800 {"),
-        make_completion(RIGHT),
-        make_completion(RIGHT),
-    ]
-    episodes, _ = ask(by=lambda body, n: wrong[(n * 5) % len(wrong)], tasks=40, concurrency=16, timeout=5.0)
-    assert len(episodes) == 40
-    assert {e.end_reason for e in episodes} <= {"answered", "error", "timeout", "malformed", "max_turns"}
-    assert any(episode.end_reason == "answered" for episode in episodes)
-    assert all("error" in e.info for e in episodes if e.end_reason == "error")
 
 
 # ---------------------------------------------------------------------- addresses and keys
@@ -411,22 +351,12 @@ def test_the_key_is_sent_and_cut_out_of_what_the_server_says(ask):
     assert episode.info["error"] == "HTTP 400: bad Bearer ***"
 
 
-def test_without_a_key_no_authorization_is_sent(ask):
-    _, server = one(ask(make_completion(RIGHT)))
-    assert "Authorization" not in server.requests[0]["headers"]
-
-
-@pytest.mark.parametrize("key", ["sk\nX-Evil: 1", "schlüssel", "a b"])
-def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key):
-    with pytest.raises(ConfigError, match="API key") as caught:
-        OpenAIGenerator("http://127.0.0.1:1", "m", api_key=key)
-    assert key not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "given", ["localhost:8000", "ftp://host", "http://", "http://sk-1@host/v1", "http://h/?k=sk-1"]
-)
-def test_an_address_that_cannot_be_asked_is_refused(given):
-    with pytest.raises(ConfigError, match="endpoint") as caught:
-        OpenAIGenerator(given, "m")
-    assert "sk-1" not in str(caught.value)
+def test_a_key_that_no_header_can_carry_and_an_address_that_cannot_be_asked_are_refused_and_not_shown():
+    for key in ("sk\nX-Evil: 1", "schlüssel", "a b"):
+        with pytest.raises(ConfigError, match="API key") as caught:
+            OpenAIGenerator("http://127.0.0.1:1", "m", api_key=key)
+        assert key not in str(caught.value)
+    for given in ("localhost:8000", "ftp://host", "http://", "http://sk-1@host/v1", "http://h/?k=sk-1"):
+        with pytest.raises(ConfigError, match="endpoint") as caught:
+            OpenAIGenerator(given, "m")
+        assert "sk-1" not in str(caught.value)

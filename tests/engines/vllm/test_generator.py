@@ -1,108 +1,85 @@
-"""A server of tokens as a generator, with a plain model in this process as the server."""
+"""A server of tokens as a generator; `test_vllm.py` compares one with a plain forward."""
 
 import asyncio
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-import torch
 
 from viewbox.engines.generator import Conversation, ReplyError
+from viewbox.engines.vllm import Settings
 from viewbox.engines.vllm.generator import SampledTokens, TokenServerGenerator, check_sampled
+from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ModelError
 from viewbox.rollouts.play import play_one
 
-TOLERANCE = 1e-5  # fp32
+ENV = Digits(max_turns=3)
+LOOK = viewer.write_zoom(ENV, 2, 0.4, 0.6)
 
 
-class PlainServer:
-    """Samples token by token with whole forwards, as no engine of ours does."""
+class Server:
+    """Looks once and then says the same again and again."""
 
-    def __init__(self, model, kit, tokens):
-        self.model, self.processor, self.tokens, self.requests = model, kit.processor, tokens, []
+    def __init__(self, tokens):
+        self.tokens, self.requests = tokens, []
 
-    @torch.no_grad()
     async def ask(self, request):
+        first = not any(one.conversation is request.conversation for one in self.requests)
         self.requests.append(request)
-        draw, out, logprobs = torch.Generator().manual_seed(request.seed), [], []
-        vision = {}
-        if request.images:
-            vision = self.processor.image_processor(
-                images=[image.open().convert("RGB") for image in request.images], return_tensors="pt"
-            )
-        while len(out) < request.max_tokens and not (out and out[-1] in self.tokens.stop_ids):
-            ids = torch.tensor([[*request.ids, *out]])
-            types = {"mm_token_type_ids": (ids == self.tokens.image_id).int()} if vision else {}
-            logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), **vision, **types).logits[0, -1]
-            logprob = logits.float().log_softmax(-1)
-            allowed = logprob.exp()
-            allowed[list(self.tokens.never_sampled)] = 0
-            out.append(int(torch.multinomial(allowed, 1, generator=draw)))
-            logprobs.append(logprob[out[-1]].item())
-        return SampledTokens(out, logprobs)
+        ids = self.tokens.encode_reply(LOOK if first else "Hm.")[: request.max_tokens]
+        return SampledTokens(ids, [-0.5] * len(ids))
 
 
-@pytest.fixture(scope="module")
-def served(qwen3):
-    model = qwen3.model()
-    tokens = qwen3.generator(model).tokens
-    server = PlainServer(model, qwen3, tokens)
-    return model, server, TokenServerGenerator(tokens, server.ask, max_reply_tokens=12, max_completion_tokens=200)
+@pytest.fixture
+def server(qwen3):
+    return Server(qwen3.tokens)
 
 
-@pytest.fixture(scope="module")
-def episodes(served, play_mixed):
-    return play_mixed(served[2], tasks=2)
-
-
-def test_recorded_ids_and_log_probs_are_those_of_a_plain_forward_of_the_episode(
-    served, episodes, qwen3, measure_mismatch
-):
-    model, _, generator = served
-    sampled = [episode for episode in episodes if any(episode.tokens.logprobs)]
-    assert measure_mismatch(model, qwen3, sampled) <= TOLERANCE
-    assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
+def play(server, **limits):
+    generator = TokenServerGenerator(server.tokens, server.ask, Settings(**{"max_completion_tokens": 900} | limits))
+    episode = asyncio.run(play_one(ENV, ENV.tasks[0], generator, seed=3))
     assert generator.get_load().busy == 0
+    assert generator.get_load().tokens == sum(episode.tokens.mask)
+    return episode
 
 
-def test_each_request_holds_all_tokens_so_far_and_a_seed_of_its_own(served, episodes):
-    by_episode = {}
-    for request in served[1].requests:
-        by_episode.setdefault(id(request.conversation), []).append(request)
-    several = [requests for requests in by_episode.values() if len(requests) > 1]
-    assert several
-    for requests in several:
-        for earlier, later in pairwise(requests):
-            assert later.ids[: len(earlier.ids)] == earlier.ids
-            assert later.seed != earlier.seed
+def test_each_request_holds_all_tokens_so_far_and_a_seed_of_its_own(server):
+    episode = play(server)
+    assert (len(server.requests), len(episode.tokens.images)) == (3, 2)
+    for earlier, later in pairwise(server.requests):
+        assert later.ids[: len(earlier.ids)] == earlier.ids
+        assert later.seed != earlier.seed
+    last = server.requests[-1]
+    assert (*last.ids, *server.tokens.encode_reply("Hm.")) == (
+        *episode.tokens.prompt_ids,
+        *episode.tokens.completion_ids,
+    )
+    assert last.images == episode.tokens.images
+    assert [one.seed for one in server.requests] == [one.seed for one in play_again(server)]
 
 
-def test_a_run_can_be_repeated(served, strips):
-    def run(seed):
-        return asyncio.run(play_one(strips, strips.tasks[0], served[2], seed=seed)).tokens
+def play_again(server):
+    """The requests of another episode with the same seed."""
+    again = Server(server.tokens)
+    play(again)
+    return again.requests
 
-    assert run(3) == run(3)
-    assert run(3) != run(4)
 
-
-def test_an_episode_without_room_for_a_reply_ends_at_its_budget(served, strips):
-    _, server, generator = served
-    small = TokenServerGenerator(generator.tokens, server.ask, max_reply_tokens=4, max_completion_tokens=6)
-    episode = asyncio.run(play_one(strips, strips.tasks[0], small))
+def test_an_episode_without_room_for_a_reply_ends_at_its_budget(server):
+    episode = play(server, max_reply_tokens=4, max_completion_tokens=6)
     assert episode.end_reason == "max_tokens"
     assert len(episode.tokens.completion_ids) <= 6
 
 
-def test_a_reply_that_a_stop_string_ends_is_whole(served, strips):
-    tokens = served[2].tokens
-    ids = tokens.encode_reply("stop here")[:-1]
+def test_a_reply_that_a_stop_string_ends_is_whole(qwen3):
+    ids = qwen3.tokens.encode_reply("stop here")[:-1]
 
     async def ask(request):
         return SampledTokens(ids, [-1.0] * len(ids))
 
     def reply(stop):
-        generator = TokenServerGenerator(tokens, ask, max_reply_tokens=99, stop=stop)
-        state = strips.reset(strips.tasks[0], seed=0)
+        generator = TokenServerGenerator(qwen3.tokens, ask, Settings(max_reply_tokens=99, stop=stop))
+        state = ENV.reset(ENV.tasks[0], seed=0)
         conversation = Conversation(state.messages, state.tool_schemas, seed=0, index=0)
         return asyncio.run(generator.reply(conversation))
 
@@ -110,39 +87,31 @@ def test_a_reply_that_a_stop_string_ends_is_whole(served, strips):
     assert reply([]).finish_reason == "length"
 
 
-def describe_refusal(served, **changes):
-    tokens = served[2].tokens
-    request = replace(served[1].requests[0], max_tokens=4)
-    given = {"ids": [7, tokens.end_id], "logprobs": [-0.5, -0.1]} | changes
-    with pytest.raises((ReplyError, ModelError)) as caught:
-        check_sampled(SampledTokens(**given), request, tokens)
-    return type(caught.value), str(caught.value)
+SILENT = [  # what would be trained on without an error
+    ({"ids": []}, ReplyError, "no token"),
+    ({"ids": [7, 10**9]}, ReplyError, "the token '1000000000'"),
+    ({"ids": [7, -1]}, ReplyError, "the token '-1'"),
+    ({"ids": [7, True]}, ReplyError, "the token 'True'"),
+    ({"ids": [7, 7.5]}, ReplyError, "the token '7.5'"),
+    ({"ids": [7, "8"]}, ReplyError, "the token '8'"),
+    ({"ids": [7] * 5}, ReplyError, "at most 4"),
+    ({"ids": ["end", 7]}, ReplyError, "after an end token"),
+    ({"ids": ["image", 7]}, ReplyError, "placeholder"),
+    ({"logprobs": None}, ModelError, "no log-probs"),
+    ({"logprobs": [-1.0]}, ReplyError, "1 log-probs for 2"),
+    ({"logprobs": [-1.0, float("nan")]}, ReplyError, "nan"),
+    ({"logprobs": [-1.0, float("-inf")]}, ReplyError, "-inf"),
+    ({"logprobs": [-1.0, 2.0]}, ReplyError, "2.0"),
+    ({"logprobs": [-1.0, "x"]}, ReplyError, "x"),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind", "says"),
-    [
-        ({"ids": []}, ReplyError, "no token"),
-        ({"ids": [7, 10**9]}, ReplyError, "the token '1000000000'"),
-        ({"ids": [7, -1]}, ReplyError, "the token '-1'"),
-        ({"ids": [7, True]}, ReplyError, "the token 'True'"),
-        ({"ids": [7, "8"]}, ReplyError, "the token '8'"),
-        ({"ids": [7] * 5}, ReplyError, "at most 4"),
-        ({"logprobs": None}, ModelError, "no log-probs"),
-        ({"logprobs": [-1.0]}, ReplyError, "1 log-probs for 2"),
-        ({"logprobs": [-1.0, float("nan")]}, ReplyError, "nan"),
-        ({"logprobs": [-1.0, float("-inf")]}, ReplyError, "-inf"),
-        ({"logprobs": [-1.0, 2.0]}, ReplyError, "2.0"),
-        ({"logprobs": [-1.0, "x"]}, ReplyError, "x"),
-    ],
-)
-def test_what_would_be_trained_on_silently_is_refused(served, episodes, changes, kind, says):
-    found, message = describe_refusal(served, **changes)
-    assert found is kind
-    assert says in message
-
-
-def test_tokens_after_an_end_and_sampled_placeholders_are_refused(served, episodes):
-    tokens = served[2].tokens
-    assert "after an end token" in describe_refusal(served, ids=[tokens.end_id, 7])[1]
-    assert "placeholder" in describe_refusal(served, ids=[tokens.image_id, 7])[1]
+def test_what_would_be_trained_on_silently_is_refused(server):
+    play(server)
+    named = {"end": server.tokens.end_id, "image": server.tokens.image_id}
+    request = replace(server.requests[0], max_tokens=4)
+    for changes, kind, says in SILENT:
+        given = {"ids": [7, "end"], "logprobs": [-0.5, -0.1]} | changes
+        given["ids"] = [named.get(one, one) for one in given["ids"]]
+        with pytest.raises(kind, match=says):
+            check_sampled(SampledTokens(**given), request, server.tokens)

@@ -45,21 +45,16 @@ def get_flags(gpu, trains, **rollout):
 
 
 # ---------------------------------------------------------------------- how it is started
-@pytest.mark.parametrize("gpu", [True, False])
-@pytest.mark.parametrize("trains", [True, False])
-def test_a_server_is_started_with_what_its_use_needs(gpu, trains):
-    flags = get_flags(gpu, trains, slots=24)
-    assert flags["--max-num-seqs"] == "24"
-    assert flags["--dtype"] == "bfloat16"
-    assert json.loads(flags["--mm-processor-kwargs"]) == {"size": Bounds.size}
-    assert {"--enable-scale-out", "--logprobs-mode"} <= flags.keys()
-    assert ("--weight-transfer-config" in flags) == ("--worker-extension-cls" in flags) == trains
-    assert ("--enable-sleep-mode" in flags) == (gpu and trains)
-    assert flags.get("--gpu-memory-utilization") == {(True, True): "0.4", (True, False): "0.9"}.get((gpu, trains))
-    assert ("--enforce-eager" in flags) == (not gpu)
-
-
-def test_the_share_of_the_gpu_is_a_setting():
+def test_a_server_is_started_with_what_its_use_needs():
+    for gpu, trains, share in ((True, True, "0.4"), (True, False, "0.9"), (False, True, None), (False, False, None)):
+        flags = get_flags(gpu, trains, slots=24)
+        assert (flags["--max-num-seqs"], flags["--dtype"]) == ("24", "bfloat16")
+        assert json.loads(flags["--mm-processor-kwargs"]) == {"size": Bounds.size}
+        assert {"--enable-scale-out", "--logprobs-mode"} <= flags.keys()
+        assert ("--weight-transfer-config" in flags) == ("--worker-extension-cls" in flags) == trains
+        assert ("--enable-sleep-mode" in flags) == (gpu and trains)
+        assert flags.get("--gpu-memory-utilization") == share
+        assert ("--enforce-eager" in flags) == (not gpu)
     assert get_flags(True, True, gpu_memory=0.55)["--gpu-memory-utilization"] == "0.55"
     with pytest.raises(ConfigError, match=r"gpu_memory = 0\.5 is read with engine: vllm and no url"):
         make_config(gpu_memory=0.5, url="http://127.0.0.1:1")
@@ -108,7 +103,7 @@ def read_texts(folder):
     return [[turn.content for turn in episode.turns] for episode in episodes]
 
 
-def test_rollout_starts_a_server_plays_as_with_our_engine_and_ends_it(fake, viewbox, tmp_path):
+def test_rollout_starts_a_server_plays_on_it_and_ends_it(fake, viewbox, tmp_path):
     code, out, err = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
     assert code == 0, err
     assert "starting a vLLM server of package:tiny_viewer; its log: served/server.log" in out
@@ -120,8 +115,6 @@ def test_rollout_starts_a_server_plays_as_with_our_engine_and_ends_it(fake, view
     assert flags[flags.index("--host") + 1] == "127.0.0.1"
     assert start["VLLM_SERVER_DEV_MODE"] is None
     assert "the server loads" in (tmp_path / "served" / "server.log").read_text()
-    assert viewbox("rollout", *GIVEN, "--tasks", 3, "--out", "own")[0] == 0
-    assert read_texts(tmp_path / "served") == read_texts(tmp_path / "own")
     code, out, _ = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
     assert code == 0
     assert "starting" not in out  # all episodes are there
@@ -160,8 +153,7 @@ def test_a_server_that_does_not_start_is_an_error_with_the_end_of_its_log(fake, 
     fake.check_ended()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
-def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path, number):
+def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path):
     command = [sys.executable, "-m", "viewbox.cli", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
@@ -169,9 +161,9 @@ def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         status = process.wait(60)
-    assert status == (130 if number == signal.SIGINT else -number)
+    assert status == 130
     fake.check_ended()
 
 

@@ -38,18 +38,16 @@ def test_the_command_writes_a_folder_and_says_what_comes_next(viewbox, tmp_path)
     assert all(row["extra_info"]["task"] == f"digits-train-{row['extra_info']['index']}" for row in rows)
 
 
-def test_two_exports_of_a_config_are_equal(tmp_path):
-    for name in ("a", "b"):
-        export_verl("quickstart", tmp_path / name, ["train.max_steps=2", "log.eval_tasks=2"])
-    for path in (tmp_path / "a").iterdir():
-        assert path.is_dir() or path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-
-
-def test_a_folder_that_exists_is_left_alone(viewbox, tmp_path):
-    code, _, err = viewbox("export", "quickstart", "--to", "verl", "--out", tmp_path, "log.eval_tasks=1")
+def test_two_exports_of_a_config_are_equal_and_a_folder_that_exists_is_left_alone(viewbox, tmp_path):
+    one, other = (export(tmp_path, name=name) for name in "ab")
+    for path in one.iterdir():
+        assert path.is_dir() or path.read_bytes() == (other / path.name).read_bytes()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, _, err = viewbox("export", "quickstart", "--to", "verl", "--out", empty, "log.eval_tasks=1")
     assert code != 0
     assert "exists; give another --out" in err
-    assert [*tmp_path.iterdir()] == []
+    assert [*empty.iterdir()] == []
 
 
 @pytest.mark.parametrize(
@@ -67,30 +65,27 @@ def test_options_of_the_other_kind_of_export_are_refused(viewbox, tmp_path, argu
     assert says in err
 
 
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        ("train.method=rejection_sampling", "train.method = 'rejection_sampling': verl cannot do this; allowed: grpo"),
-        ("train.curriculum={levels: [{env: {noise: 1}}]}", "train.curriculum"),
-        ("train.dynamic_sampling_rounds=2", "algorithm.filter_groups"),
-        ("rollout.temperature=0", "rollout.temperature = 0"),
-        ("rollout.top_p=0.9", "rollout.top_p = 0.9"),
-        ("rollout.repetition_penalty=1.1", "rollout.repetition_penalty = 1.1"),
-        ("train.loss_type=cispo", "allowed: dapo, bnpo, grpo, dr_grpo"),
-        ("train.scale_rewards=batch", "train.scale_rewards = 'batch'"),
-        ("model.revision=main", "model.revision = 'main'"),
-        ("lora={quantize: 4bit}", "lora.quantize = '4bit'"),
-        ("env.history={last_images: 1}", "training uses the sampled tokens and removes none"),
-    ],
-)
-def test_what_verl_cannot_run_is_refused_with_its_setting(tmp_path, override, says):
-    with pytest.raises(ConfigError) as caught:
-        export_verl("quickstart", tmp_path / "x", [override])
-    assert says in str(caught.value)
-    assert not (tmp_path / "x").exists()
+REFUSED = [
+    ("train.method=rejection_sampling", "train.method = 'rejection_sampling': verl cannot do this; allowed: grpo"),
+    ("train.curriculum={levels: [{env: {noise: 1}}]}", "train.curriculum"),
+    ("train.dynamic_sampling_rounds=2", "algorithm.filter_groups"),
+    ("rollout.temperature=0", "rollout.temperature = 0"),
+    ("rollout.top_p=0.9", "rollout.top_p = 0.9"),
+    ("rollout.repetition_penalty=1.1", "rollout.repetition_penalty = 1.1"),
+    ("train.loss_type=cispo", "allowed: dapo, bnpo, grpo, dr_grpo"),
+    ("train.scale_rewards=batch", "train.scale_rewards = 'batch'"),
+    ("model.revision=main", "model.revision = 'main'"),
+    ("lora={quantize: 4bit}", "lora.quantize = '4bit'"),
+    ("env.history={last_images: 1}", "training uses the sampled tokens and removes none"),
+]
 
 
-def test_a_model_that_is_not_saved_is_refused():
+def test_what_verl_cannot_run_is_refused_with_its_setting(tmp_path):
+    for override, says in REFUSED:
+        with pytest.raises(ConfigError) as caught:
+            export_verl("quickstart", tmp_path / "x", [override])
+        assert says in str(caught.value)
+        assert not (tmp_path / "x").exists()
     config = parse({"model": {"tiny": {}}, "env": {"name": "digits"}})
     with pytest.raises(ConfigError, match=r"model\.tiny"):
         check_config(config)
@@ -129,12 +124,9 @@ def test_the_settings_of_training_become_verls():
     assert settings["algorithm"]["norm_adv_by_std_in_grpo"] is False
     assert settings["algorithm"]["rollout_correction"] == {"rollout_is": "token", "rollout_is_threshold": 3.0}
     assert left_out == ["train.logging_steps = 5"]
-
-
-def test_without_importance_sampling_verl_has_none_and_the_longest_episode_fits_into_a_micro_batch():
     settings, _ = build(importance_sampling_cap=None, micro_batch_tokens=100)
     assert settings["algorithm"]["rollout_correction"]["rollout_is"] is None
-    assert settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 128 + 4096
+    assert settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 128 + 4096  # the longest episode fits
 
 
 def test_the_reported_names_do_not_depend_on_the_episode():
@@ -177,22 +169,7 @@ def test_a_key_that_the_agent_loop_would_miss_is_refused(tmp_path):
     assert "my-secret-key" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("log.name='${oc.env:HOME}'", "trainer.experiment_name"),
-        ("log.name='\\${oc.env:HOME}'", "trainer.experiment_name"),
-        ("lora={target_modules: [q_proj, '${oc.env:HOME}']}", "actor_rollout_ref.model.target_modules.1"),
-    ],
-)
-def test_a_text_that_verls_reader_would_fill_in_is_refused(tmp_path, override, key):
-    with pytest.raises(ConfigError, match="verl would replace") as caught:
-        export(tmp_path, override)
-    assert caught.value.key == key
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("name", ["it's here", 'a "b" c', "$HOME `id` $(id)", "x; touch hacked", "a=b,ü"])
+@pytest.mark.parametrize("name", ["it's here; touch hacked", '$HOME `id` $(id) "b"', "a=b,ü"])
 def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, name):
     folder, out = tmp_path / name, tmp_path / "said"
     (tmp_path / "bin").mkdir()
@@ -215,8 +192,8 @@ def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, na
     assert not (tmp_path / "hacked").exists()
 
 
-@pytest.mark.parametrize("name", ["${oc.env:HOME}", "a\\b"])
-def test_the_script_refuses_a_path_that_hydra_would_change(tmp_path, name):
+def test_the_script_refuses_a_path_that_hydra_would_change(tmp_path):
+    name = "${oc.env:HOME}"
     (tmp_path / name).mkdir()
     (tmp_path / name / "run.sh").write_text(write_script())
     done = subprocess.run(["bash", tmp_path / name / "run.sh"], capture_output=True, text=True, check=False)

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from PIL import Image
 
 from viewbox.core.messages import to_openai_messages
+from viewbox.engines.hf import Settings
 from viewbox.engines.hf.engine import HFGenerator
-from viewbox.engines.hf.settings import Settings
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError

@@ -14,8 +14,8 @@ from viewbox.engines.generator import GeneratorError
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.table import get_engine
-from viewbox.engines.vllm.weights.sender import HEAD, WeightSender, iterate_weights
-from viewbox.engines.vllm.weights.transfers import split_tensors
+from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.engines.vllm.weights.transfers import HEAD, iterate_weights, split_tensors
 from viewbox.errors import ConfigError
 
 UPDATE = [
@@ -86,7 +86,7 @@ def test_merged_adapters_are_sent_under_the_names_of_the_model_without_them(poli
     assert all("q_proj" in name or "v_proj" in name for name in changed)
 
 
-@pytest.mark.parametrize(("weights", "server"), [("bfloat16", None), ("bfloat16", "bfloat16"), ("float32", "bfloat16")])
+@pytest.mark.parametrize(("weights", "server"), [("bfloat16", None), ("float32", "bfloat16")])
 def test_what_a_two_byte_server_gets_holds_small_changes_on_average(policy, weights, server):
     on_grid = policy.to(torch.bfloat16).to(getattr(torch, weights))  # as checkpoints of real models are
     adapted = get_peft_model(on_grid, LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False))
@@ -102,7 +102,7 @@ def test_what_a_two_byte_server_gets_holds_small_changes_on_average(policy, weig
     name = name.replace(".base_layer", "")
     dtype = server and getattr(torch, server)
     with use_merged_adapters(adapted):
-        rounds = [dict(iterate_weights(adapted, dtype, seed))[name] for seed in range(200)]
+        rounds = [dict(iterate_weights(adapted, dtype, seed))[name] for seed in range(100)]
         again = dict(iterate_weights(adapted, dtype, 7))[name]
     assert {one.dtype for one in rounds} == {torch.bfloat16}
     assert torch.equal(again, rounds[7])
@@ -189,7 +189,7 @@ def test_a_server_that_stays_away_ends_the_run_in_words(make_sender, policy, ser
         make_sender(url, wait=0.2).send(policy)
 
 
-@pytest.mark.parametrize("path", UPDATE)
+@pytest.mark.parametrize("path", ["/pause?mode=wait", "/update_weights", "/finish_weight_update", "/resume"])
 def test_an_update_that_breaks_off_is_made_again_from_its_beginning(served, policy, make_sender, path):
     def break_once(body, answer):
         nonlocal broken
@@ -218,23 +218,19 @@ def test_a_version_that_does_not_change_is_not_believed(served, policy, make_sen
             make_sender(server.url, wait=0.3).send(policy)
 
 
-@pytest.mark.parametrize(
-    ("path", "answer", "says"),
-    [
-        ("/weight_info", make_response(404, "Not Found"), "VLLM_SERVER_DEV_MODE=1"),
-        ("/server_info?config_format=json", {"vllm_config": {}}, "its backend is None"),
-        ("/server_info?config_format=json", [], "its backend is None"),
-        ("/server_info?config_format=json", {"vllm_config": {"weight_transfer_config": {"backend": "rdt"}}}, "rdt"),
-    ],
-)
-def test_a_server_that_takes_no_weights_is_refused_with_the_flags_to_add(
-    served, policy, make_sender, path, answer, says
-):
+def test_a_server_that_takes_no_weights_is_refused_with_the_flags_to_add(served, policy, make_sender):
+    info = "/server_info?config_format=json"
     with served.serve() as server:
-        server.by_path[path] = lambda body: answer
-        with pytest.raises(ConfigError, match="weight-transfer-config") as caught:
-            make_sender(server.url).send(policy)
-    assert says in str(caught.value)
+        for path, answer, says in (
+            (info, {"vllm_config": {}}, "its backend is None"),
+            (info, [], "its backend is None"),
+            (info, {"vllm_config": {"weight_transfer_config": {"backend": "rdt"}}}, "rdt"),
+            ("/weight_info", make_response(404, "Not Found"), "VLLM_SERVER_DEV_MODE=1"),
+        ):
+            server.by_path[path] = lambda body, answer=answer: answer
+            with pytest.raises(ConfigError, match="weight-transfer-config") as caught:
+                make_sender(server.url).send(policy)
+            assert says in str(caught.value)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -1,7 +1,5 @@
 """GRPO whose episodes a server generates: it has the new weights at every step, whatever happens to it."""
 
-import threading
-
 import pytest
 import torch
 from peft import LoraConfig
@@ -10,8 +8,8 @@ from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from tests.support.servers import hang_up
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.engines.generator import GeneratorError
-from viewbox.engines.vllm.settings import Settings
-from viewbox.engines.vllm.vllm import VLLMServer
+from viewbox.engines.vllm import Settings
+from viewbox.engines.vllm.vllm import VLLMGenerator
 from viewbox.engines.vllm.weights.sender import WeightSender
 from viewbox.rollouts.store.reader import load
 from viewbox.training.evaluate import evaluate
@@ -31,8 +29,8 @@ def served(qwen3):
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """A request that fails is soon given up."""
-    monkeypatch.setitem(VLLMServer.__init__.__kwdefaults__, "attempts", 2)
-    monkeypatch.setitem(VLLMServer.__init__.__kwdefaults__, "first_pause", 0.01)
+    monkeypatch.setitem(VLLMGenerator.__init__.__kwdefaults__, "attempts", 2)
+    monkeypatch.setitem(VLLMGenerator.__init__.__kwdefaults__, "first_pause", 0.01)
 
 
 async def find_model():
@@ -58,10 +56,9 @@ def train(qwen3, looking, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
-def test_each_step_samples_with_the_weights_after_the_step_before(train, served, lora):
+def test_each_step_samples_with_the_weights_after_the_step_before(train, served):
     with served.serve() as server:
-        steps, trainer = train(server.url, peft_config=lora)
+        steps, trainer = train(server.url, peft_config=LORA)
     assert len(steps) == 3
     assert all(step["grad_norm"] > 0 for step in steps[:2])
     for step in steps:
@@ -96,10 +93,9 @@ def test_without_the_new_weights_the_difference_shows(train, served):
     assert max(step[WORST] for step in steps) > 100 * PARITY
 
 
-@pytest.mark.parametrize("trouble", ["killed", "hung", "restarted"])
+@pytest.mark.parametrize("trouble", ["killed", "restarted"])
 def test_a_server_in_trouble_costs_its_episodes_and_the_run_goes_on(train, served, qwen3, tmp_path, trouble):
-    """The second generation finds a server that hangs up, never answers, or has lost its weights."""
-    release = threading.Event()
+    """The second generation finds a server that hangs up, or has lost its weights."""
     again = TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
     with served.serve() as server:
         whole = server.answer
@@ -107,8 +103,6 @@ def test_a_server_in_trouble_costs_its_episodes_and_the_run_goes_on(train, serve
         def answer(body, number):
             if served.calls.count("/finish_weight_update") != 2:
                 return whole(body, number)
-            if trouble == "hung":
-                release.wait(30)
             if trouble == "restarted":  # it answers with the weights that it was started with
                 server.answer = lambda body, number: again.generate(body)
                 server.by_path |= again.get_more_paths()
@@ -116,8 +110,7 @@ def test_a_server_in_trouble_costs_its_episodes_and_the_run_goes_on(train, serve
             return hang_up
 
         server.answer = answer
-        steps, _ = train(server.url, timeout=12.0 if trouble == "hung" else 60.0)
-        release.set()
+        steps, _ = train(server.url)
     assert len(steps) == 3
     assert [step["episodes/faults"] > 0 for step in steps] == [False, True, False]
     assert all(step[WORST] <= PARITY for step in steps if step["episodes/faults"] == 0)
