@@ -46,7 +46,7 @@ PLACES = {
 }
 
 
-@each("place", PLACES)
+@each("place", list(PLACES))
 def test_a_blocking_reward_is_found(place):
     assert is_blocking(PLACES[place](Asks()))
     assert count_threads(PLACES[place](Asks())) == 5
@@ -62,7 +62,7 @@ def test_no_reward_is_not_blocking():
     assert take_counts(None) == {}
 
 
-@each("place", PLACES)
+@each("place", list(PLACES))
 def test_a_remote_reward_is_refused_where_data_are_restricted(place):
     with pytest.raises(
         ConfigError, match=r"scans: its data is restricted .* sends answers to https://judge\.example/v1"
@@ -70,7 +70,7 @@ def test_a_remote_reward_is_refused_where_data_are_restricted(place):
         check_reward_may_ask(Scans(), PLACES[place](Asks()))
 
 
-@each("place", PLACES)
+@each("place", list(PLACES))
 def test_a_judge_on_this_machine_is_not(place):
     assert find_remote_address(PLACES[place](Asks(remote=None))) is None
     check_reward_may_ask(Scans(), PLACES[place](Asks(remote=None)))

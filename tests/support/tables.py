@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from _pytest._io.saferepr import saferepr
+
 Test = Callable[..., None]
 
 
@@ -15,7 +17,7 @@ def each(name: str | Iterable[str], rows: Mapping[Any, Any] | Iterable[Any]) -> 
 
     What a row leaves in `tmp_path` is removed before the next; fixtures are shared.
     """
-    table = dict(rows) if isinstance(rows, Mapping) else {f"{n}: {row!r:.80}": row for n, row in enumerate(rows)}
+    table = dict(rows) if isinstance(rows, Mapping) else dict(enumerate(rows))
     names = name.replace(" ", "").split(",") if isinstance(name, str) else list(name)
 
     def decorate(test: Test) -> Test:
@@ -33,7 +35,7 @@ def each(name: str | Iterable[str], rows: Mapping[Any, Any] | Iterable[Any]) -> 
                 try:
                     test(**{**fixtures, **given})
                 except (Exception, BaseExceptionGroup) as error:
-                    error.add_note(f"row: {label}")
+                    error.add_note(f"row {label}: {saferepr(row, 200)}")
                     failures.append(error)
             if failures:
                 raise ExceptionGroup(f"{len(failures)} of {len(table)} rows", failures)

@@ -61,7 +61,7 @@ def test_a_line_of_the_docstring_is_the_note_of_an_argument_and_not_of_the_tool(
     assert TOOLS["blur"].description == "Blurs. Note: it is slow."
 
 
-def test_the_note_of_a_box_stands_before_how_it_is_written():
+def test_the_note_of_a_box_stands_behind_how_it_is_written():
     for coordinates, unit in [("unit", "fractions"), ("per_mille", "thousandths"), ("pixel", "pixels")]:
 
         @tool
@@ -69,7 +69,7 @@ def test_the_note_of_a_box_stands_before_how_it_is_written():
             """Marks."""
 
         assert properties("mark", coordinates)["box"]["description"] == (
-            f"around the lesion: [x1, y1, x2, y2] in {unit} of the image"
+            f"[x1, y1, x2, y2] in {unit} of the image; around the lesion"
         )
 
 
@@ -148,17 +148,23 @@ def test_the_tools_a_model_was_trained_on_are_still_told_in_the_same_words():
             "type": "function",
             "function": {
                 "name": "zoom",
-                "description": "Zoom in (factor above 1) or out (factor below 1) around a point of the current view.",
+                "description": "Zoom in or out around a point of the current view.",
                 "parameters": {
                     "type": "object",
                     "properties": {
-                        "factor": {"type": "number", "minimum": 0.5, "maximum": 4},
+                        "factor": {
+                            "type": "number",
+                            "minimum": 0.5,
+                            "maximum": 4,
+                            "description": "how many times larger; below 1 zooms out; default 2",
+                        },
                         "center": {
                             "type": "array",
                             "items": {"type": "number", "minimum": 0, "maximum": 1},
                             "minItems": 2,
                             "maxItems": 2,
-                            "description": "[x, y] in fractions of the image",
+                            "description": "[x, y] in fractions of the image; the point that becomes the middle; "
+                            "default: the middle of the view",
                         },
                     },
                     "required": [],

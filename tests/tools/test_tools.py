@@ -129,7 +129,7 @@ def test_hints_become_a_schema_with_ranges_choices_and_optional_values(scratch):
     assert parameters["properties"]["n"] == {"type": "integer", "minimum": 1, "maximum": 5}
     assert parameters["properties"]["how"] == {"type": "string", "enum": ["a", "b"]}
     assert parameters["properties"]["at"]["minItems"] == 2
-    assert parameters["properties"]["flag"] == {"type": "boolean"}
+    assert parameters["properties"]["flag"] == {"type": "boolean", "description": "default true"}
 
 
 # ---- coordinates

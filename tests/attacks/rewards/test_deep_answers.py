@@ -42,7 +42,7 @@ def nest(wrap, depth, inner):
 
 
 @each("inner", [None, "", "seven", [0, 0, 1, 1]])
-@each("kind", KINDS)
+@each("kind", list(KINDS))
 @each("reward", REWARDS.values())
 def test_a_deep_value_scores_and_is_explained(reward, kind, inner):
     for depth in (50, 400, 5000):

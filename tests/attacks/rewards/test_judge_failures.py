@@ -70,7 +70,7 @@ def test_an_answer_that_makes_the_judge_fail_gains_nothing(failure, needs):
     assert counts["judge/unreachable"] == 0
 
 
-@each("status", REFUSED)
+@each("status", list(REFUSED))
 def test_a_refusal_before_the_first_reply_costs_only_itself(status):
     with serve(answer_if("FAIL", REFUSED[status])) as server:
         reward, judge = reward_at(server.url)

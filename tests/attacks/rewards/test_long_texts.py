@@ -34,8 +34,8 @@ UNITS = [
 ]
 
 
-@each("unit", UNITS)
-@each("reward", REWARDS)
+@each("unit", list(UNITS))
+@each("reward", list(REWARDS))
 @pytest.mark.timeout(20)  # without the limits, most of these took from 2 to 25 seconds each
 def test_ten_megabytes_are_not_compared(reward, unit):
     text = unit * (10_000_000 // len(unit))

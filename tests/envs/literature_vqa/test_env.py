@@ -42,7 +42,7 @@ def test_the_gold_policy_scores_one_on_every_kind_of_question(split):
     assert set(seen) == {*QUESTIONS, "unanswerable"}
 
 
-@each("question", QUESTIONS)
+@each("question", list(QUESTIONS))
 def test_the_answer_follows_from_the_fact_and_the_picture(question):
     env = make("literature_vqa", questions=[question], unanswerable=0)
     for task in env.tasks[:8]:

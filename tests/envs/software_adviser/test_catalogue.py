@@ -139,7 +139,7 @@ BAD = {  # a key, its value, and what is said of it
 }
 
 
-@each("case", BAD)
+@each("case", list(BAD))
 def test_a_bad_value_costs_its_row_and_is_named_with_file_line_and_key(write, case):
     key, value, words = BAD[case]
     found = check_catalogue(write({**ROW, key: value}, GOOD))

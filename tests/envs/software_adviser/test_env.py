@@ -260,7 +260,7 @@ def test_an_invented_or_missing_demo_link_does_not_count():
         assert play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.demo"] < 1.0
 
 
-@each("reason", REASONS)
+@each("reason", list(REASONS))
 def test_an_unanswerable_request_takes_its_reason(reason):
     task = find_task(ENV, reason)
     assert play_gold(ENV, task).scores.total == pytest.approx(1.0)

@@ -85,7 +85,7 @@ def test_formats_of_the_files_change_the_order(retriever):
         assert Retriever(twins).search("segmentation of CT", top_k=2, formats=formats)[0] == first
 
 
-@each("way", WAYS)
+@each("way", list(WAYS))
 def test_excluded_tools_are_never_found_and_cost_no_place(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in ("outline organs", "Cutter", "cutter cutter"):
@@ -106,7 +106,7 @@ HOSTILE = ["", "the of and", '"', "'; DROP TABLE records; --", "NEAR(a b)", "nam
 HOSTILE += ["😀" * 99, "a" * 100_000, "ct " * 5_000, "qqqqzzzz"]
 
 
-@each("way", WAYS)
+@each("way", list(WAYS))
 def test_any_words_are_searched_for_and_none_is_an_expression(way):
     retriever = Retriever(TOOLS, RetrievalSettings(**way))
     for words in HOSTILE:

@@ -77,7 +77,7 @@ def test_the_model_reads_its_own_coordinates_and_no_marks_of_ours():
         "items": {"type": "number", "minimum": 0, "maximum": 1000},
         "minItems": 4,
         "maxItems": 4,
-        "description": "Where to look.: [x1, y1, x2, y2] in thousandths of the image",
+        "description": "[x1, y1, x2, y2] in thousandths of the image; Where to look.",
     }
     assert "x-kind" not in json.dumps([*map(dict, env.tool_schemas)])
     assert schema["parameters"]["required"] == ("image",)
