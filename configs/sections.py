@@ -158,7 +158,7 @@ class RolloutSection(SamplingParams):
         """The section of an engine; null for a key of another engine counts as not given.
 
         >>> type(RolloutSection.read({"engine": "vllm", "kv_cache_bytes": None})).__module__
-        'viewbox.engines.vllm'
+        'viewbox.engines.vllm.settings'
         """
         if not isinstance(values, Mapping):
             return values

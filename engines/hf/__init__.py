@@ -5,13 +5,11 @@ Here are the names that a module of the table `engines` has (`engines/table.py`)
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from ...configs.schema import Config
-from ...configs.sections import Bytes, NonNegativeFloat, RolloutSection
 from ...core.base import BaseMultiTurnEnv
+from .settings import Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -19,24 +17,6 @@ if TYPE_CHECKING:
     from .chat_tokens import ChatTokens
     from .engine import HFGenerator
     from .vision_cache import VisionCache
-
-
-class Settings(RolloutSection):
-    """viewbox's own engine, in this process."""
-
-    kv_cache_bytes: Bytes | None = Field(
-        default=None,
-        description="memory for keys and values; fewer slots are used if they do not all fit; default: 80 % of a GPU's "
-        "free memory, half of a CPU's",
-    )
-    tool_wait_timeout: NonNegativeFloat = Field(
-        default=5.0, description="seconds the engine waits for a late tool before it continues without that episode"
-    )
-    cuda_graphs: Annotated[bool, Field(strict=True)] = Field(
-        default=False,
-        description="replay decode steps as CUDA graphs: fewer launches; the first replays are compared with plain "
-        "steps, and after any problem all steps are plain ones. Never run on a GPU so far",
-    )
 
 
 sends_weights = False

@@ -25,13 +25,13 @@ from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
-from . import Settings
 from .chat_tokens import ChatTokens
 from .decode_graphs import choose_recorder
 from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
 from .model_runner import ModelRunner, use_eval_mode
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
+from .settings import Settings
 from .vision_cache import VisionCache
 
 DEFAULTS = Settings()
@@ -257,11 +257,15 @@ class HFGenerator(Generator):
         return next((owner for owner in owners if owner.prompt == sequence.prompt), None)
 
     # ------------------------------------------------------------------ sampling
-    def _sample(self, sequences: list[Sequence], logits: torch.Tensor) -> list[Sequence]:
-        """Draws a token for every sequence; returns those whose reply continues."""
+    def _draw(self, sequences: list[Sequence], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next token of each sequence and its log-prob, (sequences,)."""
         uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
         seen = self._mark_seen(sequences, logits)
-        ids, logprobs = sample_tokens(self.sampling, logits, uniform, self.tokens.never_sampled, seen)
+        return sample_tokens(self.sampling, logits, uniform, self.tokens.never_sampled, seen)
+
+    def _sample(self, sequences: list[Sequence], logits: torch.Tensor) -> list[Sequence]:
+        """Draws a token for every sequence; returns those whose reply continues."""
+        ids, logprobs = self._draw(sequences, logits)
         self.stats.tokens += len(sequences)
         continuing = []
         drawn = torch.stack([ids.double(), logprobs.double()]).tolist()  # the only wait for the device in a step

@@ -16,8 +16,8 @@ from typing import Any
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
 from ..hf.loading import find_model_folder
-from . import Settings
 from .process import LOG, ServerProcess
+from .settings import Settings
 from .vllm import FLAGS
 
 EXTENSION = "viewbox_vllm_extension"  # the name under which the server imports `vllm_extension.py`

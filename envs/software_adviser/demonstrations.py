@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from .answer import NEEDS_CLARIFICATION
 from .catalogue import SoftwareTool
 from .phrases import HiddenKind
 from .request import Request
-
-if TYPE_CHECKING:
-    from .env import SoftwareAdviser
+from .retrieval import Retriever
 
 MAX_ALTERNATIVES = 3  # calls of search_alternative
 QUESTIONS: Mapping[HiddenKind, str] = {
@@ -24,7 +22,23 @@ QUESTIONS: Mapping[HiddenKind, str] = {
 }
 
 
-def write_looks(env: "SoftwareAdviser", task: Task) -> tuple[str, ...]:
+class Adviser(Protocol):
+    """What is read of the environment."""
+
+    max_turns: int
+    max_questions: int
+    by_number: bool
+
+    @property
+    def software(self) -> Mapping[str, SoftwareTool]: ...
+    @property
+    def retriever(self) -> Retriever: ...
+    def get_request(self, task: Task) -> Request: ...
+    def make_request(self, seed: int) -> Request: ...
+    def tools_of(self, task: Task) -> tuple[str, ...]: ...
+
+
+def write_looks(env: Adviser, task: Task) -> tuple[str, ...]:
     """A question if a fact is hidden, and searches after which every name of the best answer was returned."""
     request = env.get_request(task)
     asks = [write_question(kind) for kind in request.hidden if env.max_questions]
@@ -41,7 +55,7 @@ def write_looks(env: "SoftwareAdviser", task: Task) -> tuple[str, ...]:
     return (*asks, *(write_call(name, {"query": query}) for name, query in searches))
 
 
-def _find_query(env: "SoftwareAdviser", task: Task, names: Sequence[str]) -> str:
+def _find_query(env: Adviser, task: Task, names: Sequence[str]) -> str:
     """A query that returns all these names; the first that was tried if none does."""
     request = env.get_request(task)
     named = " ".join(names)
@@ -50,7 +64,7 @@ def _find_query(env: "SoftwareAdviser", task: Task, names: Sequence[str]) -> str
     return next((query for query in queries if set(names) <= set(search(env, task, query))), queries[0])
 
 
-def write_demonstration(env: "SoftwareAdviser", task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:
+def write_demonstration(env: Adviser, task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:
     """The replies of an adviser that knows the facts of the request, with the habits of `SoftwareAdviser`."""
     request, rng = env.get_request(task), np.random.default_rng([seed, 43])
     draws = dict(zip(("question", "terse", "stray"), rng.random(3), strict=True))
@@ -71,7 +85,7 @@ def write_demonstration(env: "SoftwareAdviser", task: Task, seed: int, habits: M
     return [*asks, *looks, write_advice(env, task, names, numbers, terse=terse, sure=not wanted)]
 
 
-def rank_suitable(env: "SoftwareAdviser", task: Task) -> list[str]:
+def rank_suitable(env: Adviser, task: Task) -> list[str]:
     """The best names for a task, at most as many as it allows; of equal grades those that the search ranks first."""
     gains = task.reference.get("suitable", {})
     found = search(env, task, write_query(env.get_request(task)))
@@ -80,7 +94,7 @@ def rank_suitable(env: "SoftwareAdviser", task: Task) -> list[str]:
     return ranked[: task.prompt["choices"]]
 
 
-def search(env: "SoftwareAdviser", task: Task, query: str) -> list[str]:
+def search(env: Adviser, task: Task, query: str) -> list[str]:
     """The names that a search of the task returns."""
     request = env.get_request(task)
     exclude = (*request.exclude, *request.withheld)
@@ -95,7 +109,7 @@ def write_query(request: Request, *, told: bool = True) -> str:
 
 
 def write_advice(
-    env: "SoftwareAdviser",
+    env: Adviser,
     task: Task,
     names: Sequence[str],
     numbers: Mapping[str, str] = FrozenDict(),

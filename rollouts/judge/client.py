@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...configs.sections import SamplingParams
 from ...engines.generator import Conversation
@@ -24,9 +24,6 @@ from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key
 from ...records import Message
 from .cache import ReplyCache
-
-if TYPE_CHECKING:
-    from .reward import JudgeReward
 
 log = logging.getLogger("viewbox.judge")
 
@@ -47,7 +44,7 @@ class JudgeClient:
     Raises `ConfigError` if the endpoint is not a valid address or the environment variable `api_key_env` is not set.
     """
 
-    def __init__(self, judge: "JudgeReward") -> None:
+    def __init__(self, judge: Any) -> None:  # a `JudgeReward`, whose module imports this one
         self._judge, self.concurrency, self.timeout = judge, judge.concurrency, judge.timeout
         build_completions_url(judge.endpoint)
         self._start()

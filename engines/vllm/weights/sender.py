@@ -34,9 +34,9 @@ from ...generator import GeneratorError
 from ...hf.adapters import KeptChange
 from ...hf.chat_tokens import ChatTokens
 from ...openai.client import EndpointError
-from .. import Settings
 from ..launch import build_server
 from ..process import ServerProcess
+from ..settings import Settings
 from ..vllm import FLAGS, Served, VLLMGenerator, clean_url
 from .transfers import FileTransfer, NCCLTransfer, iterate_weights
 
