@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.hostile_snapshot import WORD, edit, write_hostile_snapshot
-from tests.support.snapshots import write_snapshot
-from viewbox.errors import ConfigError, ToolError, ViewboxError
+from tests.support.snapshots import ARTICLES, write_snapshot
+from viewbox.errors import ConfigError, ToolError, ToolFault, ViewboxError
 from viewbox.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
 from viewbox.tools.search.snapshot import connection as opening
@@ -254,6 +254,14 @@ def test_damaged_pages_end_in_results_or_named_errors_and_never_in_a_crash(good,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)),
     )
     assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr
+
+
+def test_a_file_that_is_replaced_while_it_is_used_is_not_mixed_with_the_old_one(path, tmp_path):
+    source = SnapshotSource(path)
+    assert source.find_articles(ArticleQuery(EVERYTHING))
+    os.replace(write_snapshot(tmp_path / "other", ARTICLES[:1]), path)
+    with pytest.raises(ToolFault, match="was replaced while it was in use"):
+        source.find_articles(ArticleQuery(EVERYTHING))
 
 
 # ---------------------------------------------------------------------- words

@@ -39,7 +39,8 @@ class SnapshotInfo:
 class SnapshotSource:
     """A `SearchSource` that answers from the file that `viewbox snapshot build` wrote.
 
-    The file is opened for each search, which takes a millisecond: any thread and process may ask.
+    The file is opened for each search, which takes a millisecond: any thread and process may ask. One that was
+    replaced or written since the first search answers no more: a run has one literature.
 
     Args:
         path: of the file.
@@ -47,6 +48,7 @@ class SnapshotSource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._first: tuple[int, ...] | None = None  # which file the first search found
 
     def prepare(self) -> None:
         """Open the file.
@@ -135,10 +137,15 @@ class SnapshotSource:
         Raises:
             ConfigError: the file cannot be opened.
             ToolError: the search takes too many steps.
-            ToolFault: SQLite cannot read what it needs.
+            ToolFault: SQLite cannot read what it needs, or the file was replaced.
         """
         try:
             with closing(open_snapshot(self.path)) as connection:
+                status = self.path.stat()
+                found = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+                self._first = self._first or found
+                if found != self._first:
+                    raise ToolFault("the search failed: its snapshot was replaced while it was in use")
                 limit_steps(connection)
                 yield connection
         except READ_ERRORS as error:
