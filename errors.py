@@ -68,7 +68,7 @@ MAX_VALUE = 80  # characters of a value that a message repeats
 
 
 def describe_value(value: object) -> str:
-    """A value as a message repeats it: cut if it is long, and in one line.
+    """Return a value as a message repeats it: cut if it is long, and in one line.
 
     >>> describe_value(None), describe_value(b"abc"), describe_value("a" * 1000)[-21:]
     ('null', '3 bytes', "…' (1,000 characters)")
@@ -111,7 +111,7 @@ class ModelError(ViewboxError, ValueError):
 
 
 def suggest_nearest(given: object, allowed: Iterable[str]) -> str:
-    """The end of a sentence that suggests the nearest allowed name; empty if none is near.
+    """Return the end of a sentence that suggests the nearest allowed name; empty if none is near.
 
     >>> suggest_nearest("zom", ["zoom", "crop"])
     " (did you mean 'zoom'?)"
@@ -121,7 +121,7 @@ def suggest_nearest(given: object, allowed: Iterable[str]) -> str:
 
 
 def describe_unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
-    """The sentence for a name that does not exist, with the nearest name that does.
+    """Return the sentence for a name that does not exist, with the nearest name that does.
 
     >>> describe_unknown("tool", "zom", ["zoom", "crop"])
     "unknown tool 'zom'; allowed: crop, zoom (did you mean 'zoom'?)"

@@ -64,7 +64,7 @@ class Reply:
     logprobs: tuple[float, ...] = field(default=(), repr=False)
 
     def to_message(self) -> "Message":
-        """The reply as the assistant message of the conversation."""
+        """Return the reply as the assistant message of the conversation."""
         return Message("assistant", (self.text,), tool_calls=self.tool_calls)
 
 
@@ -133,7 +133,7 @@ class ToolResult(Record, frozen=True):
         return f"{self.description} ({facts})" if facts else self.description
 
     def to_data_url(self) -> str | None:
-        """The picture as a `data:image/png;base64,…` URL; None without one."""
+        """Return the picture as a `data:image/png;base64,…` URL; None without one."""
         return None if self.image is None else self.image.to_data_url()
 
 
@@ -322,7 +322,7 @@ class Episode(Record, frozen=True):
         return self.end_reason in FAULTS
 
     def explain_missing_score(self) -> str | None:
-        """Why it has no score, in a line; None if it has one.
+        """Return why it has no score, in a line; None if it has one.
 
         >>> Episode(Task("a"), scores=Scores(None, faults={"judge": "could not be reached"})).explain_missing_score()
         "the reward 'judge' failed: could not be reached"
@@ -353,7 +353,7 @@ class Episode(Record, frozen=True):
         return sum([result.was_run for turn in _peek_turns(self) for result in turn.tool_results])
 
     def tools_used(self) -> set[str]:
-        """The names of the tools that were called successfully."""
+        """Return the names of the tools that were called successfully."""
         return {result.tool_name for turn in _peek_turns(self) for result in turn.tool_results if result.success}
 
 
@@ -379,7 +379,7 @@ def _make_property(slot: Any) -> property:
 
 
 def _peek_turns(episode: Episode) -> tuple[Turn, ...]:
-    """The turns as they are, for what counts them."""
+    """Return the turns as they are, for what counts them."""
     turns: Any = _TURNS.__get__(episode)
     return turns.given if type(turns) is Later else turns  # type: ignore[no-any-return]
 

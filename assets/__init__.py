@@ -9,7 +9,7 @@ SNAPSHOT = "snapshot.sqlite"
 
 
 def resolve_model_path(name: str) -> str:
-    """The folder of a shipped model, `package:NAME`; other names are returned unchanged.
+    """Return the folder of a shipped model, `package:NAME`; other names are returned unchanged.
 
     Raises:
         ModelError: no shipped model has this name.
@@ -28,7 +28,7 @@ def resolve_model_path(name: str) -> str:
 
 
 def resolve_snapshot_path(name: str) -> str:
-    """The file of a shipped snapshot, `package:NAME`; other names are returned unchanged.
+    """Return the file of a shipped snapshot, `package:NAME`; other names are returned unchanged.
 
     Raises:
         ConfigError: no shipped snapshot has this name.

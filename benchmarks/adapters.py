@@ -51,7 +51,7 @@ def build_case(episodes: int) -> Case:
 
 
 def check_totals(totals: list[Any]) -> None:
-    """Raises unless every episode was answered right: what was timed would be something else."""
+    """Raise unless every episode was answered right: what was timed would be something else."""
     if not totals or min(totals) < 0.9:
         raise RuntimeError(f"an episode was not answered right: {totals}")
 

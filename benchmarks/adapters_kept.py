@@ -40,7 +40,7 @@ EPISODES = 32
 
 
 def compute_log_probs(model: Any, batch: dict[str, Any]) -> torch.Tensor:
-    """The log-probs of the sampled tokens of a batch, one after the other."""
+    """Return the log-probs of the sampled tokens of a batch, one after the other."""
     start = batch["prompt_ids"].shape[1] - 1
     logits = model(**build_model_inputs(batch), use_cache=False).logits[:, start:-1].float()
     logps = logits.log_softmax(-1).gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
@@ -48,12 +48,12 @@ def compute_log_probs(model: Any, batch: dict[str, Any]) -> torch.Tensor:
 
 
 def build_rounded(model: Any) -> Any:
-    """The model with its adapters added, rounded to the nearest number of two bytes."""
+    """Return the model with its adapters added, rounded to the nearest number of two bytes."""
     return copy.deepcopy(model).merge_and_unload().float()
 
 
 def build_served(model: Any, accelerator: Accelerator, bare: Any, step: int) -> Any:
-    """The model of a server that keeps two bytes."""
+    """Return the model of a server that keeps two bytes."""
     served = copy.deepcopy(bare)
     with use_for_generation(accelerator, model) as player:
         served.load_state_dict(dict(iterate_weights(player, torch.bfloat16, step)), strict=False)
@@ -61,7 +61,7 @@ def build_served(model: Any, accelerator: Accelerator, bare: Any, step: int) -> 
 
 
 def measure(steps: int, episodes: int = EPISODES) -> list[dict[str, float]]:
-    """The shares after each step."""
+    """Return the shares after each step."""
     settings = load("qwen3_vl_4b_lora")
     run = load("quickstart", ["model.dtype=bfloat16", "rollout.temperature=1.0"])
     _, env, base, processor = loading.open_policy(run)
@@ -109,7 +109,7 @@ def measure(steps: int, episodes: int = EPISODES) -> list[dict[str, float]]:
 
 
 def judge(figures: list[dict[str, float]]) -> dict[str, Any]:
-    """The smallest share of each side, and whether those with a bar reach it."""
+    """Return the smallest share of each side, and whether those with a bar reach it."""
     least = {name: min(row[name] for row in figures) for name in ("engine", "server", "rounded", "saved")}
     most = max(max(row["engine"], row["saved"]) for row in figures)
     return {"least": least, "bar": BAR, "met": min(least["engine"], least["saved"]) >= BAR and most <= 2 - BAR}

@@ -37,7 +37,7 @@ def search_vectors(retriever, words, exclude):
 
 
 def list_requests(generator, count):
-    """The first requests with an answer, and the names of the tools that suit each."""
+    """Return the first requests with an answer, and the names of the tools that suit each."""
     seed, found = 0, []
     while len(found) < count:
         request = generator.make(seed)
@@ -49,7 +49,8 @@ def list_requests(generator, count):
 
 
 def measure_recall(tools, requests, settings):
-    """The share of requests with a suitable tool among the first 12, and of those that have one in the first place."""
+    """Return the share of requests with a suitable tool among the first 12, and of those that have one in the first
+    place."""
     retriever = Retriever(tools, settings or RetrievalSettings())
     places = []
     for request, suitable in requests:
@@ -90,7 +91,7 @@ def make_catalogue(tools, count):
 
 
 def measure_speed(tools, requests, count, searches):
-    """Searches a second of processor time, of queries that were not asked before."""
+    """Search a second of processor time, of queries that were not asked before."""
     big = Retriever(make_catalogue(tools, count))
     started = time.process_time()
     big.prepare()

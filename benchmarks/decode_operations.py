@@ -39,7 +39,7 @@ class OperationCounter(TorchDispatchMode):
 
 
 def build_model(layers: int = LAYERS) -> Qwen3VLForConditionalGeneration:
-    """A model with random two-byte weights."""
+    """Return a model with random two-byte weights."""
     text = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": layers, "vocab_size": VOCABULARY}
     text |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": True}
     text |= {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 5e6}}

@@ -60,7 +60,7 @@ class ScriptedVLLM(VLLMGenerator):
         self.stage, self.ask = stage, self.ask_for_length
 
     def get_script(self, conversation: Conversation) -> list[int]:
-        """The ids of the next reply."""
+        """Return the ids of the next reply."""
         index = conversation.index % len(self.stage.scripts)
         return self.stage.scripts[index][count_replies(conversation)]
 

@@ -49,12 +49,12 @@ def tick(view: View) -> ToolOutput:
 
 
 async def search(query: str) -> str:
-    """Finds nothing, on the event loop."""
+    """Find nothing, on the event loop."""
     return f"1. nothing is known of {query}"
 
 
 def look_up(query: str) -> str:
-    """Finds nothing, in a thread."""
+    """Find nothing, in a thread."""
     return f"1. nothing is known of {query}"
 
 

@@ -25,7 +25,7 @@ class ForwardTimer:
             self.marks.append(time.perf_counter())
 
     def stop(self) -> float:
-        """Removes the hooks and returns the seconds."""
+        """Remove the hooks and return the seconds."""
         for hook in self.hooks:
             hook.remove()
         pairs = list(zip(self.marks[::2], self.marks[1::2], strict=True))

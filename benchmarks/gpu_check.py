@@ -48,7 +48,7 @@ EXACT = 1e-5  # a smaller difference of log-probs counts as none
 
 
 def count_host_waits(run: Callable[[], Any]) -> int:
-    """How often the host waits for the GPU during `run`, as far as torch detects it."""
+    """Return how often the host waits for the GPU during `run`, as far as torch detects it."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as told:
@@ -68,7 +68,7 @@ class Report:
         self.missed: list[str] = []
 
     def add(self, name: str, found: Any, fine: bool | None = None, bar: str = "") -> None:
-        """Adds a figure; `fine` says whether it meets its bar, None that it has none."""
+        """Add a figure; `fine` says whether it meets its bar, None that it has none."""
         verdict = {None: "    ", True: "ok  ", False: "MISS"}[fine]
         self.figures[name] = found
         if fine is False:
@@ -118,7 +118,7 @@ def check_parity(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slo
 
 
 def measure_speed(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slots: int, repeats: int) -> float:
-    """Measures engine and per-turn loop alternately; returns the best seconds of the engine."""
+    """Measure engine and per-turn loop alternately; return the best seconds of the engine."""
     cuda = model.device.type == "cuda"
     settings = Settings(slots=slots, max_reply_tokens=plan.reply, max_completion_tokens=NO_LIMIT)
     generator = HFGenerator(model, tokens, settings)
@@ -172,7 +172,7 @@ def compute_rates(plan: Plan, seconds: float) -> dict[str, float]:
 
 
 def load_policy(given: argparse.Namespace) -> tuple[Any, ChatTokens, Plan]:
-    """The model, its tokens (end tokens are never sampled), and the plan."""
+    """Return the model, its tokens (end tokens are never sampled), and the plan."""
     section = ModelSection(name=given.model, dtype=given.dtype, attention=given.attention)
     _, processor = loading.load_processor(section)
     images = processor.image_processor

@@ -58,14 +58,14 @@ class Plan:
 
 @cache
 def make_image(seed: int, side: int) -> ImageRef:
-    """A smooth colored image of `side` pixels, another one for each seed."""
+    """Return a smooth colored image of `side` pixels, another one for each seed."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     return ImageRef.of(Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC))
 
 
 # ---------------------------------------------------------------------- the sides
 def play_with_engine(generator: HFGenerator, plan: Plan) -> list[EpisodeTokens]:
-    """Plays the plan with the engine."""
+    """Play the plan with the engine."""
 
     async def episode(index: int) -> EpisodeTokens:
         conversation = plan.start_conversation(index)
@@ -114,7 +114,7 @@ def generate_replies(
 
 
 def play_per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
-    """Plays the plan turn by turn with `generate`, as plain trainers do, with as many episodes at once as slots."""
+    """Play the plan turn by turn with `generate`, as plain trainers do, with as many episodes at once as slots."""
     for start in range(0, plan.episodes, slots):
         conversations = [plan.start_conversation(i) for i in range(start, min(start + slots, plan.episodes))]
         for turn in range(plan.turns):
@@ -152,7 +152,7 @@ def time_vllm(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
     params = VLLMSamplingParams(temperature=1.0, max_tokens=plan.reply, ignore_eos=True, logprobs=0)
 
     def play(first: int) -> float:
-        """Plays episodes from `first` on, so that nothing is cached by a warm-up."""
+        """Play episodes from `first` on, so that nothing is cached by a warm-up."""
         numbers = range(first, first + plan.episodes)
         conversations: list[Any] = [[to_openai(message) for message in plan.build_prompt(i)] for i in numbers]
         started = time.perf_counter()
@@ -217,7 +217,8 @@ def measure_parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, tempe
 
 
 def compare_greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, float]:
-    """The share of greedy replies equal to `generate` up to the first difference, and the largest margin there."""
+    """Return the share of greedy replies equal to `generate` up to the first difference, and the largest margin
+    there."""
     plan, agreeing, margin = replace(plan, turns=1), 0, 0.0
     settings = Settings(slots=slots, temperature=0.0, max_reply_tokens=plan.reply, max_completion_tokens=NO_LIMIT)
     generator = HFGenerator(model, tokens, settings)
@@ -238,7 +239,7 @@ def compare_greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> di
 
 
 def _compute_last_logprob(model: Any, tokens: ChatTokens, episode: EpisodeTokens, said: Sequence[int]) -> float:
-    """The log-prob of the last token of an episode with this completion."""
+    """Return the log-prob of the last token of an episode with this completion."""
     n = len(said)
     changed = msgspec.structs.replace(episode, completion_ids=tuple(said), mask=(1,) * n, logprobs=(0.0,) * n)
     return compute_plain_logprobs(model, tokens, [changed], 0.0)[-1].item()

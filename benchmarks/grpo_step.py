@@ -22,7 +22,7 @@ PARTS = {"generation": "time/generation", "scoring": "time/scoring", "loss forwa
 
 
 def extract_commit(commit: str, folder: Path) -> Path:
-    """The package as it was at a commit, in a folder for the path."""
+    """Return the package as it was at a commit, in a folder for the path."""
     target = folder / "before" / "viewbox"
     target.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, check=True, capture_output=True)

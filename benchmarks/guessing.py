@@ -22,7 +22,7 @@ EVERY = [f"{side} {label}" for label in FOCAL for side in SIDES] + ["cardiomegal
 
 
 def guess(task: Task, rng: np.random.Generator) -> dict[str, Any]:
-    """The fields of an answer of the right form, drawn at random."""
+    """Return the fields of an answer of the right form, drawn at random."""
     kind = task.metadata["question"]
     if choices := task.prompt.get("choices"):
         return {"answer": str(rng.choice(choices))}
@@ -38,12 +38,12 @@ def guess(task: Task, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def write_text(said: dict[str, Any]) -> str:
-    """The guess as plain text."""
+    """Return the guess as plain text."""
     return str(said.get("answer", "")) or ", ".join(said.get("findings", [])) or NOTHING
 
 
 def score_guesses(form: str, count: int) -> float:
-    """The mean reward of a guess for each of the first tasks."""
+    """Return the mean reward of a guess for each of the first tasks."""
     env = make("chest_xray", answer_form=form, boundary=False)
     rng, totals = np.random.default_rng(0), []
     for task in env.tasks[:count]:

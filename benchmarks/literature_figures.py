@@ -20,7 +20,7 @@ CLEAR_WIDTH = 60  # HU: the window of a slice
 
 
 def draw_figures() -> Iterator[tuple[FoundImage, bytes]]:
-    """The figures with their JPEG files: of all articles about signs, then of classifications."""
+    """Yield the figures with their JPEG files: of all articles about signs, then of classifications."""
     asked = [written for written in write_articles() if written.fact is not None]
     signs = [written for written in asked if written.fact and written.fact.question == "shows"]
     classes = [written for written in asked if written.fact and written.fact.question == "class"]
@@ -29,7 +29,7 @@ def draw_figures() -> Iterator[tuple[FoundImage, bytes]]:
 
 
 def describe_figure(written: Written) -> FoundImage:
-    """The record of an article's figure."""
+    """Return the record of an article's figure."""
     article, topic = written.article, written.topic
     assert topic is not None
     is_film = topic.kind == "disease"
@@ -46,7 +46,7 @@ def describe_figure(written: Written) -> FoundImage:
 
 
 def _draw(written: Written, seed: int) -> np.ndarray:
-    """The picture of an article, uint8."""
+    """Return the picture of an article, uint8."""
     fact = written.fact
     assert fact is not None
     if fact.question == "shows":

@@ -24,7 +24,7 @@ Policy = Callable[[Task], object]
 
 
 def score(env: LiteratureVQA, tasks: list[Task], policy: Policy) -> float:
-    """The mean reward of answers that are given at once."""
+    """Return the mean reward of answers that are given at once."""
     totals = []
     for task in tasks:
         evidence = list(task.reference["evidence"])
@@ -35,7 +35,7 @@ def score(env: LiteratureVQA, tasks: list[Task], policy: Policy) -> float:
 
 
 def list_policies(env: LiteratureVQA, tasks: list[Task]) -> dict[str, Policy]:
-    """The policies by name."""
+    """Return the policies by name."""
     rng = np.random.default_rng(0)
     numbers = {kind: [env.plan(one).answer for one in tasks if is_of(one, kind)] for kind in env.kinds}
     names = [answer for answer in numbers["therapy"] if answer != UNKNOWN]
@@ -65,7 +65,7 @@ def list_policies(env: LiteratureVQA, tasks: list[Task]) -> dict[str, Policy]:
 
 
 def is_of(task: Task, kind: str) -> bool:
-    """Whether a task asks this kind of question."""
+    """Return whether a task asks this kind of question."""
     return bool(task.metadata["question"] == kind)
 
 

@@ -74,7 +74,7 @@ CASES = (
 
 
 def build_model_config(case: Case) -> Any:
-    """The widths of the family, few layers, and patches as the scripted episodes have them."""
+    """Return the widths of the family, few layers, and patches as the scripted episodes have them."""
     config = AutoConfig.for_model(**read_known_models()[FAMILIES[case.family]]["config"])
     text, vision = config.text_config, config.vision_config
     text.num_hidden_layers, vision.depth, text.vocab_size, vision.patch_size = 2, 3, VOCABULARY, PATCH
@@ -89,7 +89,7 @@ def build_model_config(case: Case) -> Any:
 
 
 def build_run(case: Case) -> Config:
-    """The run as a config."""
+    """Return the run as a config."""
     train = {"per_device_train_batch_size": case.episodes, "num_generations": 4, "bf16": case.autocast, "use_cpu": True}
     train |= {"gradient_checkpointing": case.checkpointing, "micro_batch_tokens": case.micro_batch_tokens}
     lora = {"lora": {"r": 32, "target_modules": ".*language_model.*_proj"}} if case.lora else {}
@@ -150,7 +150,7 @@ def measure_generation(case: Case, run: Config, arguments: Any, model: Any) -> t
 
 
 def compare(case: Case) -> dict[str, Any]:
-    """The prediction beside the measurement."""
+    """Return the prediction beside the measurement."""
     run, config = build_run(case), build_model_config(case)
     arguments = build_trainer_arguments(run, "runs")
     model = build_model(case, run, config)

@@ -46,7 +46,7 @@ class Figures(NamedTuple):
 
 
 def read_sentences(path: Path = SENTENCES) -> list[MarkedSentence]:
-    """The sentences of a file; `[ ]` holds denied words, `< >` words that are not counted."""
+    """Return the sentences of a file; `[ ]` holds denied words, `< >` words that are not counted."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     return [parse_sentence(line) for line in lines]
 
@@ -62,7 +62,7 @@ def parse_sentence(marked: str) -> MarkedSentence:
 
 
 def find_denied(sentence: MarkedSentence) -> list[bool]:
-    """Whether each word of a sentence is read as denied."""
+    """Return whether each word of a sentence is read as denied."""
     given = split_words(sentence.text)[0]
     assert len(given) >= len(sentence.words), (sentence.text, given)
     return [word.startswith(MARK) for word in given]
@@ -85,7 +85,8 @@ def compute_figures(counts: Iterable[tuple[int, int, int]]) -> Figures:
 
 
 def compute_negex_figures(path: Path) -> Figures:
-    """The figures on NegEx's test set: number, concept, sentence with the concept in capitals, Negated or Affirmed."""
+    """Return the figures on NegEx's test set: number, concept, sentence with the concept in capitals, Negated or
+    Affirmed."""
     counts = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:
         _, concept, sentence, truth = line.split("\t")[:4]

@@ -66,7 +66,7 @@ class Overview(NamedTuple):
 
 
 def find_close_looks(episodes: Iterable[Episode], field: str) -> list[CloseLook]:
-    """The close looks of the episodes; `field` is the reference field with the label."""
+    """Return the close looks of the episodes; `field` is the reference field with the label."""
     return [
         CloseLook(e.tokens.images[-1], str(e.task.reference[field]))
         for e in episodes
@@ -78,7 +78,8 @@ def find_close_looks(episodes: Iterable[Episode], field: str) -> list[CloseLook]
 
 
 def find_overviews(episodes: Iterable[Episode], field: str) -> list[Overview]:
-    """The overviews of all episodes with tokens; `field` is the reference field with the box (fractions, xyxy)."""
+    """Return the overviews of all episodes with tokens; `field` is the reference field with the box (fractions,
+    xyxy)."""
     overviews = []
     for e in episodes:
         if e.tokens is not None and e.tokens.prompt_images:
@@ -136,7 +137,7 @@ class VisionTask(torch.nn.Module):
         self.accuracy: dict[str, float] = {}  # of the last batch
 
     def compute_loss(self, model: PreTrainedModel) -> torch.Tensor:
-        """The loss of the next batch: close looks, each shifted by up to a pixel, and half as many overviews."""
+        """Return the loss of the next batch: close looks, each shifted by up to a pixel, and half as many overviews."""
         number = int(self.num_batches)
         self.num_batches += 1
         looks = [self.close_looks[i] for i in self._draw(len(self.close_looks), self.settings.batch, number)]
@@ -196,7 +197,7 @@ class VisionTask(torch.nn.Module):
 
 
 def _shift(image: Image.Image, rng: torch.Generator, most: int = 1) -> Image.Image:
-    """The image shifted by up to `most` pixels in each direction, so that a look varies between batches."""
+    """Return the image shifted by up to `most` pixels in each direction, so that a look varies between batches."""
     dx, dy = torch.randint(-most, most + 1, (2,), generator=rng).tolist()
     return ImageChops.offset(image, dx, dy)
 

@@ -34,7 +34,7 @@ def encode(pixels: np.ndarray, kind: str) -> bytes:
 
 
 def draw(side: int) -> np.ndarray:
-    """A smooth gray picture with noise."""
+    """Return a smooth gray picture with noise."""
     smooth = Image.fromarray(RANDOM.integers(0, 200, (8, 8), dtype=np.uint8)).resize(
         (side, side), Image.Resampling.BICUBIC
     )
@@ -42,7 +42,7 @@ def draw(side: int) -> np.ndarray:
 
 
 def write_files(folder: Path) -> dict[str, Path]:
-    """One file a row, by its name."""
+    """Return one file a row, by its name."""
     from pydicom.data import get_testdata_file
 
     deep = draw(2048).astype(np.uint16) * 16 + RANDOM.integers(0, 16, (2048, 2048), dtype=np.uint16)
@@ -83,7 +83,7 @@ def count_opened(path: Path, threads: int, seconds: float) -> tuple[float, float
 
 
 def list_processes() -> list[int]:
-    """This process and its children."""
+    """Return this process and its children."""
     found = [os.getpid()]
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # a thread that has ended

@@ -32,7 +32,7 @@ class ForceTokens(LogitsProcessor):
 
 
 def play_per_turn(stage: Stage) -> int:
-    """Plays all episodes; returns the number of sampled tokens."""
+    """Play all episodes; return the number of sampled tokens."""
     return asyncio.run(_play(stage))
 
 

@@ -31,7 +31,8 @@ VIEWS = ("overview", "window", "zoom", "window and zoom")
 
 
 def render_crops(first: int, count: int, difficulty: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The crops of each kind of view, (2 * count, SIDE²), and whether each shows a solid lesion, (2 * count,)."""
+    """Return the crops of each kind of view, (2 * count, SIDE²), and whether each shows a solid lesion, (2 *
+    count,)."""
     crops: dict[str, list[np.ndarray]] = {name: [] for name in VIEWS}
     solid = []
     env = make("phantom")
@@ -65,7 +66,7 @@ def _cut(source: Source, lesion: Lesion, kind: str, max_pixels: int) -> np.ndarr
 
 
 def _apply(view: View, low: float) -> View:
-    """The view through the narrow window."""
+    """Return the view through the narrow window."""
     shown = Source.of(view.source.pixels, unit="HU", display=(low, low + WINDOW_WIDTH))
     return View.of(shown, max_pixels=view.max_pixels)
 

@@ -42,7 +42,7 @@ class NewPicturesEnv(LooksEnv):
         seeds = itertools.count(case.prompts)
 
         def look(view: View) -> ToolOutput:
-            """Shows another picture."""
+            """Show another picture."""
             return ToolOutput("looked", image=make_image(next(seeds), case.tool_side))
 
         self.__dict__.update(_case=case, _distinct_prompts=False)
@@ -50,7 +50,7 @@ class NewPicturesEnv(LooksEnv):
 
 
 def build_trainer(folder: str, stage: Stage) -> Any:
-    """A trainer of one step."""
+    """Return a trainer of one step."""
     env = NewPicturesEnv(CASE)
     encode = partial(stage.tokens.tokenizer, add_special_tokens=False)
     call, answer = ([*encode(text)["input_ids"], stage.tokens.end_id] for text in (CALL, "hello world"))

@@ -67,7 +67,7 @@ class PlainCache(Cache):
         super().__init__(layers=[PlainLayer(self.columns) for _ in range(config.num_hidden_layers)])
 
     def prepare(self, rows: int, width: int, end: int) -> None:
-        """Prepares a forward that writes the `width` columns before `end`; not part of the timing."""
+        """Prepare a forward that writes the `width` columns before `end`; not part of the timing."""
         if rows > self.num_rows or end > self.num_columns:
             self.num_rows, self.num_columns = max(rows, self.num_rows), max(end + 256, self.num_columns)
             for layer in self.layers:

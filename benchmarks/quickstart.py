@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def run_quickstart(seed: int, folder: str) -> dict:
-    """One quickstart; returns its summary with the wall time of the whole process."""
+    """Return one quickstart; returns its summary with the wall time of the whole process."""
     started = time.monotonic()
     command = [sys.executable, "-m", "viewbox.train", "quickstart", f"train.seed={seed}", f"log.dir={folder}"]
     subprocess.run(command, check=True)
@@ -25,7 +25,7 @@ def run_quickstart(seed: int, folder: str) -> dict:
 
 
 def compute_figures(summary: dict) -> dict:
-    """The numbers that the bars refer to."""
+    """Return the numbers that the bars refer to."""
     before, after, oracle = (summary["held_out"][name] for name in ("before", "after", "oracle"))
     gap = oracle["reward"] - before["reward"]
     return {

@@ -53,7 +53,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def build_text(scrap: str, frame: str, size: int) -> str:
-    """A reply of exactly `size` bytes or a few less."""
+    """Return a reply of exactly `size` bytes or a few less."""
     room = size - len(frame.format("").encode())
     return frame.format(scrap * (room // len(scrap.encode("utf-8", "surrogatepass"))))
 
@@ -77,7 +77,7 @@ def measure_family(scrap: str) -> tuple[float, float, float]:
 
 
 def main() -> int:
-    """Prints a line for each family, then the report."""
+    """Print a line for each family, then the report."""
     rows = {}
     for family, scrap in FAMILIES.items():
         worst, median, exponent = rows[family] = measure_family(scrap)

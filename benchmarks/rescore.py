@@ -30,7 +30,7 @@ BAR = 3.0  # seconds of the command
 
 
 def play_episode(env: Digits, number: int) -> Episode:
-    """An episode with `number` % 5 looks before the answer; every third answer is wrong."""
+    """Return an episode with `number` % 5 looks before the answer; every third answer is wrong."""
     task = env.tasks[number]
     looks = [viewer.write_gold_look(env, task), viewer.write_zoom(env, 2, 0.5, 0.5)] * 2
     replies = iter([*looks[: number % 5], viewer.write_answer(env, task, None if number % 3 else "two")])
@@ -38,7 +38,7 @@ def play_episode(env: Digits, number: int) -> Episode:
 
 
 def build_run(folder: Path, count: int) -> None:
-    """Writes `count` episodes into `folder`, without their token files."""
+    """Write `count` episodes into `folder`, without their token files."""
     env = Digits(max_turns=6)
     played = [play_episode(env, number) for number in range(DISTINCT)]
     config = RunConfig("Qwen/Qwen3-VL-4B-Instruct", max_turns=6, versions={"viewbox": "0.1.0", "torch": "2.9.0"})
@@ -53,14 +53,14 @@ def build_run(folder: Path, count: int) -> None:
 
 
 def parse_lines(folder: Path) -> None:
-    """Reads every line as plain JSON: the lower bound."""
+    """Read every line as plain JSON: the lower bound."""
     with open(folder / LINES, "rb") as file:
         for line in file:
             json.loads(line)
 
 
 def run_command(folder: Path) -> None:
-    """Runs `viewbox score`; the start of the interpreter counts."""
+    """Run `viewbox score`; the start of the interpreter counts."""
     arguments = [sys.executable, "-m", "viewbox.cli", "score", str(folder), "--name", "own", "--replace"]
     arguments += ["--format", "json"]
     subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, cwd=folder)

@@ -37,17 +37,17 @@ SMOOTH = 5  # steps of the running mean in the plot
 
 
 def reward_calls(episode: "Episode") -> float:
-    """The naive bonus: 0.2 for every tool call, good or bad, and at most 1."""
+    """Return the naive bonus: 0.2 for every tool call, good or bad, and at most 1."""
     return min(1.0, episode.tool_call_count / 5)
 
 
 def build_overrides(name: str) -> list[str]:
-    """The overrides of a run's config."""
+    """Return the overrides of a run's config."""
     return [f"reward.components.bonus.function={HERE / 'reward_hacking.py'}:reward_calls", *RUNS[name]]
 
 
 def start_run(name: str, folder: Path, steps: int) -> subprocess.Popen:
-    """Starts a run in a process of its own with one thread; its output goes to FOLDER/NAME.log."""
+    """Start a run in a process of its own with one thread; its output goes to FOLDER/NAME.log."""
     command = [sys.executable, "-m", "viewbox.train", str(HERE / "reward_hacking.yaml"), *build_overrides(name)]
     command += [f"train.max_steps={steps}", f"log.dir={folder}", f"log.name={name}"]
     with open(folder / f"{name}.log", "w", encoding="utf-8") as log:
@@ -55,7 +55,7 @@ def start_run(name: str, folder: Path, steps: int) -> subprocess.Popen:
 
 
 def read_steps(folder: Path) -> list[dict[str, Any]]:
-    """The logged metrics of each step of a run."""
+    """Return the logged metrics of each step of a run."""
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     return [line for line in lines if "reward" in line]
 
@@ -74,7 +74,7 @@ def compute_figures(folder: Path) -> dict[str, Any]:
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """The running mean over up to `SMOOTH` steps.
+    """Return the running mean over up to `SMOOTH` steps.
 
     >>> smooth([0, 1, 2])
     [0, 0.5, 1]
@@ -83,7 +83,7 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def draw(folders: Mapping[str, Path], picture: Path) -> None:
-    """Draws both runs, a panel for each metric: each step in a pale color, the running mean in a strong one."""
+    """Draw both runs, a panel for each metric: each step in a pale color, the running mean in a strong one."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -107,13 +107,14 @@ def draw(folders: Mapping[str, Path], picture: Path) -> None:
 
 
 def has_collapsed(found: Mapping[str, Any]) -> bool:
-    """Whether a run ended with at least 3 tool calls per episode, and gained less than 0.1 in held-out labels."""
+    """Return whether a run ended with at least 3 tool calls per episode, and gained less than 0.1 in held-out
+    labels."""
     before, after = found["held_out_label"]
     return found["last"]["tools/calls"] >= 3 and after < before + 0.1
 
 
 def run_both(folder: Path, steps: int, picture: Path) -> dict[str, Any]:
-    """Does both runs at the same time; raises `SystemExit` if one fails."""
+    """Does both runs at the same time; raise `SystemExit` if one fails."""
     began = time.monotonic()
     started = {name: start_run(name, folder, steps) for name in RUNS}
     try:

@@ -94,7 +94,7 @@ def measure_ablations(case: CaseSize, repeats: int) -> dict[str, Any]:
 
 
 def measure_floor(case: CaseSize, repeats: int) -> dict[str, Any]:
-    """The share of the engine's time in forwards, and the ratio of these to forwards on a plain cache."""
+    """Return the share of the engine's time in forwards, and the ratio of these to forwards on a plain cache."""
     stage = Stage(case)
     paired = PairedModel(stage.model)
     plain, doubled = stage.build_engine(), stage.build_engine(model=paired)
@@ -161,7 +161,7 @@ def measure_growth(case: CaseSize, slots: int, repeats: int) -> dict[str, Any]:
 
 
 def list_sections(small: bool) -> dict[str, Callable[[int], dict[str, Any]]]:
-    """The parts that `--only` selects, by name."""
+    """Return the parts that `--only` selects, by name."""
     a, b, half, growth = (SMALL,) * 4 if small else (CASES["a"], CASES["b"], SPLIT, LINEAR)
     return {
         "a": lambda repeats: compare_with_per_turn(a, BARS["a"], repeats),

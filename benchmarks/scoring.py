@@ -85,7 +85,7 @@ def _draw_box(rng: random.Random) -> list[float]:
 
 
 def build_reward() -> CombinedReward:
-    """The reward that is timed."""
+    """Return the reward that is timed."""
     return CombinedReward(
         {
             "label": (ExactMatchReward("label"), 0.4),
@@ -96,13 +96,13 @@ def build_reward() -> CombinedReward:
 
 
 def read_and_score(reward: CombinedReward, case: ScoringCase) -> float | None:
-    """The score of a reply from its text, as an environment reads it."""
+    """Return the score of a reply from its text, as an environment reads it."""
     found = parse_reply(case.reply, answer_fields=ANSWER_FIELDS)
     return reward.score(found.value if isinstance(found, Answer) else None, case.reference)[0]
 
 
 def load_gaze_reward() -> Callable[[ScoringCase], float] | None:
-    """A function that scores a case with gaze-vlm; None if it cannot be imported."""
+    """Return a function that scores a case with gaze-vlm; None if it cannot be imported."""
     sys.path.append(str(GAZE_FOLDER))
     try:
         from gaze.verifiers import rewards as theirs
@@ -122,7 +122,7 @@ def load_gaze_reward() -> Callable[[ScoringCase], float] | None:
 
 
 def measure_rates(ways: Mapping[str, Callable[[ScoringCase], Any]], rounds: int) -> dict[str, list[float]]:
-    """Scores per second of processor time, for each side and round; a first round is not counted."""
+    """Score per second of processor time, for each side and round; a first round is not counted."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         given, seconds = draw_cases(seed=number), dict.fromkeys(ways, 0.0)

@@ -55,7 +55,7 @@ class LooksEnv(BaseMultiTurnEnv):
 
     def __init__(self, case: CaseSize, distinct_prompts: bool = False) -> None:
         def look(view: View) -> ToolOutput:
-            """Shows a part of the picture."""
+            """Show a part of the picture."""
             return ToolOutput("looked", image=make_image(int(view.source.pixels[0, 0]), case.tool_side))
 
         self.__dict__.update(_case=case, _distinct_prompts=distinct_prompts)
@@ -93,7 +93,8 @@ def make_image(seed: int, side: int) -> np.ndarray:
 
 
 def write_script(tokens: ChatTokens, seed: int) -> list[list[int]]:
-    """The token ids of an episode's replies: 1 to 4 calls of 20 to 60 tokens each, then an answer of 20 to 100."""
+    """Return the token ids of an episode's replies: 1 to 4 calls of 20 to 60 tokens each, then an answer of 20 to
+    100."""
     rng = np.random.default_rng(seed)
     call = tokens.tokenizer(CALL, add_special_tokens=False)["input_ids"]
     plain = [i for i in range(len(tokens.tokenizer)) if re.fullmatch(r" ?[a-z]+", tokens.tokenizer.decode([i]))]
@@ -104,7 +105,7 @@ def write_script(tokens: ChatTokens, seed: int) -> list[list[int]]:
 
 
 def count_replies(conversation: Conversation) -> int:
-    """The number of replies in the conversation so far."""
+    """Return the number of replies in the conversation so far."""
     return sum(message.role == "assistant" for message in conversation.messages)
 
 
@@ -154,7 +155,7 @@ class Stage:
         return kind(model or self.model, self.tokens, rollout, scripts=self.scripts, vision_cache=vision_cache)
 
     def play_episodes(self, generator: ScriptedEngine, env: LooksEnv | None = None) -> list[Episode]:
-        """Plays all episodes; returns them in the order of their tasks."""
+        """Play all episodes; return them in the order of their tasks."""
         env = env or self.env
 
         async def play_all() -> list[Episode]:
@@ -166,5 +167,5 @@ class Stage:
         return sorted(found, key=lambda episode: (episode.info["index"], episode.info["sample"]))
 
     def play(self, generator: ScriptedEngine, env: LooksEnv | None = None) -> int:
-        """Plays all episodes; returns the number of sampled tokens."""
+        """Play all episodes; return the number of sampled tokens."""
         return sum(sum(episode.tokens.mask) for episode in self.play_episodes(generator, env) if episode.tokens)

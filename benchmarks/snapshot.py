@@ -94,7 +94,7 @@ def build(path: str, count: int) -> None:
 
 
 def digest(path: str, queries: list[str]) -> str:
-    """A hash over the answers to all queries."""
+    """Return a hash over the answers to all queries."""
     source, found = SnapshotSource(path), hashlib.sha256()
     for words in queries:
         found.update(repr(source.find_articles(ArticleQuery(words))).encode())
@@ -103,7 +103,7 @@ def digest(path: str, queries: list[str]) -> str:
 
 
 def run_alone(*arguments: str) -> tuple[str, float]:
-    """What this script prints in a process of its own, and the largest memory of all such processes in MB."""
+    """Return what this script prints in a process of its own, and the largest memory of all such processes in MB."""
     command = [sys.executable, __file__, *arguments]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return printed, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000

@@ -59,12 +59,12 @@ MAX_FEATURE_BYTES = 2**17  # of the vision cache; the features of all images nee
 
 
 def show(view: View) -> ToolOutput:
-    """Shows another picture."""
+    """Show another picture."""
     return ToolOutput("looked", image=255 - view.source.pixels[::2])
 
 
 def fail(view: View) -> ToolOutput:
-    """Raises."""
+    """Raises"""
     raise KeyError("no such row")
 
 
@@ -132,7 +132,7 @@ def get_scripted_reply(conversation: Conversation) -> str | None:
 
 
 def build_engine(env: Soak) -> HFGenerator:
-    """The engine over a model whose replies are a few random tokens."""
+    """Return the engine over a model whose replies are a few random tokens."""
     schemas = [json.dumps(thaw(schema)) for schema in env.tool_schemas]
     tokenizer = tiny_model.build_tokenizer(
         [env.build_system_prompt(env.tasks[0]), *schemas, *map(write_call, env.tools)] * 20, 896
@@ -148,7 +148,7 @@ def build_engine(env: Soak) -> HFGenerator:
 
 
 async def play_rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
-    """Yields `count` episodes from several calls of `play_many`; `ends` also counts readers that stopped early."""
+    """Yield `count` episodes from several calls of `play_many`; `ends` also counts readers that stopped early."""
     player = ScriptedGenerator(
         engine.tokens, get_scripted_reply, engine, max_completion_tokens=engine.max_completion_tokens
     )
@@ -167,7 +167,7 @@ async def play_rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[
 
 
 def return_free_memory() -> None:
-    """Returns free memory to the system if the C library is glibc."""
+    """Return free memory to the system if the C library is glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
@@ -178,7 +178,7 @@ def read_resident_memory() -> int:
 
 
 async def play_soak(count: int) -> dict[str, Any]:
-    """Plays and returns the measurements."""
+    """Play and return the measurements."""
     env = Soak()
     engine = build_engine(env)
     ends: Counter[str] = Counter()

@@ -34,7 +34,7 @@ SHARES = 3  # times that each side is measured, in turn
 
 
 def build_tiny_vit(folder: str) -> str:
-    """A ViT of 32 x 32 pixels with random weights, 14 labels, saved in a folder."""
+    """Return a ViT of 32 x 32 pixels with random weights, 14 labels, saved in a folder."""
     import torch
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
@@ -57,7 +57,7 @@ def build_tiny_vit(folder: str) -> str:
 
 
 def make_tool(model: str, **settings: Any) -> Any:
-    """The function of a new classification tool; its model is loaded."""
+    """Return the function of a new classification tool; its model is loaded."""
     forget_servers()
     spec = {"kind": "classification", "model": model, "device": "cpu", "top_k": None, **settings}
     (tool,) = build_specialists({"classify": spec})["classify"].build_tools("classify")
@@ -66,14 +66,14 @@ def make_tool(model: str, **settings: Any) -> Any:
 
 
 def draw_views(rounds: int, side: int) -> list[list[View]]:
-    """A view for each round and episode, all different."""
+    """Return a view for each round and episode, all different."""
     rng = np.random.default_rng(0)
     shape = (rounds, EPISODES, side, side)
     return [[View.of(pixels) for pixels in row] for row in rng.integers(0, 256, shape, np.uint8)]
 
 
 async def ask_together(function: Any, views: list[list[View]]) -> list[Any]:
-    """Every episode calls, reads its result, and calls again."""
+    """Return every episode calls, reads its result, and calls again."""
 
     async def play(episode: int) -> list[Any]:
         return [await function.ask(row[episode]) for row in views]
@@ -98,7 +98,7 @@ async def time_hits(server: ModelServer, views: list[list[View]]) -> list[float]
 
 
 def time_plain(server: ModelServer, views: list[list[View]]) -> float:
-    """Calls a second of the model alone, one picture after another, in this thread."""
+    """Call a second of the model alone, one picture after another, in this thread."""
     pictures = [view.to_ref() for row in views for view in row]
     start = time.perf_counter()
     for picture in pictures:

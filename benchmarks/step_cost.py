@@ -30,7 +30,7 @@ MEMORY_BAR, FLOPS_BAR = 0.5, 0.7  # now / before
 
 
 def run_side(script: str, package: Path, *arguments: str) -> dict[str, Any]:
-    """The figures on the last line of a script that imports viewbox from the folder `package`."""
+    """Return the figures on the last line of a script that imports viewbox from the folder `package`."""
     command = [sys.executable, str(REPOSITORY / "benchmarks" / script), *arguments]
     environment = os.environ | {"PYTHONPATH": str(package)}
     done = subprocess.run(command, env=environment, text=True, capture_output=True)
@@ -40,7 +40,7 @@ def run_side(script: str, package: Path, *arguments: str) -> dict[str, Any]:
 
 
 def measure(before: Path, now: Path, rounds: int) -> dict[str, Any]:
-    """The figures of every part, by side."""
+    """Return the figures of every part, by side."""
     sides = {
         "pictures": {"before": ("picture_cost.py", before), "now": ("picture_cost.py", now)},
         "update": {
@@ -62,7 +62,7 @@ def measure(before: Path, now: Path, rounds: int) -> dict[str, Any]:
 
 
 def judge(figures: dict[str, Any]) -> dict[str, Any]:
-    """The ratios that have a bar, and the names of those that miss it."""
+    """Return the ratios that have a bar, and the names of those that miss it."""
     pictures, update = figures["pictures"], figures["update"]
     ratios = {
         "decode_operations": figures["decode"]["ratio"],

@@ -89,7 +89,7 @@ def make_episode(number: int, images: list[ImageRef], with_tokens: bool) -> Epis
 
 
 def write(folder: Path, count: int, with_tokens: bool) -> None:
-    """Appends `count` episodes to a new folder."""
+    """Append `count` episodes to a new folder."""
     images = make_images()
     with EpisodeWriter(folder) as writer:
         for number in range(count):
@@ -97,18 +97,18 @@ def write(folder: Path, count: int, with_tokens: bool) -> None:
 
 
 def read(folder: Path, tokens: bool) -> None:
-    """Reads every episode."""
+    """Read every episode."""
     for _ in load(folder, tokens=tokens):
         pass
 
 
 def score(folder: Path) -> None:
-    """Scores every episode again, and writes the scores as a column."""
+    """Score every episode again, and write the scores as a column."""
     score_run(folder, reward=folder.parent / "reward.yaml", name="again", replace=True)
 
 
 def measure(work: str, folder: Path, count: int, with_tokens: bool) -> dict[str, float]:
-    """Runs one piece of work in this process; seconds, episodes a second, and MB."""
+    """Run one piece of work in this process; seconds, episodes a second, and MB."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     started, busy = time.perf_counter(), sum(os.times()[:4])
     if work == "write":

@@ -103,7 +103,7 @@ def get_rss() -> float:
 
 
 def get_peak() -> float:
-    """The most megabytes this process had."""
+    """Return the most megabytes this process had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 

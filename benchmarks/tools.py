@@ -184,7 +184,7 @@ class GazeSide:
 
 
 def install_gaze() -> None:
-    """Installs gaze-vlm into build/gaze; packages of the Python environment take precedence."""
+    """Install gaze-vlm into build/gaze; packages of the Python environment take precedence."""
     sys.path.append(str(GAZE_FOLDER))
     missing = [wanted for module, wanted in REQUIREMENTS.items() if importlib.util.find_spec(module) is None]
     if missing:
@@ -220,7 +220,7 @@ def time_call(side: "ViewboxSide | GazeSide", row: Row, runner: asyncio.Runner) 
 
 
 def measure_table(image: Image.Image, rows: list[Row], encoded: bool, repeats: int) -> list[dict[str, Any]]:
-    """The rows of one table: medians of alternating calls; the first call of each side does not count."""
+    """Return the rows of one table: medians of alternating calls; the first call of each side does not count."""
     ours, gaze = ViewboxSide(image, BUDGET if encoded else SIDE * SIDE, encoded), GazeSide(image, encoded)
     found = []
     with asyncio.Runner() as runner:

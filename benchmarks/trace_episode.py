@@ -19,7 +19,7 @@ MAX_FILES = 20  # the bar
 
 
 def count_calls() -> Counter[tuple[str, str]]:
-    """Calls by (file, function) while one episode is played, in its own thread and in the threads it starts."""
+    """Call by (file, function) while one episode is played, in its own thread and in the threads it starts."""
     calls: Counter[tuple[str, str]] = Counter()
 
     def record(frame, event, argument):

@@ -83,7 +83,7 @@ def find_box(mask):
 
 
 def draw_films(count: int, path: Path, workers: int):
-    """The films, drawn once and kept in a file."""
+    """Return the films, drawn once and kept in a file."""
     if not path.exists():
         with ProcessPoolExecutor(workers) as pool:
             drawn = list(pool.map(draw_one, range(count), chunksize=CHUNK))
@@ -204,7 +204,8 @@ def train_segmenter(train, test, seconds, folder):
 
 
 def build_tokenizer():
-    """A tokenizer of the words of the phrases. The text model reads its result at the token with the highest number."""
+    """Return a tokenizer of the words of the phrases. The text model reads its result at the token with the highest
+    number."""
     words = sorted({word for phrase in PHRASES for word in phrase.split()})
     vocabulary = {token: i for i, token in enumerate(["!", "<|startoftext|>", "<unk>", *words, "<|endoftext|>"])}
     core = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
@@ -247,7 +248,7 @@ def train_grounder(train, test, seconds, folder):
     rng = np.random.default_rng(0)
 
     def pick(number):
-        """A phrase with the boxes it names: three in four times one that the film shows."""
+        """Return a phrase with the boxes it names: three in four times one that the film shows."""
         known = every[number]
         phrase = known[rng.integers(len(known))][0] if rng.random() < 0.75 else PHRASES[rng.integers(len(PHRASES))]
         return phrase, [box for name, box in known if name == phrase]

@@ -45,7 +45,7 @@ def serve(folder: Path):
 
 
 def wait_for_health(port: int, server: "subprocess.Popen[bytes]", log: Path, seconds: float = 300) -> None:
-    """Returns when the server answers; raises `RuntimeError` if it ends or does not answer in time."""
+    """Return when the server answers; raise `RuntimeError` if it ends or does not answer in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and server.poll() is None:
         try:
@@ -57,7 +57,7 @@ def wait_for_health(port: int, server: "subprocess.Popen[bytes]", log: Path, sec
 
 
 def play(url: str, folder: Path, episodes: int, concurrency: int) -> dict[str, object]:
-    """The figures of one rollout."""
+    """Return the figures of one rollout."""
     command = [
         sys.executable,
         "-m",

@@ -35,7 +35,7 @@ BAR = 2.5
 
 
 def to_trl_content(message: Message) -> list[dict[str, Any]]:
-    """The content of a message in TRL's form."""
+    """Return the content of a message in TRL's form."""
     return [
         {"type": "image", "image": part.open().convert("RGB")}
         if isinstance(part, ImageRef)
@@ -53,14 +53,14 @@ class EpisodeIds(NamedTuple):
 
 
 def build_trl_environment(stage: Stage) -> type:
-    """The environment as a class whose public methods become TRL's tools."""
+    """Return the environment as a class whose public methods become TRL's tools."""
 
     class TRLLooksEnv:
         def reset(self, number: int, **row: Any) -> None:
             self._state = stage.env.reset(stage.env.tasks[number], seed=0)
 
         async def look(self):  # TRL would put a return type into the prompt
-            """Shows a part of the picture."""
+            """Show a part of the picture."""
             result = await stage.env.step(self._state, Reply(CALL))
             return [block for message in result.messages for block in to_trl_content(message)]
 

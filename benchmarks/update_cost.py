@@ -105,7 +105,7 @@ def count_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outpu
 
 
 def build_model(target_modules: str) -> Any:
-    """The model in training mode, with gradient checkpointing and adapters."""
+    """Return the model in training mode, with gradient checkpointing and adapters."""
     text = {
         "vocab_size": VOCABULARY, "hidden_size": 160, "intermediate_size": 608, "num_hidden_layers": 36,
         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 4096,
@@ -125,7 +125,8 @@ def build_model(target_modules: str) -> Any:
 
 
 def build_batch() -> tuple[dict[str, Any], dict[int, Pixels]]:
-    """A group of episodes as tensors, and the pixels of its distinct pictures; the prompt's picture is shared."""
+    """Return a group of episodes as tensors, and the pixels of its distinct pictures; the prompt's picture is
+    shared."""
     torch.manual_seed(1)
     patches, image = math.prod(GRID), math.prod(GRID) // 4
     prompt, completion = torch.randint(4, 900, (1, PROMPT)), torch.randint(4, 900, (GROUP, COMPLETION))

@@ -74,7 +74,7 @@ class TimedLoop(ViewboxAgentLoop):
 
 
 async def play(worker: AgentLoopWorker, number: int) -> Any:
-    """An episode through verl's worker."""
+    """Return an episode through verl's worker."""
     place = {"index": number, "split": "train", "task": f"digits-train-{number}"}
     columns = {"raw_prompt": [], "extra_info": place, "global_steps": 0, "session_id": 0, "uid": str(number)}
     trajectory = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
@@ -104,7 +104,7 @@ async def measure_turns(worker: AgentLoopWorker, stage: Stage, fresh: BaseMultiT
 
 
 def measure(overrides: tuple[str, ...], episodes: int) -> dict[str, float]:
-    """The figures of one size of picture."""
+    """Return the figures of one size of picture."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         export_verl("quickstart", folder, [*overrides, "train.max_steps=1", "log.eval_tasks=1", "env.max_turns=4"])
@@ -124,7 +124,7 @@ def measure(overrides: tuple[str, ...], episodes: int) -> dict[str, float]:
 
 
 def main() -> int:
-    """Prints the table and the JSON; 1 if the bar is missed."""
+    """Print the table and the JSON; 1 if the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, default=100)
     episodes = parser.parse_args().episodes

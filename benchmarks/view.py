@@ -59,7 +59,7 @@ READY = "performance.now() * (document.querySelectorAll('table.episodes tbody tr
 
 
 def write(folder: Path, count: int) -> None:
-    """Saves episodes of five replies."""
+    """Save episodes of five replies."""
     images = make_images()
     with EpisodeWriter(folder) as writer:
         for number in range(count):
@@ -67,7 +67,7 @@ def write(folder: Path, count: int) -> None:
 
 
 def open_page(page: Page, address: str) -> float:
-    """Opens the page; the milliseconds until the table has rows."""
+    """Open the page; the milliseconds until the table has rows."""
     page.goto("about:blank")
     page.goto(address)
     while not (found := page.evaluate(READY)):
@@ -87,7 +87,7 @@ def time_acts(page: Page) -> dict[str, float]:
 
 
 def measure_file(page: Page, folder: Path) -> dict[str, float]:
-    """A self-contained file."""
+    """Return a self-contained file."""
     sets = find_sets([folder])
     count, started = read_all(sets), time.perf_counter()
     size = write_report(sets, folder / "report.html")
@@ -97,7 +97,7 @@ def measure_file(page: Page, folder: Path) -> dict[str, float]:
 
 
 def measure_served(page: Page, folder: Path) -> dict[str, float]:
-    """The same page from a server, whose index is read already."""
+    """Return the same page from a server, whose index is read already."""
     started, sets = time.perf_counter(), find_sets([folder])
     count = read_all(sets)
     found = {"episodes": count, "index_s": round(time.perf_counter() - started, 1)}

@@ -109,7 +109,7 @@ class LazyGroup(TyperGroup):
 
 
 def build_group(row: Group, name: str) -> Any:
-    """The click group of a row."""
+    """Return the click group of a row."""
     kind = type("_Group", (LazyGroup,), {"table": row.commands, "default": row.default})
     app = typer.Typer(name=name, cls=kind, help=row.about, no_args_is_help=row.default is None, add_completion=False)
     app.rich_markup_mode = "markdown"
@@ -118,7 +118,7 @@ def build_group(row: Group, name: str) -> Any:
 
 
 def build_command(row: Command, name: str) -> Any:
-    """The click command of a row."""
+    """Return the click command of a row."""
     module, _, attribute = row.function.partition(":")
     function = getattr(import_module(f"{PACKAGE}.{module}"), attribute)
     parameters = list(_list_parameters(function, row))
@@ -144,7 +144,7 @@ def build_command(row: Command, name: str) -> Any:
 
 
 def read_summary(row: Command) -> str:
-    """The first sentence of a function's docstring, without importing it."""
+    """Return the first sentence of a function's docstring, without importing it."""
     module, _, name = row.function.partition(":")
     source = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
     for node in ast.parse(source).body:
@@ -169,7 +169,7 @@ def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[ins
 
 
 def _build_parameter(one: inspect.Parameter, hint: Any, text: str, row: Command) -> inspect.Parameter:
-    """The argument or option of a parameter."""
+    """Return the argument or option of a parameter."""
     hint, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
     kind, given = _simplify(hint), copy(given)
     is_option = one.kind is inspect.Parameter.KEYWORD_ONLY or one.name in row.options
@@ -188,7 +188,7 @@ def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 
 def _simplify(kind: Any) -> Any:
-    """The type of an option: text, unless it can only be a number, a flag, a choice or a list."""
+    """Return the type of an option: text, unless it can only be a number, a flag, a choice or a list."""
     if get_origin(kind) in (Union, types.UnionType):
         kinds = [one for one in get_args(kind) if one is not type(None)]
         base = _simplify(kinds[0]) if len(kinds) == 1 else str
@@ -201,7 +201,7 @@ def _simplify(kind: Any) -> Any:
 
 
 def read_arguments(doc: str) -> dict[str, str]:
-    """The section `Args:` of a docstring, by name.
+    """Return the section `Args:` of a docstring, by name.
 
     >>> read_arguments('''Add.
     ...
@@ -244,12 +244,12 @@ def show(result: Any, blocks: Callable[[Any], Iterable[Table | str] | None], for
 
 
 def say(text: object, limit: int = LINE) -> str:
-    """A sentence of others, as a terminal may show it."""
+    """Return a sentence of others, as a terminal may show it."""
     return make_line(text, limit)
 
 
 def format_table(table: Table, markdown: bool = False) -> list[str]:
-    """The lines of a table."""
+    """Return the lines of a table."""
     rows = [[_format_cell(table, n, cell) for n, cell in enumerate(row)] for row in (table.headings, *table.rows)]
     title = ["", make_line(table.title, CELL), ""] if table.title else []
     if markdown:
@@ -273,7 +273,7 @@ def _format_cell(table: Table, column: int, cell: Any) -> str:
 
 
 def _name_columns(table: Table) -> Iterator[str]:
-    """An interval takes three columns."""
+    """Yield an interval takes three columns."""
     first = table.rows[0] if table.rows else table.headings
     for name, cell in zip(table.headings, first, strict=True):
         yield name or "name"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_page(name: str) -> str:
-    """A page of the documentation that is shipped."""
+    """Return a page of the documentation that is shipped."""
     return (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8").rstrip()
 
 
@@ -85,7 +85,7 @@ def memory(
 
 
 def _measure(run: "Config") -> int:
-    """The bytes of an update that ran here."""
+    """Return the bytes of an update that ran here."""
     import torch
 
     from ..errors import ConfigError
@@ -111,7 +111,7 @@ def _parse_size(text: str) -> int:
 
 
 def format_table(forecast: "Forecast") -> str:
-    """The parts of each phase in GiB, the peaks, and whether they fit."""
+    """Return the parts of each phase in GiB, the peaks, and whether they fit."""
     from ..training.memory.forecast import GIB, USABLE
 
     lines = [forecast.workload.describe()]

@@ -145,7 +145,7 @@ def preview(
 
 
 def _check_catalogue(path: str) -> Iterator[str]:
-    """What is wrong in a catalogue of software; ends with status 1 if anything is."""
+    """Yield what is wrong in a catalogue of software; ends with status 1 if anything is."""
     from ..envs.software_adviser import check_catalogue
 
     found = check_catalogue(path)
@@ -169,7 +169,7 @@ def _print_tasks(shown: Sequence[ShownTask], out: str) -> Iterator[str]:
 
 # ---------------------------------------------------------------- a dataset and its report
 def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tuple[DataEnv, DataEnv, str]:
-    """The training and the held-out environment of a config, with its dataset at `path`, and what they assume.
+    """Return the training and the held-out environment of a config, with its dataset at `path`, and what they assume.
 
     Raises:
         ConfigError: the config cannot be used, or its environment reads no dataset.
@@ -198,7 +198,7 @@ def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
 
 
 def relocate(data: Mapping[str, Any], path: str) -> list[str]:
-    """Overrides with which the files of a data block are looked for in `path`.
+    """Return overrides with which the files of a data block are looked for in `path`.
 
     It stands for the source or, if there are several files or a folder of images, for the folder that holds them all.
 
@@ -246,7 +246,7 @@ class Preview:
         return f"{self.task} (tools: {', '.join(self.tools) or 'none'}{count})"
 
     def to_text(self) -> str:
-        """The prompt, with the size of each image in its place."""
+        """Return the prompt, with the size of each image in its place."""
         parts = (
             part if isinstance(part, str) else f"<{part.width} x {part.height} pixels>" for part in self.prompt.parts
         )
@@ -254,7 +254,7 @@ class Preview:
 
 
 def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int, held_out: bool) -> list[Preview]:
-    """The prompts of `count` tasks of a config.
+    """Return the prompts of `count` tasks of a config.
 
     Raises:
         ViewboxError: the config cannot be used, or has no task with the number `first`.

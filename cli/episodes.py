@@ -94,7 +94,7 @@ def draw(runs: Sequence[str], out: str) -> str:
 
 
 def split_name(name: str, option: str) -> tuple[str, int | None]:
-    """The run and the line that a name gives; the line is None for a name without one.
+    """Return the run and the line that a name gives; the line is None for a name without one.
 
     >>> split_name("runs/a#12", "RUN"), split_name("runs/a", "RUN")
     (('runs/a', 12), ('runs/a', None))
@@ -108,7 +108,7 @@ def split_name(name: str, option: str) -> tuple[str, int | None]:
 
 
 def load_episode(run: str, line: int) -> "tuple[Episode, Path]":
-    """The episode in this line, and the folder that holds it.
+    """Return the episode in this line, and the folder that holds it.
 
     Raises:
         StoreError: there are no episodes, the line does not exist, or it cannot be read.
@@ -129,7 +129,7 @@ def load_episode(run: str, line: int) -> "tuple[Episode, Path]":
 
 
 def find_best_episode(run: str) -> "tuple[Episode, int]":
-    """The episode with the highest reward among those that used a tool (if none did, among all), and its line.
+    """Return the episode with the highest reward among those that used a tool (if none did, among all), and its line.
 
     Raises:
         StoreError: no episode can be read.
@@ -246,7 +246,7 @@ def import_(
 
 
 def print_report(report: "Report") -> None:
-    """Print what was taken and what was not; raises `typer.Exit` with status 1 if something is broken."""
+    """Print what was taken and what was not; raise `typer.Exit` with status 1 if something is broken."""
     typer.echo(say(report.describe(), 2000))
     for what, count in (+report.not_held).items():
         typer.echo(say(f"note: not kept: {what} ({count:,})", 500))

@@ -20,7 +20,7 @@ Blocks = Iterator[Table | str]
 
 
 def show_scores(report: "ScoreReport") -> Blocks:
-    """Scores as stored and as computed now, the environment's metrics, and what is missing."""
+    """Score as stored and as computed now, the environment's metrics, and what is missing."""
     from ..rollouts.store.run_folder import describe_view
 
     heads = ("episodes", "stored", "new", "change")
@@ -39,7 +39,7 @@ def show_scores(report: "ScoreReport") -> Blocks:
 
 
 def _list_metrics(report: "ScoreReport") -> Iterator[tuple[str, Any]]:
-    """The environment's own metrics first; end reasons that did not occur are left out."""
+    """Yield the environment's own metrics first; end reasons that did not occur are left out."""
     for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
         if report.metrics[name].mean or not name.startswith("end/"):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
@@ -80,7 +80,7 @@ def _list_notes(report: "ScoreReport") -> Iterator[str]:
 
 
 def show_comparison(found: "Comparison") -> Blocks:
-    """Scores of two runs side by side, tasks that only one of them solves, and the finding."""
+    """Score of two runs side by side, tasks that only one of them solves, and the finding."""
     a, b = found.a, found.b
     yield say(f"first:  {a.run} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     yield say(f"second: {b.run} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
@@ -130,7 +130,7 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
 
 
 def show_gain(gain: "ToolGain") -> Blocks:
-    """Each score with and without tools and the difference; below it, how each tool was used."""
+    """Yield each score with and without tools and the difference; below it, how each tool was used."""
     rows = [
         (name.removeprefix("rewards/").removesuffix("/mean"), one.with_tools, one.without_tools, one.difference)
         for name, one in gain.gains.items()
@@ -146,7 +146,7 @@ def show_gain(gain: "ToolGain") -> Blocks:
 
 
 def show_runs(found: "RunList") -> Blocks:
-    """A row for each run; what cannot be read goes to stderr."""
+    """Yield a row for each run; what cannot be read goes to stderr."""
     heads = ("run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size")
     if not found.runs and not found.broken:
         yield say(f"{found.folder}: no runs here")
@@ -171,7 +171,7 @@ def _list_figures(run: "RunFigures") -> Sequence[Any]:
 
 
 def show_pack(made: "PackedRun") -> Blocks:
-    """A file or a folder that was written, with its size; what is not in it goes to stderr."""
+    """Yield a file or a folder that was written, with its size; what is not in it goes to stderr."""
     for name, reason in made.left_out.items():
         warn(f"left out: {name}: {reason:.300}")
     yield say(f"{made.path}: {made.files:,} files, {_format_size(made.size)} unpacked")
@@ -186,7 +186,7 @@ def _format_size(size: float) -> str:
 
 
 def show_trial(trial: "ExplainedScore") -> Blocks:
-    """Every component of a reward with its score and reason, and the total."""
+    """Yield every component of a reward with its score and reason, and the total."""
     rows = [
         (
             "  " * row.name.count(".") + row.name,

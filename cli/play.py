@@ -167,7 +167,7 @@ def read_options(
     max_tokens: int | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """What `build_job` takes; options of the section `rollout` come before the overrides, which win."""
+    """Return what `build_job` takes; options of the section `rollout` come before the overrides, which win."""
     section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
     given = [f"rollout.{name}={value}" for name, value in section.items() if value is not None]
     return {"overrides": [*given, *overrides], **settings}

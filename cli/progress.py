@@ -59,7 +59,7 @@ class Progress:
         self.started = time.monotonic()
 
     def add(self, episode: Episode, *, earlier: bool = False) -> None:
-        """Counts one more episode, of an earlier session if `earlier`; prints why the first one failed."""
+        """Count one more episode, of an earlier session if `earlier`; print why the first one failed."""
         self.done += 1
         self.new += not earlier
         if episode.scores and episode.scores.total is not None:
@@ -86,7 +86,7 @@ class Progress:
         return "  ".join(part for part in parts if part)
 
     def render_table(self, seconds: float | None = None) -> Table:
-        """A progress bar; below it, side by side: speed, reward with its components, end reasons."""
+        """Return a progress bar; below it, side by side: speed, reward with its components, end reasons."""
         seconds, count = self._get_seconds(seconds), max(1, self.done)
         means = {name: sum(values) / len(values) for name, values in self.components.items() if values}
         scores = [
@@ -106,7 +106,7 @@ class Progress:
         return whole
 
     def _format_reward(self) -> str:
-        """The mean over the episodes that have a score; what share these are, if not all."""
+        """Return the mean over the episodes that have a score; what share these are, if not all."""
         if not self.rewards:
             return "-"
         return f"{sum(self.rewards) / len(self.rewards):.2f}{format_part(len(self.rewards) / self.done)}"
@@ -115,7 +115,7 @@ class Progress:
         return max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
 
     def _list_speeds(self, seconds: float) -> list[tuple[str, str]]:
-        """(number, unit) of the speeds and loads of this session that are known."""
+        """Return (number, unit) of the speeds and loads of this session that are known."""
         speeds = [(f"{self.new / seconds:.1f}", "episodes/s")]
         load = self._read_load()
         if load is not None and load.tokens is not None:
@@ -126,7 +126,7 @@ class Progress:
         return speeds
 
     def _read_load(self) -> Load | None:
-        """The generator's load; None if it has none, or counts what no display can show."""
+        """Return the generator's load; None if it has none, or counts what no display can show."""
         try:
             load = self.get_load() if self.get_load else None
             if load is not None:
@@ -146,7 +146,7 @@ class Progress:
     # ------------------------------------------------------------------ while episodes are played
     @contextmanager
     def show(self) -> Iterator[None]:
-        """Shows the progress from a task of the running event loop; leaves one line behind."""
+        """Show the progress from a task of the running event loop; leave one line behind."""
         live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
         if live:
             live.start()
@@ -172,7 +172,7 @@ class Progress:
 
 
 def build_console() -> Console:
-    """The terminal with its own width; a file or a pipe with the width of tables."""
+    """Return the terminal with its own width; a file or a pipe with the width of tables."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 

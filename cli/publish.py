@@ -93,7 +93,7 @@ def print_row(row: "Row") -> None:
 
 
 def count_rows(rows: "list[Row]") -> str:
-    """The summary of a table."""
+    """Return the summary of a table."""
     failed, left = [row for row in rows if row.tried and not row.passed], [row for row in rows if not row.tried]
     return f"{len(rows) - len(failed) - len(left)} passed, {len(failed)} failed, {len(left)} not tried"
 
@@ -194,7 +194,7 @@ def print_files(taken: Sequence[Path], left_out: Sequence[Path]) -> None:
 
 
 def render_report(package: PublishedPackage, to: str, *, dry_run: bool = False) -> str:
-    """What was written or sent, what was checked, and the next commands.
+    """Return what was written or sent, what was checked, and the next commands.
 
     The commands give the full path of the folder: pip would take a bare word for a project on PyPI and download that.
     """

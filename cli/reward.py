@@ -68,7 +68,7 @@ def _parse_reference(text: str) -> dict[str, Any]:
 
 
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
-    """The JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
+    """Return the JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
     from ..core.parsing.strict_json import build_object
     from ..rollouts.store.lines import MAX_LINE
 
@@ -89,7 +89,7 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
 
 
 def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
-    """The episode RUN#LINE, if the reward may see it."""
+    """Return the episode RUN#LINE, if the reward may see it."""
     from ..rollouts.scoring.data_policy import build_sharing_check
     from .episodes import NAME, load_episode, split_name
 

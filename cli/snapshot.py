@@ -151,7 +151,7 @@ def check(file: str) -> Iterator[str | Table]:
 
 
 def open_live_source(answers: Path) -> "SearchSource":
-    """The services themselves; what they answered is kept in a folder."""
+    """Return the services themselves; what they answered is kept in a folder."""
     from ..tools.search.live import LiveSource
 
     return LiveSource(cache_dir=answers)
@@ -167,7 +167,7 @@ def _open(file: str) -> "SnapshotSource":
 
 
 def _read_queries(path: str) -> list[str]:
-    """The lines of a file that are queries."""
+    """Return the lines of a file that are queries."""
     from ..errors import ConfigError
     from ..utils.files import read_regular
 

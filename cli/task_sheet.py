@@ -52,7 +52,7 @@ class ShownTask:
 
 
 def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
-    """A config, which may lack the section `model`, and its model if it is on this machine."""
+    """Return a config, which may lack the section `model`, and its model if it is on this machine."""
     from ..training.checks.preflight import find_model
 
     config = schema.load(name, overrides, needs_model=False)
@@ -61,7 +61,7 @@ def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalMode
 
 
 def open_envs(name: str, overrides: Sequence[str]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv, str]:
-    """The training and the held-out environment of a config, and the conventions that they assume."""
+    """Return the training and the held-out environment of a config, and the conventions that they assume."""
     config, model = load_config(name, overrides)
     with schema.locate_errors(config):
         env, held_out = build_envs(config, model.view_settings if model else {})
@@ -72,7 +72,8 @@ def open_envs(name: str, overrides: Sequence[str]) -> tuple[BaseMultiTurnEnv, Ba
 
 
 def list_shown(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[ShownTask]]:
-    """How many tasks there are, and `count` of them. Raises `ConfigError` if there is none with the number `first`."""
+    """Return how many tasks there are, and `count` of them. Raise `ConfigError` if there is none with the number
+    `first`."""
     tasks = to_sequence(env.tasks, env.name)
     if first >= len(tasks):
         raise ConfigError(f"--first = {first}; allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}", key="first")
@@ -101,7 +102,7 @@ def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
 
 
 def _list_pictures(env: BaseMultiTurnEnv, task: Task, images: Sequence[Source]) -> Iterator[ShownPicture]:
-    """The images of a task; of a volume those slices that have boxes, or the one that is shown first."""
+    """Yield the images of a task; of a volume those slices that have boxes, or the one that is shown first."""
     views = Views()
     for number, source in enumerate(images):
         views.add([ShownView.of(View.of(source), number)])
@@ -124,7 +125,7 @@ def _list_pictures(env: BaseMultiTurnEnv, task: Task, images: Sequence[Source]) 
 
 
 def _find_slice(mark: Mark, volume: Volume) -> tuple[Plane, int]:
-    """The plane and the number of the slice, or of the middle one of several, on which a box lies."""
+    """Return the plane and the number of the slice, or of the middle one of several, on which a box lies."""
     if mark.depth is not None:
         return "axial", min(volume.count_slices() - 1, int((mark.depth[2] + mark.depth[5]) / 2 * volume.count_slices()))
     plane: Any = mark.place.plane or "axial"
@@ -144,7 +145,7 @@ def _round(value: Any) -> Any:
 
 
 def draw_sheet(tasks: Sequence[ShownTask]) -> Image.Image:
-    """The pictures of the tasks, each with its question and reference below it and its boxes in green."""
+    """Return the pictures of the tasks, each with its question and reference below it and its boxes in green."""
     panels = [(task, one) for task in tasks for one in task.pictures or (None,)]
     across = min(ACROSS, len(panels))
     high = SIDE + (TEXT_LINES + 2) * LINE + MARGIN

@@ -27,7 +27,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 def parse_calls(arguments: Iterable[str]) -> list[Call]:
-    """The calls of a command line; raises `ConfigError` for an unknown tool or an argument that has no place.
+    """Return the calls of a command line; raise `ConfigError` for an unknown tool or an argument that has no place.
 
     >>> parse_calls(["zoom", "factor=2", "crop", "box=0.1,0.1,0.5,0.5"])
     [('zoom', {'factor': 2}), ('crop', {'box': [0.1, 0.1, 0.5, 0.5]})]
@@ -97,7 +97,8 @@ def try_tools(
 
 
 def describe_image(view: View) -> ToolResult:
-    """The overview of an image with its facts: sizes in pixels, the type of its values, their unit and spacing."""
+    """Return the overview of an image with its facts: sizes in pixels, the type of its values, their unit and
+    spacing."""
     source, volume = view.source, view.source.volume
     facts: dict[str, Any] = {"size": list(view.size), "original_size": list(source.size)}
     facts |= {"values": str(source.pixels.dtype), "range": [source.pixels.min().item(), source.pixels.max().item()]}
@@ -111,7 +112,7 @@ def describe_image(view: View) -> ToolResult:
 
 
 def save_picture(picture: Image.Image, path: str) -> None:
-    """Writes a picture in the format of its file extension; raises `ImageError` if that fails."""
+    """Write a picture in the format of its file extension; raise `ImageError` if that fails."""
     try:
         picture.save(path, optimize=True)
     except (OSError, ValueError) as error:  # ValueError: an unknown extension

@@ -42,7 +42,7 @@ class Config(Section):
 
 
 def find(name: str) -> Path:
-    """The path of a config: a file, or the name of a shipped one (`quickstart`, or a dataset's)."""
+    """Return the path of a config: a file, or the name of a shipped one (`quickstart`, or a dataset's)."""
     path = Path(name)
     if path.is_file():
         return path
@@ -62,7 +62,7 @@ def find(name: str) -> Path:
 
 
 def load(name: str, overrides: Sequence[str] = (), *, needs_model: bool = True) -> Config:
-    """Reads a config with `key.path=value` overrides; raises `ConfigError` naming file, line, key and value.
+    """Read a config with `key.path=value` overrides; raise `ConfigError` naming file, line, key and value.
 
     Without `needs_model` the section `model` may be missing, as where only tasks are looked at.
 
@@ -77,7 +77,7 @@ def load(name: str, overrides: Sequence[str] = (), *, needs_model: bool = True) 
 
 
 def read(name: str) -> Document:
-    """The sections of a config file or of a shipped config, not checked yet. Raises `ConfigError`."""
+    """Return the sections of a config file or of a shipped config, not checked yet. Raise `ConfigError`."""
     document = yaml_reader.read(find(name))
     if not isinstance(document.values, dict):
         given = "is empty" if document.values is None else f"holds a {type(document.values).__name__}"
@@ -88,7 +88,7 @@ def read(name: str) -> Document:
 
 
 def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
-    """Sets `key.path=value` in a document; raises `ConfigError` if one lifts a limit of the data."""
+    """Set `key.path=value` in a document; raise `ConfigError` if one lifts a limit of the data."""
     limits = read_limits(document.values)
     for override in overrides:
         document.override(override)
@@ -96,7 +96,8 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
 
 
 def read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config says may be done with its data, by key path: of `env`, and of each environment of a mixture."""
+    """Return what a config says may be done with its data, by key path: of `env`, and of each environment of a
+    mixture."""
     return dict(_walk_limits(values.get("env"), "env"))
 
 
@@ -111,7 +112,7 @@ def _walk_limits(section: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def check_limits(before: Mapping[str, Any], document: Document) -> None:
-    """Raises `ConfigError` if an override of `document` lifts what the file said may be done with the data."""
+    """Raise `ConfigError` if an override of `document` lifts what the file said may be done with the data."""
     after = read_limits(document.values)
     for key, value in before.items():
         if after.get(key) != value:
@@ -125,7 +126,7 @@ def check_limits(before: Mapping[str, Any], document: Document) -> None:
 
 
 def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
-    """Checks a config given as plain dicts; `document` knows where each key was written."""
+    """Check a config given as plain dicts; `document` knows where each key was written."""
     document = document or Document()
     try:
         config = Config.model_validate(dict(raw))
@@ -152,7 +153,7 @@ def _check_exactly_one(label: str, section: BaseModel, names: Sequence[str], key
 
 @contextmanager
 def locate_errors(config: Config) -> Iterator[None]:
-    """Adds to errors raised inside it the place in the file where their `key` is set.
+    """Add to errors raised inside it the place in the file where their `key` is set.
 
     >>> with locate_errors(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
     ...     raise ConfigError("train.beta = 2; allowed: 0", key="train.beta")

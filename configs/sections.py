@@ -110,7 +110,7 @@ class SamplingParams(Section):
     )
 
     def list_filters(self) -> dict[str, float]:
-        """The filters that are on, with their values: a filtered distribution is not the one that the loss sees.
+        """Return the filters that are on, with their values: a filtered distribution is not the one that the loss sees.
 
         >>> SamplingParams(top_k=5, temperature=0.5).list_filters()
         {'top_k': 5}
@@ -148,14 +148,14 @@ class RolloutSection(SamplingParams):
 
     @classmethod
     def find_class(cls, values: Any) -> "type[RolloutSection]":
-        """The class of a section with these values: that of the engine, with its own keys."""
+        """Return the class of a section with these values: that of the engine, with its own keys."""
         name = values.get("engine", DEFAULT_ENGINE) if isinstance(values, Mapping) else None
         module = import_plugin("engines", name) if isinstance(name, str) else None
         return RolloutSection if module is None else module.Settings
 
     @classmethod
     def read(cls, values: Any) -> Any:
-        """The section of an engine; null for a key of another engine counts as not given.
+        """Return the section of an engine; null for a key of another engine counts as not given.
 
         >>> type(RolloutSection.read({"engine": "vllm", "kv_cache_bytes": None})).__module__
         'viewbox.engines.vllm.settings'
@@ -188,7 +188,7 @@ class RolloutSection(SamplingParams):
 
 
 def _refuse_key(name: str, value: Any, text: str) -> ValidationError:
-    """The error of a key, in our own words (see `validation.py`)."""
+    """Return the error of a key, in our own words (see `validation.py`)."""
     kind = PydanticCustomError("refused_key", "{text}", {"text": text})
     return ValidationError.from_exception_data("RolloutSection", [{"type": kind, "loc": (name,), "input": value}])
 

@@ -160,7 +160,7 @@ class TrainSection(BaseModel):
 
     @model_serializer(mode="wrap")
     def _serialize(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Leaves out keys that the method does not use; keeps a null that differs from the default."""
+        """Leave out keys that the method does not use; keep a null that differs from the default."""
         values = handler(self)
         if self.importance_sampling_cap is None:
             values["importance_sampling_cap"] = None

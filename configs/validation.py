@@ -44,7 +44,7 @@ _LIMITS = {
 
 
 def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """The values a field of this type accepts, in words.
+    """Return the values a field of this type accepts, in words.
 
     >>> from pydantic import Field
     >>> describe_type(Annotated[float, Field(ge=0, lt=1)])
@@ -85,7 +85,7 @@ class Problem(NamedTuple):
 
 
 def describe_errors(error: ValidationError, expected: Any, given: Any, *, noun: str = "type") -> list[Problem]:
-    """Every mistake that pydantic found in `given`, in words; only the first one of a key.
+    """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
 
     Args:
         error: the error that pydantic raised.
@@ -139,7 +139,8 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
 
 
 def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:
-    """The key path of a pydantic location, without the names of union members, and the type and limits at its end."""
+    """Return the key path of a pydantic location, without the names of union members, and the type and limits at its
+    end."""
     path: list[str] = []
     metadata: Any = ()
     for part in loc:
@@ -161,7 +162,7 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
 
 
 def _step_into(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None:
-    """The type and limits of one key or item of a type; None if it has none of that name."""
+    """Return the type and limits of one key or item of a type; None if it has none of that name."""
     annotation, _ = _strip_annotated(annotation)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
@@ -180,7 +181,7 @@ def _step_into(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None
 
 
 def _get_members(annotation: Any) -> list[Any]:
-    """The members of a union, without None."""
+    """Return the members of a union, without None."""
     annotation, _ = _strip_annotated(annotation)
     if get_origin(annotation) not in (Union, UnionType):
         return []
@@ -189,7 +190,7 @@ def _get_members(annotation: Any) -> list[Any]:
 
 
 def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
-    """The values that a union's member allows in its tag `field`; empty if `field` is not a tag."""
+    """Return the values that a union's member allows in its tag `field`; empty if `field` is not a tag."""
     if is_dataclass(member):
         annotation = get_type_hints(member, include_extras=True).get(field)
     else:
@@ -198,19 +199,19 @@ def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
 
 
 def _find_member(annotation: Any, tag: Any) -> Any:
-    """The member of a union that its `type` names; None if `annotation` is not such a union."""
+    """Return the member of a union that its `type` names; None if `annotation` is not such a union."""
     return next((member for member in _get_members(annotation) if tag in _get_tags(member, "type")), None)
 
 
 def _get_keys(annotation: Any) -> Iterable[str]:
-    """The keys of a model or dataclass, also of one in a union."""
+    """Return the keys of a model or dataclass, also of one in a union."""
     if is_dataclass(annotation):
         return [field.name for field in fields(annotation)]
     return getattr(get_section_model(annotation), "model_fields", {})
 
 
 def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[str]]:
-    """A type without its `Annotated` wrapper, and its limits in words."""
+    """Return a type without its `Annotated` wrapper, and its limits in words."""
     marks = list(metadata)
     while get_origin(annotation) is Annotated:
         annotation, *more = get_args(annotation)
@@ -221,7 +222,7 @@ def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any
 
 
 def get_section_model(annotation: Any) -> Any:
-    """The pydantic model of a field that holds a section; None if the field is not a section."""
+    """Return the pydantic model of a field that holds a section; None if the field is not a section."""
     options = [annotation, *get_args(annotation)]
     return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
 

@@ -78,7 +78,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _check_value(value: Any, node: yaml.Node) -> Any:
-    """The value of a node; raises `ValueError` for text and numbers that YAML can write and nothing else can hold."""
+    """Return the value of a node; raise `ValueError` for text and numbers that YAML can write and nothing else can
+    hold."""
     if isinstance(value, str) and not value.isascii():
         value.encode()
     if isinstance(value, float) and math.isinf(value) and "inf" not in node.value.lower():
@@ -120,7 +121,7 @@ class Document:
     places: dict[str, str] = field(default_factory=dict, compare=False)
 
     def find_place(self, key: str) -> str:
-        """Where a key path was written, or the nearest section around it, or the file.
+        """Return where a key path was written, or the nearest section around it, or the file.
 
         >>> Document("x.yaml", {}, {"train": "x.yaml, line 3"}).find_place("train.seed")
         'x.yaml, line 3'
@@ -130,7 +131,7 @@ class Document:
         return next((self.places[path] for path in paths if path in self.places), self.name)
 
     def override(self, text: str) -> None:
-        """Sets one `key.path=value`; creates the sections on the way that are missing."""
+        """Set one `key.path=value`; creates the sections on the way that are missing."""
         shown = mask_override(text)
         place = f"{self.name}, override {shown if len(shown) < 80 else shown[:79] + '…'!r}"
         key, value = parse_key_value(text, place)
@@ -140,7 +141,7 @@ class Document:
 
 
 def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
-    """The key path and the value, read as YAML, of `key.path=value`; `origin` begins the error message.
+    """Return the key path and the value, read as YAML, of `key.path=value`; `origin` begins the error message.
 
     >>> parse_key_value("train.learning_rate=1e-4"), parse_key_value("tools=[zoom, crop]")
     (('train.learning_rate', 0.0001), ('tools', ['zoom', 'crop']))
@@ -168,7 +169,7 @@ def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, Any]:
 
 
 def set_nested(values: dict[str, Any], key: str, value: Any, origin: str = "") -> list[str]:
-    """Sets the value at a key path in place, and returns the paths of the mappings it had to create.
+    """Set the value at a key path in place, and return the paths of the mappings it had to create.
 
     >>> values = {"a": {"b": 1}}
     >>> set_nested(values, "a.c.d", 2), values
@@ -188,7 +189,7 @@ def set_nested(values: dict[str, Any], key: str, value: Any, origin: str = "") -
 
 
 def read(path: Path, *, inside: Path | None = None) -> Document:
-    """Reads a file; raises `ConfigError` with file and line if it is not YAML.
+    """Read a file; raise `ConfigError` with file and line if it is not YAML.
 
     Args:
         path: a regular file of at most `MAX_BYTES`.
@@ -207,7 +208,7 @@ def read(path: Path, *, inside: Path | None = None) -> Document:
 
 
 def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
-    """The values of YAML text and the line of every key path in it; `name` is its source in error messages."""
+    """Return the values of YAML text and the line of every key path in it; `name` is its source in error messages."""
     if len(text) > MAX_BYTES:
         raise ConfigError(f"{name}: {len(text):,} characters; allowed: {MAX_BYTES:,}")
     try:

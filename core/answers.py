@@ -61,7 +61,7 @@ def open_images(env: AuthoredEnv, task: Task) -> TaskImages | None:
 def convert_answer(
     env: AuthoredEnv, value: Mapping[str, Any], views: Sequence[View], images: TaskImages | None = None
 ) -> dict[str, Any]:
-    """The answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
+    """Return the answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
 
     Args:
         env: defines the answer schema, the box fields and the coordinates.
@@ -96,7 +96,7 @@ def convert_answer(
 
 
 def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
-    """A box that a model wrote, as fractions of the original that `frame` shows; raises `ToolError`.
+    """Return a box that a model wrote, as fractions of the original that `frame` shows; raise `ToolError`.
 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
     """
@@ -111,19 +111,19 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
 
 
 def show_whole(env: AuthoredEnv, source: Source, views: Sequence[View]) -> View:
-    """The whole of a source, on the grid that the views of its episode have."""
+    """Return the whole of a source, on the grid that the views of its episode have."""
     max_pixels = views[0].max_pixels if views else env.max_pixels
     return View.of(source, max_pixels=max_pixels, multiple=env.pixel_multiple)
 
 
 def get_axial_size(env: AuthoredEnv, source: Source | None, views: Sequence[View]) -> tuple[int, int]:
-    """The size of an axial slice of a source's volume as it is shown; (1, 1) without a volume."""
+    """Return the size of an axial slice of a source's volume as it is shown; (1, 1) without a volume."""
     volume = None if source is None else source.volume
     return (1, 1) if volume is None else show_whole(env, volume.get_slice(0), views).size
 
 
 def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
-    """The view that an answer names; None if it names none."""
+    """Return the view that an answer names; None if it names none."""
     if number is None:
         return None
     last = max(0, len(views) - 1)
@@ -136,7 +136,7 @@ def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
 
 
 def is_same_image(first_view: View, second_view: View) -> bool:
-    """Whether two views show the same image, or slices of one plane of the same volume."""
+    """Return whether two views show the same image, or slices of one plane of the same volume."""
     first, second = first_view.source, second_view.source
     if first.volume is not None and second.volume is not None:
         return is_same_stack(first, second) and first.volume.plane == second.volume.plane
@@ -185,7 +185,7 @@ def settle_place(
 
 
 def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None) -> dict[str, Any]:
-    """The answer with the number (from 0, as records hold it) of the image that it names; a number stays.
+    """Return the answer with the number (from 0, as records hold it) of the image that it names; a number stays.
 
     Raises:
         ToolError: there is no such image; the message is written for the model.
@@ -201,13 +201,14 @@ def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: 
 
 
 def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
-    """The image (its number), plane and slice that a source is; the image is None if it is none of the task's."""
+    """Return the image (its number), plane and slice that a source is; the image is None if it is none of the
+    task's."""
     number, volume = images.find(source), source.volume
     return {"image": number} if volume is None else {"image": number, "plane": volume.plane, "slice": volume.index}
 
 
 def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: TaskImages) -> Source:
-    """The picture that an answer's place names; parts it does not name are those of the task's first picture.
+    """Return the picture that an answer's place names; parts it does not name are those of the task's first picture.
 
     Raises:
         ToolError: there is no such picture; the message is written for the model.
@@ -246,7 +247,7 @@ def _check_number(field: str, value: Any, count: int) -> int | None:
 
 
 def _is_number_of(value: Any, count: int) -> bool:
-    """Whether a value counts one of so many things, from 0; None does."""
+    """Return whether a value counts one of so many things, from 0; None does."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value in range(count))
 
 
@@ -254,9 +255,9 @@ def _is_number_of(value: Any, count: int) -> bool:
 def read_box_3d(
     env: AuthoredEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]
 ) -> list[float]:
-    """A box that a model wrote, as fractions (x1, y1, z1, x2, y2, z2) of the volume; z counts axial slices.
+    """Return a box that a model wrote, as fractions (x1, y1, z1, x2, y2, z2) of the volume; z counts axial slices.
 
-    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raises `ToolError`.
+    `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`.
     """
     count = _count_axial(source, name)
     if not _is_list_of_numbers(value, 6):
@@ -272,7 +273,7 @@ def read_box_3d(
 def write_box_3d(
     box: Sequence[float], source: Source | None, coordinates: Coordinates, size: tuple[int, int]
 ) -> list[float]:
-    """A box of a volume (fractions) as a model writes it: the slices that it reaches at least half into."""
+    """Return a box of a volume (fractions) as a model writes it: the slices that it reaches at least half into."""
     count = _count_axial(source, "box")
     x1, y1, x2, y2 = from_unit((box[0], box[1], box[3], box[4]), coordinates, size)
     first = min(count - 1, round(box[2] * count))
@@ -307,7 +308,7 @@ def _find_slice(env: AuthoredEnv, task: Task, place: Mapping[Part, Any]) -> Sour
 
 
 def write_gold_answer(env: AuthoredEnv, task: Task) -> str:
-    """The right answer as JSON text, boxes in the coordinates that the model writes.
+    """Return the right answer as JSON text, boxes in the coordinates that the model writes.
 
     It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
     Otherwise it is made of those fields that the answer has of `env.perfect_answer(task)`, whose boxes are fractions,

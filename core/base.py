@@ -44,9 +44,10 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return self
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
-        """The replies of a whole episode for a supervised warm start; by default the `oracle`'s and the right answer.
+        """Return the replies of a whole episode for a supervised warm start; by default the `oracle`'s and the right
+        answer.
 
-        `habits` are the probabilities of imperfections of a script. Raises `ConfigError` if none can be written.
+        `habits` are the probabilities of imperfections of a script. Raise `ConfigError` if none can be written.
         """
         try:
             if habits:
@@ -146,7 +147,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         tokens: EpisodeTokens | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> Episode:
-        """The scored record of a play; a play that has not ended is recorded as `cancelled`."""
+        """Return the scored record of a play; a play that has not ended is recorded as `cancelled`."""
         end_reason = state.end_reason or state.end("cancelled").end_reason
         assert end_reason is not None
         counts = (info or {}).get("usage", {}).values()  # of an endpoint: prompt and completion tokens
@@ -169,7 +170,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return replace(record, scores=self.score(record))
 
     def _describe_for_viewers(self) -> dict[str, Any]:
-        """The answer's fields that name the place of a box; how many images the model saw at a time, if not all."""
+        """Return the answer's fields that name the place of a box; how many images the model saw at a time, if not
+        all."""
         place: dict[str, Any] = {str(key): value for key, value in self.place.items()}
         if self.view_field is not None:
             place["view"] = self.view_field
@@ -177,7 +179,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return {**({"place": place} if place else {}), **shown}
 
     def score(self, episode: Episode) -> Scores:
-        """The reward of an episode and its components; an episode without an answer scores what `None` scores.
+        """Return the reward of an episode and its components; an episode without an answer scores what `None` scores.
 
         The total is None where nothing can be said about the policy: a fault ended the episode (`Episode.is_fault`), no
         component applies, or one failed. A reward that raises, or returns no finite number in [0, 1], never ends a run.
@@ -206,7 +208,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
     # ------------------------------------------------------------------ answers
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
-        """The checked answer of a final reply, its boxes as fractions of the original; None if it has none."""
+        """Return the checked answer of a final reply, its boxes as fractions of the original; None if it has none."""
         value = loop.get_final_value(self, text)
         if value is None:
             return None
@@ -214,7 +216,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         return None if problem else answer
 
     def write_answer(self, task: Task) -> str:
-        """The right answer as a model would write it, as JSON text: see `answers.py`. Raises `ConfigError`.
+        """Return the right answer as a model would write it, as JSON text: see `answers.py`. Raise `ConfigError`.
 
         >>> from viewbox.envs.digits import Digits
         >>> env = Digits()
@@ -248,7 +250,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             raise ConfigError(f"{self.name}: task {task.id} {problem}; allowed: {allowed}", key="tools")
 
     def build_system_prompt(self, task: Task) -> str:
-        """The whole system prompt of a task."""
+        """Return the whole system prompt of a task."""
         offered = get_offered_tools(self, task) if self.max_turns > 1 else ()
         is_naming = self.toolbox.takes_pictures(offered)
         return self.prompts.render(
@@ -339,7 +341,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
 
 
 def _read_confidence(answer: Mapping[str, Any]) -> float | None:
-    """How sure the model is of its answer, in [0, 1]: what it states as `confidence`."""
+    """Return how sure the model is of its answer, in [0, 1]: what it states as `confidence`."""
     stated = answer.get("confidence")
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
         return None
@@ -362,7 +364,7 @@ async def build_episode_async(
 # ---------------------------------------------------------------------- what is offered and shown of a task
 def get_offered_tools(env: AuthoredEnv, task: Task) -> tuple[str, ...]:
     """Return the names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
-    several images. Raises `ConfigError` for a name that is not in `tools`.
+    several images. Raise `ConfigError` for a name that is not in `tools`.
     """
     names = tuple(env.tools_of(task))
     for name in names:

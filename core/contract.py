@@ -142,7 +142,7 @@ class Toolbox(Mapping[str, Tool]):
         return refusing
 
     def _build_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-        """The tools of these names in the OpenAI function format; none if there is one turn only."""
+        """Return the tools of these names in the OpenAI function format; none if there is one turn only."""
         return tuple(
             FrozenDict(self._tools[name].build_schema(self._coordinates, max_calls=self.get_max_calls(name)))
             for name in (names if self._max_turns > 1 else ())

@@ -34,7 +34,7 @@ Options = Sequence[Mapping[str, Any]]
 
 
 def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer as the schema wants it. Raises `ToolError`, written for the model, if it does not fit."""
+    """Return an answer as the schema wants it. Raise `ToolError`, written for the model, if it does not fit."""
     if env.answer_format.schema is not None:
         answer = coerce(answer, env.answer_format.schema)
     if isinstance(env.answer, type):
@@ -80,9 +80,9 @@ def check_finite(value: Any, path: str = "") -> None:
 
 # ---------------------------------------------------------------------- values of another type
 def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
+    """Return a copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
 
-    Raises `ToolError` for true, false or a number where only the other is allowed and Python calls them equal.
+    Raise `ToolError` for true, false or a number where only the other is allowed and Python calls them equal.
 
     >>> size, sure = {"type": ["number", "null"]}, {"type": "boolean"}
     >>> schema = {"properties": {"size": size, "sure": sure, "names": {"items": {"type": "string"}}}}
@@ -100,7 +100,7 @@ class _Coercion:
         self._expanded: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
 
     def convert(self, value: Any, specs: Sequence[Any], path: tuple[object, ...] = ()) -> Any:
-        """The value as one of the schemas `specs` wants it."""
+        """Return the value as one of the schemas `specs` wants it."""
         options = self._expanded.get(key := tuple(map(id, specs)))
         if options is None:
             options = [option for spec in specs for option in self._expand(spec)][:_MAX_OPTIONS]
@@ -128,7 +128,7 @@ class _Coercion:
         return settled if fits else value
 
     def _expand(self, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
-        """The schemas that a value may fit, without references and compounds."""
+        """Return the schemas that a value may fit, without references and compounds."""
         if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
             return [{}]
         options: list[Mapping[str, Any]] = [{key: item for key, item in spec.items() if key not in _OUTER}]
@@ -168,7 +168,7 @@ def _get_choices(option: Mapping[str, Any]) -> Sequence[Any] | None:
 
 
 def _settle(value: Any, options: Options) -> tuple[bool, Any]:
-    """Whether a scalar fits one of the schemas, and the scalar as that schema writes it."""
+    """Return whether a scalar fits one of the schemas, and the scalar as that schema writes it."""
     for option in options:
         choices = _get_choices(option)
         if choices is not None:
@@ -199,7 +199,7 @@ def check_declaration(answer: type[BaseModel] | Mapping[str, Any] | None) -> Non
 
 @cache
 def runs_code(env: Any) -> bool:
-    """Whether an author's code sees an answer: `validate_answer`, a validator, or a serializer."""
+    """Return whether an author's code sees an answer: `validate_answer`, a validator, or a serializer."""
     replaced: bool = env.validate_answer is not AuthoredEnv.validate_answer
     answer: Any = env.answer
     return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
@@ -232,7 +232,7 @@ def _get_core_schema(model: type) -> Any:
 
 
 def _iter_core_parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Every part of a pydantic core schema."""
+    """Yield every part of a pydantic core schema."""
     if isinstance(schema, Mapping):
         yield schema
         for key, item in schema.items():
@@ -267,7 +267,8 @@ def _iter_unions(schema: Any) -> Iterator[list[Any]]:
 
 
 def _branches_into(name: str, union: list[Any], definitions: Mapping[str, Any]) -> bool:
-    """Whether an answer can be read as two members of the union that both hold `name`: two objects, or two lists."""
+    """Return whether an answer can be read as two members of the union that both hold `name`: two objects, or two
+    lists."""
     kinds = Counter(_get_kind(member, definitions) for member in union if name in _find_references(member, definitions))
     return any(count > 1 for count in kinds.values())
 
@@ -281,7 +282,7 @@ def _get_kind(member: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def _find_references(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
-    """The definitions that a part reaches."""
+    """Return the definitions that a part reaches."""
     found: set[str] = set()
     pending = [schema]
     while pending:

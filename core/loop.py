@@ -57,7 +57,7 @@ async def play_to_end(
 
 
 async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
-    """The reply of a policy function, which may be a coroutine function and may return plain text."""
+    """Return the reply of a policy function, which may be a coroutine function and may return plain text."""
     value = policy(messages)
     reply = await value if inspect.isawaitable(value) else value
     return Reply(reply) if isinstance(reply, str) else reply
@@ -111,7 +111,8 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
 
 # ---------------------------------------------------------------------- what is kept of a reply
 def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
-    """The reply with at most `max_bytes` of text, and at most as much in all its calls; calls beyond that are left out.
+    """Return the reply with at most `max_bytes` of text, and at most as much in all its calls; calls beyond that are
+    left out.
 
     A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs stay as they are.
 
@@ -155,7 +156,7 @@ def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
 
 
 def _write_arguments(call: ToolCall) -> str:
-    """The arguments as text."""
+    """Return the arguments as text."""
     given = call.arguments
     return json.dumps(thaw(given), ensure_ascii=False, default=str) if isinstance(given, Mapping) else given
 
@@ -202,7 +203,7 @@ def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, las
 def _parse_plain_text(
     env: AuthoredEnv, text: str, parsed: Parsed, *, cut: bool, last: bool
 ) -> parsing.Answer | parsing.Malformed:
-    """The reply without its thinking as the answer."""
+    """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
     for opening, closing in env.thinking:
@@ -216,14 +217,14 @@ def _parse_plain_text(
 
 
 def _get_answer_beside_calls(env: AuthoredEnv, parsed: Parsed) -> parsing.Answer | None:
-    """The answer given together with tool calls; plain text does not count."""
+    """Return the answer given together with tool calls; plain text does not count."""
     if isinstance(parsed, parsing.ToolCalls) and parsed.answer is not None and env.answer is not None:
         return parsing.Answer(parsed.answer, flags=parsed.flags)
     return parsed if isinstance(parsed, parsing.Answer) else None
 
 
 def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, Any] | None:
-    """The answer of a reply that is read as the last one; None if it has none."""
+    """Return the answer of a reply that is read as the last one; None if it has none."""
     answer = _get_answer_beside_calls(env, parse_reply(env, replace_surrogates(text), last=True))
     return None if answer is None else answer.value
 
@@ -256,8 +257,8 @@ def _send_user_message(env: AuthoredEnv, state: EpisodeState, text: str, nudge: 
 def _add_last_turn_notice(
     env: AuthoredEnv, state: EpisodeState, content: list[str | ImageRef], before: Sequence[Message]
 ) -> tuple[str | ImageRef, ...]:
-    """The content of a message; before the last turn with the request to answer, and with the pictures of the start if
-    the model no longer sees them."""
+    """Return the content of a message; before the last turn with the request to answer, and with the pictures of the
+    start if the model no longer sees them."""
     if not state.last_turn:
         return tuple(content)
     changed = state.view is not None and state.overview is not None and state.view != state.overview

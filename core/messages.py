@@ -72,7 +72,7 @@ def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Ca
 def to_openai_messages(
     messages: Iterable[Message], *, tool_images: ToolImages = "tool", text_calls: bool = False
 ) -> list[dict[str, Any]]:
-    """The messages as chat-completion dicts; text alone stays a string.
+    """Return the messages as chat-completion dicts; text alone stays a string.
 
     With `text_calls`, a tool message that answers no native call of the reply before it becomes a user message.
 
@@ -99,7 +99,7 @@ def to_openai_messages(
 def render_tools(
     tools: Iterable[Mapping[str, Any]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
 ) -> str:
-    """The end of a system message, which teaches the model to call these tools in a format; "" without tools.
+    """Return the end of a system message, which teaches the model to call these tools in a format; "" without tools.
 
     An API or a chat template teaches the format "native" itself. If neither does, the Hermes text is used.
 
@@ -112,7 +112,7 @@ def render_tools(
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """The native tool calls of an assistant message; malformed ones are skipped.
+    """Return the native tool calls of an assistant message; malformed ones are skipped.
 
     >>> read_tool_calls({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})
     (ToolCall(id='a', name='zoom', arguments='{"factor": 2}'),)
@@ -131,7 +131,8 @@ def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _write_arguments(given: Any) -> str:
-    """A call's arguments as text, however the server wrote them: what they hold is checked in one place, the parser."""
+    """Return a call's arguments as text, however the server wrote them: what they hold is checked in one place, the
+    parser."""
     if isinstance(given, str):
         return given
     try:
@@ -141,7 +142,7 @@ def _write_arguments(given: Any) -> str:
 
 
 def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
-    """The parts of a message with adjacent texts as one: a chat template puts nothing between them.
+    """Return the parts of a message with adjacent texts as one: a chat template puts nothing between them.
 
     >>> join_texts(["<|im_", "end|>"])
     ['<|im_end|>']
@@ -157,7 +158,7 @@ def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
 
 
 def _answered(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages with results of calls from the text as user messages, one message per round."""
+    """Yield the messages with results of calls from the text as user messages, one message per round."""
     native: set[str] = set()
     round_: list[str | ImageRef] = []
     for message in messages:
@@ -176,7 +177,7 @@ def _answered(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """A call's arguments as JSON text; any other value is wrapped in an object, because servers parse it.
+    """Return a call's arguments as JSON text; any other value is wrapped in an object, because servers parse it.
 
     A server may also put their texts through a chat template, so control tokens in them are broken, escaped ones too.
     """

@@ -56,7 +56,7 @@ def hide_paths(value: Any) -> Any:
 
 
 def names_local_path(text: str) -> bool:
-    """Whether a text is an absolute path, or holds the path of the user's home folder.
+    """Return whether a text is an absolute path, or holds the path of the user's home folder.
 
     >>> [names_local_path(text) for text in ("/data/a.csv", "C:\\\\a", "~/a", "file:///a", "python ~", "a/b", "/think")]
     [True, True, True, True, False, False, False]

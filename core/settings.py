@@ -137,7 +137,7 @@ class LoopSettings:
 
 @cache
 def model_of(cls: type) -> type[BaseModel]:
-    """The settings of an environment class as a frozen pydantic model: its annotated public class attributes.
+    """Return the settings of an environment class as a frozen pydantic model: its annotated public class attributes.
 
     A default stands in the annotation or is the attribute's value; a class may replace a value without an annotation.
     """

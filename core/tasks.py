@@ -119,7 +119,7 @@ class OverviewCache:
 
 
 def _count_bytes(overview: Overview) -> int:
-    """The memory an overview keeps: native pixels (of the whole volume, if there is one) and the pictures."""
+    """Return the memory an overview keeps: native pixels (of the whole volume, if there is one) and the pictures."""
     pixels = [
         view.source.pixels if view.source.volume is None else view.source.volume.all_voxels for view in overview.views
     ]

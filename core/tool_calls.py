@@ -52,8 +52,8 @@ class _Call:
 
 
 async def run_calls(env: AuthoredEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
-    """One result for each call, in order. Views whose pictures are shown are added to `state.views`, and pictures that
-    tools put in their hidden argument `found` to the episode's images.
+    """Return one result for each call, in order. Views whose pictures are shown are added to `state.views`, and
+    pictures that tools put in their hidden argument `found` to the episode's images.
 
     Only calls that ran are counted: one that its tool refuses for its arguments gives its place back. So a call for
     which there is no place waits for those before it in the reply.
@@ -146,7 +146,7 @@ async def _run_tool(
 
 
 def _find_problem(env: AuthoredEnv, state: EpisodeState, one: _Call) -> str | None:
-    """Why a call cannot be run, whatever was called before, in words; None if it can."""
+    """Return why a call cannot be run, whatever was called before, in words; None if it can."""
     if one.parsed.error is not None:
         return one.parsed.error
     if one.place >= env.max_calls_per_turn:
@@ -155,7 +155,7 @@ def _find_problem(env: AuthoredEnv, state: EpisodeState, one: _Call) -> str | No
 
 
 def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | None:
-    """The reason why a tool may not be called again, in words; None if it may."""
+    """Return the reason why a tool may not be called again, in words; None if it may."""
     if env.max_total_calls is not None and state.calls.total() >= env.max_total_calls:
         return f"Tool budget used up ({tools.format_calls(env.max_total_calls)}). Give your final answer now."
     limit = env.toolbox.get_max_calls(name)
@@ -169,7 +169,7 @@ def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | Non
 
 
 async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
-    """The result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`.
+    """Return the result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`.
 
     The record names the type of an exception only: its message may hold a path or a patient's name. The log has it.
     """
@@ -191,7 +191,7 @@ async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found:
 
 
 def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: AuthoredEnv) -> View:
-    """The picture that the model calls `image_1` (the task's first image) or `view_3`; raises `ToolError`."""
+    """Return the picture that the model calls `image_1` (the task's first image) or `view_3`; raise `ToolError`."""
     kind, _, number = reference.strip().lower().rpartition("_")
     allowed_numbers = {"image": range(1, len(images) + 1), "view": range(len(views))}.get(kind)
     if allowed_numbers is None or not re.fullmatch("[0-9]+", number) or int(number[:9]) not in allowed_numbers:
@@ -250,7 +250,7 @@ def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[S
 
 
 def clip_result(result: ToolResult, limit: int) -> ToolResult:
-    """A result with at most `limit` characters of text: it is kept, sent and stored."""
+    """Return a result with at most `limit` characters of text: it is kept, sent and stored."""
     if result.error is not None and len(result.error) > limit:
         return replace(result, error=clean(result.error, limit))
     if result.success and len(result.text) > limit:

@@ -9,7 +9,7 @@ Env = TypeVar("Env", bound=BaseMultiTurnEnv)
 
 
 def remove_tools(env: Env, *, refuse: bool = False) -> Env:
-    """An environment without tools; tasks, turns, answer and reward are those of `env`.
+    """Return an environment without tools; tasks, turns, answer and reward are those of `env`.
 
     Args:
         env: stays as it is.
@@ -28,17 +28,17 @@ def remove_tools(env: Env, *, refuse: bool = False) -> Env:
 
 
 def replace_reward(env: Env, reward: CombinedReward) -> Env:
-    """The environment with a reward that has the same components, weighted otherwise."""
+    """Return the environment with a reward that has the same components, weighted otherwise."""
     return _copy(env, reward=reward)
 
 
 def use_native_calls(env: Env) -> Env:
-    """The environment for a model whose chat template teaches the tools and whose calls the framework parses."""
+    """Return the environment for a model whose chat template teaches the tools and whose calls the framework parses."""
     return _copy(env, reply_format="native")
 
 
 def _copy(env: Env, **attributes: Any) -> Env:
-    """A copy that shares the caches of `env`: both show the same images and describe the same tools."""
+    """Return a copy that shares the caches of `env`: both show the same images and describe the same tools."""
     copy = object.__new__(type(env))
     vars(copy).update(vars(env) | attributes)
     return copy

@@ -44,7 +44,7 @@ _HEADINGS = {"Args:": "Arguments", "Returns:": "Returns", "Raises:": "Raises", "
 
 
 def build_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEAD]
     for title, names in SECTIONS.items():
         parts.append(f"## {title}")
@@ -54,7 +54,7 @@ def build_page() -> str:
 
 
 def _describe(name: str) -> Iterator[str]:
-    """The heading and description of a public name, and of its public methods if it is a class."""
+    """Yield the heading and description of a public name, and of its public methods if it is a class."""
     module, _, attribute = name.rpartition(":")
     value = getattr(import_module(module), attribute) if module else getattr(viewbox, name)
     yield f"### `{attribute}`"
@@ -104,7 +104,7 @@ class _Shown:
 
 
 def _format_docstring(value: Any) -> Iterator[str]:
-    """The docstring as Markdown: arguments as a list, examples as code."""
+    """Yield the docstring as Markdown: arguments as a list, examples as code."""
     lines = (inspect.getdoc(value) or "").splitlines()
     paragraph: list[str] = []
     while lines:
@@ -154,7 +154,7 @@ def _format_items(lines: list[str]) -> list[str]:
 
 
 def _list_attributes(cls: type) -> list[tuple[str, str]]:
-    """The annotated attributes of a class whose line ends with a comment: (name, comment)."""
+    """Return the annotated attributes of a class whose line ends with a comment: (name, comment)."""
     try:
         source = inspect.cleandoc("\n" + inspect.getsource(cls))
     except (OSError, TypeError):
@@ -174,7 +174,8 @@ def _list_attributes(cls: type) -> list[tuple[str, str]]:
 
 
 def _list_methods(cls: type) -> list[tuple[str, Any]]:
-    """The public methods and properties that a class defines itself and documents, in the order of the source."""
+    """Return the public methods and properties that a class defines itself and documents, in the order of the
+    source."""
     found = []
     for name, value in vars(cls).items():
         inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value

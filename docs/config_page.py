@@ -59,7 +59,7 @@ full fine-tuning (Schulman et al. 2025, *LoRA Without Regret*). The rates for ev
 
 
 def build_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEAD]
     for name, field in Config.model_fields.items():
         parts += [f"## `{name}`", *_RENDERERS[name]()] if name in _RENDERERS else list(_render_section(name, field))
@@ -73,7 +73,7 @@ def _render_section(name: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _render_model(path: str, model: type[BaseModel]) -> Iterator[str]:
-    """The description of a section, its keys, and the sections inside it."""
+    """Yield the description of a section, its keys, and the sections inside it."""
     if model.__doc__:
         yield model.__doc__.strip()
     yield _render_fields(model.model_fields)
@@ -110,7 +110,7 @@ def _render_env() -> Iterator[str]:
 
 
 def _find_common(models: Sequence[Mapping[str, FieldInfo]]) -> dict[str, FieldInfo]:
-    """The fields that all have with one type and one meaning."""
+    """Return the fields that all have with one type and one meaning."""
     return {
         name: field
         for name, field in models[0].items()
@@ -127,7 +127,7 @@ def _is_same(field: FieldInfo, other: FieldInfo) -> bool:
 
 
 def _render_own_fields(fields: Mapping[str, FieldInfo], shared: Mapping[str, FieldInfo]) -> Iterator[str]:
-    """Those that are not shared, and the defaults of shared ones that are others here."""
+    """Yield those that are not shared, and the defaults of shared ones that are others here."""
     same = {name for name, field in fields.items() if name in shared and _is_same(field, shared[name])}
     defaults = {name: _get_default(fields[name]) for name in sorted(same)}
     others = [f"`{name}`: {text}" for name, text in defaults.items() if text != _get_default(shared[name])]
@@ -143,7 +143,7 @@ def _get_default(field: FieldInfo) -> str:
 
 
 def _render_parts_of_specialists() -> Iterator[str]:
-    """The mappings that keys of several kinds take, each once."""
+    """Yield the mappings that keys of several kinds take, each once."""
     seen = set()
     for kind in list_kinds():
         for key, field in get_specialist_class(kind).model_fields.items():
@@ -263,7 +263,7 @@ def _shorten(words: str) -> str:
 
 
 def _format_default(value: Any) -> str:
-    """A default as YAML; long texts are replaced by their names."""
+    """Return a default as YAML; long texts are replaced by their names."""
     if isinstance(value, Reward):
         return f"`{{type: {value.name}}}`"
     if isinstance(value, BaseModel):

@@ -57,7 +57,7 @@ class Example:
 
 
 def _build_zooms(count: int) -> Any:
-    """An episode with `count` different successful zooms, whose broken JSON was repaired."""
+    """Return an episode with `count` different successful zooms, whose broken JSON was repaired."""
     turns: list[Any] = []
     for number in range(count):
         call = SimpleNamespace(id=str(number), name="zoom", arguments={"factor": 2 + number})
@@ -140,7 +140,7 @@ def build_examples() -> list[Example]:
 
 
 def draw_sheet() -> Image.Image:
-    """The sheet, mode RGB."""
+    """Return the sheet, mode RGB."""
     examples = build_examples()
     rows = -(-len(examples) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * (SIDE + MARGIN) + MARGIN, rows * CELL + MARGIN), "white")
@@ -172,7 +172,7 @@ def _draw_cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) 
 
 
 def _draw_boxes(pen: ImageDraw.ImageDraw, value: Any, color: str, left: int, top: int, shift: int) -> None:
-    """Draws the boxes of the answer or the reference, `shift` pixels inwards, so that equal boxes are both visible."""
+    """Draw the boxes of the answer or the reference, `shift` pixels inwards, so that equal boxes are both visible."""
     boxes = [value] if not isinstance(value[0], list | tuple | dict) else value
     for item in boxes:
         box: Box = item["box"] if isinstance(item, dict) else item
@@ -185,7 +185,7 @@ def _draw_boxes(pen: ImageDraw.ImageDraw, value: Any, color: str, left: int, top
 
 
 def _draw_fields(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int, font: Any) -> None:
-    """Writes the fields of reference and answer, what the episode did, and the components of a combined reward."""
+    """Write the fields of reference and answer, what the episode did, and the components of a combined reward."""
     rows = [("gold", GOLD, example.reference), ("answer", ANSWER, example.answer)]
     for name, color, side in rows:
         for field, value in side.items():
@@ -204,7 +204,7 @@ def _draw_fields(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int
 
 
 def _draw_lines(pen: ImageDraw.ImageDraw, text: str, left: int, top: int, color: str, font: Any) -> int:
-    """Writes wrapped text; returns where the next line begins, in pixels from the top."""
+    """Write wrapped text; return where the next line begins, in pixels from the top."""
     for line in textwrap.wrap(text, 31):
         pen.text((left, top), line, color, font)
         top += LINE + 1

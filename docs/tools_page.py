@@ -57,7 +57,7 @@ ORDER = (
 
 
 def group_by_family() -> dict[str, list[Tool]]:
-    """The built-in tools by family, in the order of their definition."""
+    """Return the built-in tools by family, in the order of their definition."""
     families: dict[str, list[Tool]] = {family: [] for family in ORDER}
     for tool in TOOLS.values():
         if tool.function.__module__.startswith(PACKAGE):
@@ -66,12 +66,12 @@ def group_by_family() -> dict[str, list[Tool]]:
 
 
 def describe_family(family: str) -> str:
-    """A family in one sentence: the first line of its module's docstring."""
+    """Return a family in one sentence: the first line of its module's docstring."""
     return (sys.modules[PACKAGE + family].__doc__ or "").strip().splitlines()[0]
 
 
 def format_markdown() -> str:
-    """The whole reference, as in `docs/tools.md`."""
+    """Return the whole reference, as in `docs/tools.md`."""
     parts = [HEAD]
     for family, members in group_by_family().items():
         parts += [f"## {family.capitalize()}", describe_family(family)]
@@ -94,7 +94,7 @@ def _format_argument_table(tool: Tool) -> str:
 
 
 def describe_values(spec: Mapping[str, Any]) -> str:
-    """The values that an argument takes, in words.
+    """Return the values that an argument takes, in words.
 
     >>> describe_values({"type": "number", "minimum": 0.5, "maximum": 4})
     'a number, 0.5 to 4'
@@ -165,14 +165,14 @@ class Cell:
 
 
 def get_example_path() -> str:
-    """The path of a real CT slice, 128 x 128, that pydicom includes."""
+    """Return the path of a real CT slice, 128 x 128, that pydicom includes."""
     from pydicom.data import get_testdata_file
 
     return str(get_testdata_file("CT_small.dcm"))
 
 
 def build_cells(image: str | Source) -> list[Cell]:
-    """The unchanged image, then a cell for every tool that applies to it, family by family."""
+    """Return the unchanged image, then a cell for every tool that applies to it, family by family."""
     start = open_view(image)
     source = start.source
     unit = f", {source.unit}" if source.unit else ""
@@ -199,7 +199,7 @@ def _format_argument(value: Any) -> str:
 
 
 def draw_sheet(image: str | Source) -> Image.Image:
-    """The contact sheet of an image, in mode RGB."""
+    """Return the contact sheet of an image, in mode RGB."""
     cells = build_cells(image)
     rows = -(-len(cells) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * (SIDE + MARGIN) + MARGIN, rows * CELL + MARGIN), "white")

@@ -33,19 +33,19 @@ class TokenRecord:
     messages: int = 0  # number of messages whose tokens are recorded
 
     def add_observation(self, ids: Sequence[int]) -> None:
-        """Adds the tokens of the environment's messages."""
+        """Add the tokens of the environment's messages."""
         self.completion_ids += ids
         self.mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
 
     def add_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Adds the tokens that the policy sampled."""
+        """Add the tokens that the policy sampled."""
         self.completion_ids += ids
         self.mask += [1] * len(ids)
         self.logprobs += logprobs
 
     def to_episode_tokens(self) -> EpisodeTokens | None:
-        """The record in its stored form; None if it has no tokens."""
+        """Return the record in its stored form; None if it has no tokens."""
         if not self.prompt_ids:
             return None
         return EpisodeTokens(
@@ -103,7 +103,7 @@ class Generator(Protocol):
     run_config: RunConfig
 
     async def reply(self, conversation: Conversation) -> Reply:
-        """The next assistant message. It is called after the environment's messages were appended.
+        """Return the next assistant message. It is called after the environment's messages were appended.
 
         An exception ends this episode as `error`. `GeneratorError`, `ConfigError`, `ModelError` and `failure` end the
         run.

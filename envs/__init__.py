@@ -34,7 +34,7 @@ def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
 
 
 def load_class(name: str) -> "type[BaseMultiTurnEnv]":
-    """The class of an environment; `make` says what `name` may be.
+    """Return the class of an environment; `make` says what `name` may be.
 
     One of viewbox is imported from the package and nowhere else: the current folder is not searched.
     """

@@ -74,7 +74,7 @@ class Consultation(DataEnv):
         return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """The tools; those that answer from facts only if the task has them."""
+        """Return the tools; those that answer from facts only if the task has them."""
         return tuple(name for name in super().tools_of(task) if FACTS.get(name, "answer") in task.reference)
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
@@ -93,13 +93,13 @@ class Consultation(DataEnv):
         return CombinedReward({"exact": (ExactMatchReward("answer"), 0.8), "words": (TokenF1Reward("answer"), 0.2)})
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
-        """The right answer; the first if several are accepted."""
+        """Return the right answer; the first if several are accepted."""
         return {"answer": str(task.reference["answer"][0])}
 
 
 # ---------------------------------------------------------------------- facts
 def find_facts(facts: str, question: str) -> str:
-    """The sentences that share most words with a question; for a general question the first ones, else nothing.
+    """Return the sentences that share most words with a question; for a general question the first ones, else nothing.
 
     >>> text = "I have had a cough for two weeks. I smoke. My father died of a stroke."
     >>> find_facts(text, "Do you smoke?"), find_facts(text, "Any allergies?")
@@ -118,7 +118,7 @@ def find_facts(facts: str, question: str) -> str:
 
 
 def write_facts(value: Any) -> str:
-    """The facts of a dataset as sentences: a text, a list, or a mapping whose keys name what its values say.
+    """Return the facts of a dataset as sentences: a text, a list, or a mapping whose keys name what its values say.
 
     >>> write_facts({"Vital signs": {"Heart rate": 90}, "Skin": "pale"})
     'Vital signs, Heart rate: 90.\\nSkin: pale.'

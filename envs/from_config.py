@@ -22,7 +22,7 @@ _NOT_ENV_SETTINGS = {
 
 
 def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv]:
-    """The (training, held-out) environments, with the reward of the config.
+    """Return the (training, held-out) environments, with the reward of the config.
 
     Args:
         config: the run; `env.eval` overrides `env` for the held-out environment.
@@ -82,7 +82,7 @@ def check_turns(env: BaseMultiTurnEnv, section: str) -> None:
 
 
 def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
-    """Loads the models of an environment's tools and connects to their servers, before the first episode.
+    """Load the models of an environment's tools and connects to their servers, before the first episode.
 
     Raises:
         ConfigError: one of them cannot be used; the message begins with its key in the YAML.
@@ -95,8 +95,8 @@ def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
 
 
 def merge_settings(settings: Mapping[str, Any], held_out: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the held-out environment: those of `env.eval` replace others; `data` is merged, and so are the
-    settings of each environment of a mixture.
+    """Return the settings of the held-out environment: those of `env.eval` replace others; `data` is merged, and so are
+    the settings of each environment of a mixture.
 
     >>> merge_settings({"max_turns": 4, "data": {"source": "a.csv", "split": "train"}}, {"data": {"split": "test"}})
     {'max_turns': 4, 'data': {'source': 'a.csv', 'split': 'test'}}
@@ -115,7 +115,7 @@ def _merge_parts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 
 
 def describe_missing_file(key: str, error: OSError) -> str:
-    """The sentence for a file of the environment's own, such as its list of tasks, that cannot be opened.
+    """Return the sentence for a file of the environment's own, such as its list of tasks, that cannot be opened.
 
     >>> describe_missing_file("env", FileNotFoundError(2, "No such file or directory", "tasks.jsonl"))
     "env: its file 'tasks.jsonl' cannot be opened: No such file or directory"

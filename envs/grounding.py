@@ -177,7 +177,7 @@ class Grounding(DataEnv):
         return metrics
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
-        """The right answer, boxes as fractions; a text that the row lacks is empty."""
+        """Return the right answer, boxes as fractions; a text that the row lacks is empty."""
         gold = task.reference
         texts = {name: str(get_first(gold.get(name, ""))) for name in TEXTS if name in self.data.columns}
         return {**texts, **{name: gold.get(name) for name in self.place.values()}, "boxes": list(gold["boxes"])}

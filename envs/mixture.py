@@ -55,7 +55,7 @@ class MixtureTasks(Sequence[Task]):
         self._length = max(self._find_end(number) for number in range(len(self._keys)))
 
     def _find_end(self, number: int) -> int:
-        """How many tasks of the mixture it takes until every task of an environment has come."""
+        """Return how many tasks of the mixture it takes until every task of an environment has come."""
         blocks, rank = divmod(len(self._parts[self._keys[number]]) - 1, int(self._counts[number]))
         return blocks * len(self._block) + self._block.index((number, rank)) + 1
 
@@ -131,7 +131,7 @@ class Mixture(BaseMultiTurnEnv):
         return self.parts[key]
 
     def metrics_of(self, environment: str) -> Mapping[str, Metric]:
-        """The metrics of one of its environments, by its key."""
+        """Return the metrics of one of its environments, by its key."""
         part = self.parts.get(environment)
         return {} if part is None else part.metrics
 
@@ -164,7 +164,7 @@ class Mixture(BaseMultiTurnEnv):
 def _build_parts(
     sections: Mapping[str, Any], shared: Mapping[str, Any], reward: object
 ) -> tuple[dict[str, BaseMultiTurnEnv], dict[str, float]]:
-    """The environments and their weights, by key."""
+    """Return the environments and their weights, by key."""
     if not isinstance(sections, Mapping) or not sections:
         raise ConfigError("mixture: environments: is empty; allowed: settings by name", key="environments")
     parts, weights = {}, {}

@@ -130,7 +130,7 @@ class Report(DataEnv):
 
     # ------------------------------------------------------------------ scores
     def default_reward(self) -> CombinedReward:
-        """The sections share one weight; what a row lacks does not count."""
+        """Return the sections share one weight; what a row lacks does not count."""
         share = WEIGHTS["text"] / len(self.texts)
         parts: dict[str, tuple[Any, float]] = {name: (IfGold(TokenF1Reward(name), name), share) for name in self.texts}
         if FIELD in self._extras:
@@ -153,7 +153,7 @@ class Report(DataEnv):
         return metrics
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
-        """The right answer, boxes as fractions; a text that the row lacks is empty."""
+        """Return the right answer, boxes as fractions; a text that the row lacks is empty."""
         extras = {name: list(task.reference.get(name, ())) for name in self._extras}
         if FIELD in extras:
             extras[FIELD] = extras[FIELD][:MAX_DIAGNOSES]

@@ -60,7 +60,7 @@ class RightAnswers:
     warnings: tuple[str, ...]
 
     def describe(self) -> str:
-        """The scores in one line.
+        """Return the scores in one line.
 
         >>> RightAnswers("grounding", 266, 20, 0.861, {"boxes": 0.861, "answer": None}, (), ()).describe()
         'grounding: reward 0.861, the mean of 20 of 266 tasks (boxes 0.861, answer does not apply)'
@@ -139,7 +139,7 @@ def _play(env: BaseMultiTurnEnv, silent: BaseMultiTurnEnv, task: Task, stage: li
 
 
 def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "") -> CombinedReward | None:
-    """The reward without the components that would ask somebody or want looks; why is entered in `left_out`."""
+    """Return the reward without the components that would ask somebody or want looks; why is entered in `left_out`."""
     kept = {}
     for name, part in reward.components.items():
         inner: Any = part.reward
@@ -159,7 +159,7 @@ def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "
 
 
 def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
-    """The right answer; of an environment whose answer is plain text, the only text of the reference."""
+    """Return the right answer; of an environment whose answer is plain text, the only text of the reference."""
     texts = [value for value in task.reference.values() if isinstance(value, str)]
     if env.answer is None and len(texts) == 1 and not hasattr(env, "gold_answer"):
         return texts[0]
@@ -167,14 +167,14 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
 
 
 def _get_exact(env: BaseMultiTurnEnv, task: Task) -> Mapping[str, Any]:
-    """The right answer as it is before it is written, its boxes not rounded."""
+    """Return the right answer as it is before it is written, its boxes not rounded."""
     perfect_answer = getattr(env, "perfect_answer", None)
     exact: Mapping[str, Any] = task.reference if perfect_answer is None else perfect_answer(task)
     return exact
 
 
 def _say_nothing(answer: object, reference: object) -> None:
-    """The reward of an environment of which every component is left out."""
+    """Stand for the reward of an environment of which every component is left out."""
 
 
 def _follow(replies: Sequence[str]) -> Policy:
@@ -182,7 +182,7 @@ def _follow(replies: Sequence[str]) -> Policy:
 
 
 def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
-    """The mean of the total ("") and of every component, over the answers to which it applies."""
+    """Return the mean of the total ("") and of every component, over the answers to which it applies."""
     values: dict[str, list[float]] = {}
     for one in scores:
         for name, value in {"": one.total, **one.components}.items():
@@ -198,7 +198,7 @@ def _list_low(
     means: Mapping[str, float | None],
     exact: Mapping[str, float | None],
 ) -> Iterator[str]:
-    """A sentence for each component that pays the right answers badly, or fails."""
+    """Yield a sentence for each component that pays the right answers badly, or fails."""
     for name, one in _walk(reward, means):
         faults = [play.scores.faults[name] for play in played if name in play.scores.faults]
         mean, key = means.get(name), f"reward component {name!r}"
@@ -223,7 +223,7 @@ def _get_score(play: _Played, name: str) -> float:
 
 
 def _walk(reward: CombinedReward, means: Mapping[str, float | None], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The components with a weight, at any depth, that are no combined rewards, by the names of their scores."""
+    """Yield the components with a weight, at any depth, that are no combined rewards, by the names of their scores."""
     for name, part in reward.components.items():
         needed = [means.get(f"{prefix}{need}") for need in part.needs]
         if part.weight == 0 or any(mean is not None and mean < LEAST for mean in needed):
@@ -235,7 +235,7 @@ def _walk(reward: CombinedReward, means: Mapping[str, float | None], prefix: str
 
 
 def _explain_fields(reward: Any, played: Sequence[_Played]) -> str | None:
-    """What a reward reads that is not there, or that it cannot compare; None if nothing is found."""
+    """Return what a reward reads that is not there, or that it cannot compare; None if nothing is found."""
     field, reward = getattr(reward, "field", None), getattr(reward, "reward", reward)  # `IfGold` holds another
     reference_field = getattr(reward, "reference_field", None)
     name = reference_field or getattr(reward, "field", field)
@@ -257,7 +257,7 @@ def _explain_fields(reward: Any, played: Sequence[_Played]) -> str | None:
 
 
 def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, mean: float) -> str | None:
-    """That writing loses what the reward pays for; None if the answer scores no better before it is written."""
+    """Return that writing loses what the reward pays for; None if the answer scores no better before it is written."""
     if exact is None or exact < LEAST:
         return None
     rounding = f"env.coordinates = {env.coordinates} rounds boxes"
@@ -268,7 +268,7 @@ def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, 
 
 
 def _find_boxes(value: Any) -> Iterator[Sequence[float]]:
-    """The boxes of a reference, at any depth."""
+    """Yield the boxes of a reference, at any depth."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from _find_boxes(item)
@@ -281,7 +281,7 @@ def _find_boxes(value: Any) -> Iterator[Sequence[float]]:
 
 
 def describe_doubtful_unit(unit: str, boxes: Iterable[tuple[Sequence[float], tuple[int, int]]]) -> str | None:
-    """Why `data.boxes.unit` is probably another one; None if nothing says so.
+    """Return why `data.boxes.unit` is probably another one; None if nothing says so.
 
     If all boxes also fit a smaller unit, they lie in one corner of their images. That is by chance with the product of
     the shares of that corner.

@@ -88,7 +88,7 @@ class VQA(DataEnv):
         return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
-        """The right answer; the first if several are accepted."""
+        """Return the right answer; the first if several are accepted."""
         return {"answer": get_first(task.reference["answer"])}
 
 
@@ -99,7 +99,7 @@ def get_first(gold: Any) -> Any:
 
 # ---------------------------------------------------------------------- kinds and choices
 def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[Any], choices: Sequence[str]) -> str:
-    """The kind of a question: as the dataset says, else from its choices and answers. Raises `BadRow`.
+    """Return the kind of a question: as the dataset says, else from its choices and answers. Raise `BadRow`.
 
     `close-ended`, `Single-choice question` and the like are understood.
     """
@@ -114,7 +114,7 @@ def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[An
 
 
 def read_choices(row: MappedRow, name: str, value: Sequence[Any]) -> list[str]:
-    """The choices as texts, each once. Raises `BadRow`."""
+    """Return the choices as texts, each once. Raise `BadRow`."""
     texts = _strip_letters([to_text(item).strip() for item in value])
     different = {normalize_label(text) for text in texts}
     if not 2 <= len(texts) <= MAX_CHOICES or "" in different or len(different) < len(texts):
@@ -123,7 +123,7 @@ def read_choices(row: MappedRow, name: str, value: Sequence[Any]) -> list[str]:
 
 
 def _strip_letters(texts: list[str]) -> list[str]:
-    """The choices without the letters that a dataset wrote before each of them.
+    """Return the choices without the letters that a dataset wrote before each of them.
 
     >>> _strip_letters(["A. left", "B) right"]), _strip_letters(["A. left", "right"])
     (['left', 'right'], ['A. left', 'right'])
@@ -136,14 +136,15 @@ def _strip_letters(texts: list[str]) -> list[str]:
 
 
 def get_letters(choices: Sequence[str]) -> Sequence[str]:
-    """The letters before the choices; none if a choice is itself a letter, or a number."""
+    """Return the letters before the choices; none if a choice is itself a letter, or a number."""
     if any(len(text) == 1 or text.isdigit() for text in choices):
         return ()
     return string.ascii_uppercase[: len(choices)]
 
 
 def accept_choices(row: MappedRow, name: str, answers: Sequence[Any], choices: Sequence[str]) -> list[str]:
-    """The spellings of the right choices: the text, its letter, and both. Raises `BadRow` if it is not among them."""
+    """Return the spellings of the right choices: the text, its letter, and both. Raise `BadRow` if it is not among
+    them."""
     letters, numbers = get_letters(choices), list[int]()
     labels = [normalize_label(text) for text in choices]
     for answer in answers:
@@ -159,7 +160,7 @@ def accept_choices(row: MappedRow, name: str, answers: Sequence[Any], choices: S
 
 
 def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
-    """How the choices of these numbers may be written: the text, its letter, and both.
+    """Return how the choices of these numbers may be written: the text, its letter, and both.
 
     >>> list_spellings([1], ["left lung", "right lung"])
     ['right lung', 'B', 'B. right lung']
@@ -173,7 +174,7 @@ def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
 
 
 def write_choices(choices: Sequence[str]) -> str:
-    """The choices as lines, with their letters."""
+    """Return the choices as lines, with their letters."""
     letters = get_letters(choices)
     marks = [f"{letter}." for letter in letters] or ["-"] * len(choices)
     return "\n".join(f"{mark} {text}" for mark, text in zip(marks, choices, strict=True))

@@ -14,12 +14,12 @@ Coordinates = Literal["unit", "per_mille", "pixel"]
 
 
 def needs_size(coordinates: Coordinates) -> bool:
-    """Whether a number has a meaning only together with the size of its image."""
+    """Return whether a number has a meaning only together with the size of its image."""
     return coordinates == "pixel"
 
 
 def get_limits(coordinates: Coordinates, size: tuple[int, int]) -> tuple[float, float]:
-    """The largest x and y that may be written for an image of `size` (width, height) pixels.
+    """Return the largest x and y that may be written for an image of `size` (width, height) pixels.
 
     >>> get_limits("per_mille", (640, 480)), get_limits("pixel", (640, 480))
     ((1000.0, 1000.0), (640.0, 480.0))
@@ -63,7 +63,7 @@ def from_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int
 
 
 def describe_unit(coordinates: Coordinates) -> str:
-    """The unit of a convention, as schemas and errors describe it."""
+    """Return the unit of a convention, as schemas and errors describe it."""
     return {
         "unit": "fractions of the image",
         "per_mille": "thousandths of the image",

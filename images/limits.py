@@ -24,7 +24,7 @@ WAIT = 6.0  # times as long a file may take by the clock: its disk may be slow, 
 
 
 def check_size(shape: Sequence[int], itemsize: int, *, frames: int = 1) -> int:
-    """The bytes of an array, which is not empty and not larger than `MAX_BYTES`.
+    """Return the bytes of an array, which is not empty and not larger than `MAX_BYTES`.
 
     Args:
         shape: the sides in the order of the array: (height, width[, 3]) or (z, y, x).
@@ -52,7 +52,7 @@ def check_size(shape: Sequence[int], itemsize: int, *, frames: int = 1) -> int:
 
 
 def estimate_size(shape: Sequence[int], itemsize: int, *, frames: int = 1) -> int:
-    """The bytes of pixels whose values may become float32, of an array that has passed `check_size`.
+    """Return the bytes of pixels whose values may become float32, of an array that has passed `check_size`.
 
     >>> estimate_size((1000, 2000), 2)
     8000000

@@ -106,7 +106,7 @@ def rescale(stored: np.ndarray, slope: float, intercept: float) -> np.ndarray:
 
 
 def _split(values: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
-    """The parts of an array along its first two axes, of about `STRIP` values, and where they are."""
+    """Yield the parts of an array along its first two axes, of about `STRIP` values, and where they are."""
     inner = math.prod(values.shape[2:])
     rows = max(1, STRIP // (inner * values.shape[1]))
     columns = values.shape[1] if rows > 1 else max(1, STRIP // inner)
@@ -141,7 +141,7 @@ def _to_float32(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
-    """Raises `ImageError` if float32 cannot tell values of a type from `low` to `high` apart."""
+    """Raise `ImageError` if float32 cannot tell values of a type from `low` to `high` apart."""
     if dtype.newbyteorder("=") == np.float32:
         return
     step = float(np.spacing(np.float32(min(max(abs(low), abs(high)), 3e38))))
@@ -162,7 +162,7 @@ def _blend_over_black(pixels: np.ndarray) -> np.ndarray:
 
 
 def pillow_to_array(image: Image.Image) -> np.ndarray:
-    """A Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, transparency on black.
+    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, transparency on black.
 
     Gray stays gray and deep stays deep; everything else is RGB.
     """
@@ -176,7 +176,8 @@ def pillow_to_array(image: Image.Image) -> np.ndarray:
 
 
 def _turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """A view of pixels stored in an EXIF orientation, as they are shown; `ImageOps.exif_transpose` copies them."""
+    """Return a view of pixels stored in an EXIF orientation, as they are shown; `ImageOps.exif_transpose` copies
+    them."""
     turned = np.swapaxes(pixels, 0, 1) if orientation in (5, 6, 7, 8) else pixels
     if orientation in (2, 3, 6, 7):
         turned = turned[:, ::-1]
@@ -184,7 +185,7 @@ def _turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _copy_in_strips(image: Image.Image) -> np.ndarray:
-    """The pixels as an array, a strip at a time: Pillow's own conversions copy the whole image."""
+    """Return the pixels as an array, a strip at a time: Pillow's own conversions copy the whole image."""
     if image.width * image.height <= STRIP:
         return np.asarray(_convert(image))
     rows = max(1, STRIP // image.width)
@@ -199,7 +200,7 @@ def _copy_in_strips(image: Image.Image) -> np.ndarray:
 
 
 def _convert(image: Image.Image) -> Image.Image:
-    """An image of a mode that an array can have."""
+    """Return an image of a mode that an array can have."""
     if image.mode == "1":
         return image.convert("L")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or (image.mode == "P" and "transparency" in image.info):

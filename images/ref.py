@@ -49,7 +49,7 @@ class ImageRef(PlainRecord, frozen=True):
 
     @classmethod
     def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":
-        """The reference of an image in memory: Pillow, or an array of shape (height, width[, channels])."""
+        """Return the reference of an image in memory: Pillow, or an array of shape (height, width[, channels])."""
         if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] in ((), (3,)):
             return cls._from_array(image, uri)
         picture = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
@@ -61,7 +61,7 @@ class ImageRef(PlainRecord, frozen=True):
 
     @classmethod
     def _from_array(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
-        """The reference of uint8 (h, w) or (h, w, 3), which stay an array: most views are only ever encoded.
+        """Return the reference of uint8 (h, w) or (h, w, 3), which stay an array: most views are only ever encoded.
 
         If equal pixels are already in memory, this is the reference that holds them.
         """
@@ -79,7 +79,7 @@ class ImageRef(PlainRecord, frozen=True):
         return there
 
     def open(self) -> Image.Image:
-        """The picture; raises `ImageError` if its pixels are neither in memory nor readable at `uri`."""
+        """Return the picture; raise `ImageError` if its pixels are neither in memory nor readable at `uri`."""
         pixels = self.pixels
         if isinstance(pixels, np.ndarray):
             pixels = Image.fromarray(pixels)
@@ -105,7 +105,7 @@ class ImageRef(PlainRecord, frozen=True):
             )
 
     def to_png(self) -> bytes:
-        """The pixels as a PNG file (lossless)."""
+        """Return the pixels as a PNG file (lossless)."""
         picture = self.open() if self.pixels is None else self.pixels
         if isinstance(picture, np.ndarray) or picture.mode in ("L", "RGB"):
             return _encode_png(np.asarray(picture))
@@ -114,7 +114,7 @@ class ImageRef(PlainRecord, frozen=True):
         return buffer.getvalue()
 
     def to_data_url(self) -> str:
-        """The pixels as a `data:image/png;base64,…` URL."""
+        """Return the pixels as a `data:image/png;base64,…` URL."""
         return "data:image/png;base64," + base64.b64encode(self.to_png()).decode()
 
 

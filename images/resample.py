@@ -20,7 +20,7 @@ STARTS = 8  # starts tried to find one from which a plain resize has its pixels 
 def fit_size(
     width: float, height: float, max_pixels: int, multiple: int = 1, *, enlarge: bool = False
 ) -> tuple[int, int]:
-    """The grid (width, height) of at most `max_pixels` that keeps the aspect ratio of width × height pixels.
+    """Return the grid (width, height) of at most `max_pixels` that keeps the aspect ratio of width × height pixels.
 
     Sides are multiples of `multiple`, at least `multiple` and at most `MAX_SIDE` long. Without `enlarge` the grid is
     not larger than width × height.

@@ -41,7 +41,7 @@ class ShownView(Record, frozen=True):
 
     @classmethod
     def of(cls, view: View, image: int | None, area: Sequence[float] | None = None) -> "ShownView":
-        """What a view shows; `image` is the number of its image among those of the task."""
+        """Return what a view shows; `image` is the number of its image among those of the task."""
         volume = view.source.volume
         stack = {} if volume is None else {"slice": volume.index, "slices": volume.count_slices(volume.plane)}
         return cls(
@@ -78,7 +78,7 @@ class ShownView(Record, frozen=True):
         return tuple(moved)
 
     def to_dict(self) -> dict[str, object]:
-        """The fields that differ from those of a whole single image: most pictures need two or three."""
+        """Return the fields that differ from those of a whole single image: most pictures need two or three."""
         default = ShownView()
         return {
             name: value for name, value in super().to_dict().items() if getattr(self, name) != getattr(default, name)

@@ -62,7 +62,7 @@ class Source:
 
     @classmethod
     def of(cls, image: "Source | Image.Image | np.ndarray", **fields: Any) -> "Source":
-        """The source of pixels in memory; `viewbox.images.open_image` opens files.
+        """Return the source of pixels in memory; `viewbox.images.open_image` opens files.
 
         8-bit pixels are shown as they are, deeper ones from their lowest to their highest value.
 
@@ -184,15 +184,16 @@ class Volume:
         return self.voxels if self.times is None else self.times
 
     def is_same_stack(self, other: "Volume") -> bool:
-        """Whether two slices are of one stack, at whatever time: a place in one is the same place in the other."""
+        """Return whether two slices are of one stack, at whatever time: a place in one is the same place in the
+        other."""
         return self.voxels is other.voxels or (self.times is not None and self.times is other.times)
 
     def count_times(self) -> int:
-        """How many time points there are."""
+        """Return how many time points there are."""
         return 1 if self.times is None else int(self.times.shape[0])
 
     def at_time(self, time: int) -> "Volume":
-        """The stack at time point `time` (from 0)."""
+        """Return the stack at time point `time` (from 0)."""
         count = self.count_times()
         if not 0 <= time < count:
             allowed = f"0 to {count - 1}" if count > 1 else "0; there is one time point"
@@ -205,7 +206,7 @@ class Volume:
         return tuple(AXES) if self.planes else ("axial",)
 
     def count_slices(self, plane: Plane = "axial") -> int:
-        """How many slices there are along a plane; raises `ImageError` for a plane this stack does not have."""
+        """Return how many slices there are along a plane; raise `ImageError` for a plane this stack does not have."""
         if plane not in self.allowed_planes:
             raise ImageError(describe_unknown("plane", plane, self.allowed_planes))
         return int(self.voxels.shape[AXES[plane]])
@@ -222,7 +223,7 @@ class Volume:
         return Source(pixels, self.display, self.get_spacing(plane), self.unit, replace(self, plane=plane, index=index))
 
     def get_middle_slice(self, plane: Plane = "axial") -> Source:
-        """The slice in the middle of a plane."""
+        """Return the slice in the middle of a plane."""
         return self.get_slice(self.count_slices(plane) // 2, plane)
 
     def get_spacing(self, plane: Plane) -> tuple[float, float] | None:

@@ -13,7 +13,8 @@ def to_luminance(pixels: np.ndarray) -> np.ndarray:
 
 
 def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The values that occur in uint8, uint16 or int16 pixels (height, width), ascending, and how often each occurs.
+    """Return the values that occur in uint8, uint16 or int16 pixels (height, width), ascending, and how often each
+    occurs.
 
     >>> values, often = count_values(np.array([[-3, 7, 7]], np.int16))
     >>> values.tolist(), often.tolist()

@@ -18,7 +18,7 @@ TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnE
 
 
 def name_image(number: int) -> str:
-    """What the model calls an image of its task; `number` counts from 0.
+    """Return what the model calls an image of its task; `number` counts from 0.
 
     >>> name_image(0), name_image(1)
     ('image_1', 'image_2')
@@ -27,7 +27,7 @@ def name_image(number: int) -> str:
 
 
 def list_names(count: int) -> str:
-    """The names of the first `count` images, as a sentence lists them.
+    """Return the names of the first `count` images, as a sentence lists them.
 
     >>> list_names(1), list_names(2), list_names(9)
     ('image_1', 'image_1 and image_2', 'image_1 to image_9')
@@ -37,7 +37,7 @@ def list_names(count: int) -> str:
 
 
 def find_named(name: str, count: int) -> int:
-    """The number (from 0) of the image that the model names, of `count`. Raises `ArgumentError`.
+    """Return the number (from 0) of the image that the model names, of `count`. Raise `ArgumentError`.
 
     >>> find_named(" Image_2", 2)
     1
@@ -75,7 +75,7 @@ class TaskImages(Sequence[Source]):
         return self._count + len(self._found)
 
     def count_own(self) -> int:
-        """The number of the task's own images, which come first."""
+        """Return the number of the task's own images, which come first."""
         return self._count
 
     def add(self, found: Iterable[Source]) -> int:
@@ -99,7 +99,8 @@ class TaskImages(Sequence[Source]):
         return self._open[place]
 
     def find(self, source: Source) -> int | None:
-        """The number of the task's own image that a source is, or a slice of; only opened images are looked at."""
+        """Return the number of the task's own image that a source is, or a slice of; only opened images are looked
+        at."""
         for number, image in self._open.items():
             if image is source or is_same_stack(image, source):
                 return number
@@ -110,14 +111,14 @@ class TaskImages(Sequence[Source]):
 
 
 def is_same_stack(first: Source, second: Source) -> bool:
-    """Whether two sources are slices of one volume."""
+    """Return whether two sources are slices of one volume."""
     if first.volume is None or second.volume is None:
         return False
     return first.volume.is_same_stack(second.volume)
 
 
 def find_number(images: Sequence[Source], source: Source) -> int | None:
-    """The number of the image that a source is, or a slice of; None if it is none of them."""
+    """Return the number of the image that a source is, or a slice of; None if it is none of them."""
     if isinstance(images, TaskImages):
         return images.find(source)
     return next((number for number, one in enumerate(images) if one is source or is_same_stack(one, source)), None)
@@ -128,7 +129,7 @@ _OPEN: WeakValueDictionary[tuple[str, str | None], Source] = WeakValueDictionary
 
 
 def open_source(image: TaskImage) -> Source:
-    """The source of an image in any form that `BaseMultiTurnEnv.images` may return.
+    """Return the source of an image in any form that `BaseMultiTurnEnv.images` may return.
 
     References to the same image give the same `Source` object as long as it is in use.
     """

@@ -77,7 +77,7 @@ class View:
 
     @classmethod
     def of(cls, image: Source | Image.Image | np.ndarray, *, max_pixels: int = 512 * 512, multiple: int = 1) -> "View":
-        """The overview: the whole image, to scale if `source.spacing` is known, at most `max_pixels` large."""
+        """Return the overview: the whole image, to scale if `source.spacing` is known, at most `max_pixels` large."""
         source = Source.of(image)
         return cls(source, fit_size(*source.extent, max_pixels, multiple), max_pixels, multiple)
 
@@ -193,15 +193,15 @@ class View:
         return self.show(self.source)
 
     def undo(self) -> "View":
-        """The view before the last step, or this one if it is the first."""
+        """Return the view before the last step, or this one if it is the first."""
         return self.parent or self
 
     def apply(self, operation: Operation) -> "View":
-        """This view with one more intensity operation."""
+        """Return this view with one more intensity operation."""
         return self._derive(operations=(*self.operations, operation))
 
     def show(self, source: Source) -> "View":
-        """The overview of another image, with this view's budget."""
+        """Return the overview of another image, with this view's budget."""
         return replace(View.of(source, max_pixels=self.max_pixels, multiple=self.multiple), parent=self)
 
     def _derive(self, **changes: Any) -> "View":
@@ -213,13 +213,14 @@ class View:
         return self._measure_extent(x2 - x1, y2 - y1)
 
     def _measure_extent(self, width: float, height: float) -> tuple[float, float]:
-        """The sides along x and y of this view, to scale, of a window of that size in fractions of the original."""
+        """Return the sides along x and y of this view, to scale, of a window of that size in fractions of the
+        original."""
         extent = width * self.source.extent[0], height * self.source.extent[1]
         return extent[::-1] if self.turned else extent
 
     # ------------------------------------------------------------------ pixels
     def get_values(self) -> np.ndarray:
-        """The grid, (height, width[, 3]): native values, or uint8 once an operation has made them so. Read-only.
+        """Return the grid, (height, width[, 3]): native values, or uint8 once an operation has made them so. Read-only.
 
         This view and the view before it keep their grids, however long the chain. Threads may share views.
         """
@@ -251,7 +252,7 @@ class View:
         return grid
 
     def sample_values(self) -> np.ndarray:
-        """The grid without any operation: native values, resampled once. May share memory with the source."""
+        """Return the grid without any operation: native values, resampled once. May share memory with the source."""
         pixels = resample(self.source.pixels, self.native, self.size[::-1] if self.turned else self.size)
         if self.turned:
             pixels = cv2.transpose(pixels)
@@ -261,7 +262,7 @@ class View:
         return pixels
 
     def to_uint8(self) -> np.ndarray:
-        """The grid as it is shown: uint8, (height, width) or (height, width, 3)."""
+        """Return the grid as it is shown: uint8, (height, width) or (height, width, 3)."""
         return self.source.to_uint8(self.get_values())
 
     @property
@@ -322,7 +323,8 @@ STEP = 160  # pixels of the shorter side for which a letter grows by its first s
 
 
 def draw_sides(pixels: np.ndarray, sides: str) -> np.ndarray:
-    """A copy of uint8 `pixels`, (h, w) or (h, w, 3), with the first of `sides` at its left edge, the third at its top.
+    """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), with the first of `sides` at its left edge, the third at
+    its top.
 
     Args:
         pixels: a picture; one with a side below `SMALLEST` gets no letters.
@@ -344,7 +346,7 @@ def draw_sides(pixels: np.ndarray, sides: str) -> np.ndarray:
 
 @cache
 def _draw_letter(name: str, scale: int) -> np.ndarray:
-    """A letter of 1 with a rim of 0, so that it is legible on black and on white; 2 elsewhere."""
+    """Return a letter of 1 with a rim of 0, so that it is legible on black and on white; 2 elsewhere."""
     inked = np.array([[row >> (4 - column) & 1 for column in range(5)] for row in GLYPHS[name]], bool)
     inked = np.pad(inked, 1)
     rim = np.zeros_like(inked)

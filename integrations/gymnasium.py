@@ -151,11 +151,12 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         return self._observe(list(result.messages)), reward, state.terminated, state.truncated, info
 
     def render(self) -> Any:
-        """The newest picture, (height, width, 3); None without `render_mode`."""
+        """Return the newest picture, (height, width, 3); None without `render_mode`."""
         return None if self.render_mode is None else self._picture.copy()
 
     def _observe(self, messages: list[Message]) -> Observation:
-        """The new text, and the newest picture, at the start all of them from left to right; black if there is none."""
+        """Return the new text, and the newest picture, at the start all of them from left to right; black if there is
+        none."""
         text = "\n\n".join(message.text for message in messages if message.text)[:MAX_TEXT]
         images = [image for message in messages for image in message.images]
         frame = np.zeros_like(self._picture)

@@ -73,7 +73,7 @@ def play(
     limit: int = 100,
     tool_images: str = "user",
 ) -> Task:
-    """The first `limit` tasks of an environment; `settings` may be JSON text, as the command line gives it."""
+    """Return the first `limit` tasks of an environment; `settings` may be JSON text, as the command line gives it."""
     given = json.loads(settings) if isinstance(settings, str) else settings
     return build_task(environment, given, limit=limit, tool_images=tool_images)
 
@@ -81,7 +81,7 @@ def play(
 def build_task(
     environment: str, settings: Mapping[str, Any] | None = None, *, limit: int = 100, tool_images: str = "user"
 ) -> Task:
-    """A task of inspect-ai with dataset, solver and scorer.
+    """Return a task of inspect-ai with dataset, solver and scorer.
 
     Args:
         environment: a name that `viewbox.make` takes.
@@ -118,7 +118,7 @@ def build_task(
 
 @solver
 def play_episode(environment: str, settings: dict[str, Any], tool_images: ToolImages = "user") -> Solver:
-    """Plays one episode of the environment with the model in use."""
+    """Play one episode of the environment with the model in use."""
     env = make_cached(environment, json.dumps(settings, sort_keys=True))
     tasks = list_tasks(env)
 
@@ -134,7 +134,7 @@ def play_episode(environment: str, settings: dict[str, Any], tool_images: ToolIm
 
 
 def check_provider(env: BaseMultiTurnEnv, model: Model) -> None:
-    """Raises `ConfigError` if a model elsewhere would receive images of an environment whose data is restricted."""
+    """Raise `ConfigError` if a model elsewhere would receive images of an environment whose data is restricted."""
     provider = str(model).partition("/")[0]
     address = model.api.base_url or (None if provider in LOCAL_PROVIDERS else f"the provider {provider}")
     check_may_leave(env, address, action="inspect-ai would send its images to", allowed="a model on this machine")
@@ -188,7 +188,7 @@ class _Player:
         return _read_reply(output)
 
     def _write(self, messages: Sequence[Message]) -> list[ChatMessage]:
-        """The conversation as inspect-ai's messages; the model's replies are those that it gave."""
+        """Return the conversation as inspect-ai's messages; the model's replies are those that it gave."""
         wire = to_openai_messages(messages, tool_images=self.tool_images, text_calls=True)
         if self.session.played.reply_format != "native":
             wire[0]["content"] += self.session.describe_tools()
@@ -197,7 +197,7 @@ class _Player:
 
 
 def _keep(reply: ChatMessageAssistant, kept: str) -> ChatMessageAssistant:
-    """The model's reply, with its reasoning; a very long text is cut, as the environment keeps it."""
+    """Return the model's reply, with its reasoning; a very long text is cut, as the environment keeps it."""
     return reply if len(reply.text) <= len(kept) else reply.model_copy(update={"content": kept})
 
 
@@ -211,7 +211,7 @@ def _describe_tool(schema: dict[str, Any]) -> ToolInfo:
 
 
 def _read_reply(output: ModelOutput) -> Reply:
-    """A reply of inspect-ai's model. A call whose arguments its provider could not parse keeps their text."""
+    """Return a reply of inspect-ai's model. A call whose arguments its provider could not parse keeps their text."""
     message = output.message
     calls = tuple(
         ToolCall(call.id, call.function, _get_raw(call.arguments) if call.parse_error else json.dumps(call.arguments))
@@ -222,7 +222,7 @@ def _read_reply(output: ModelOutput) -> Reply:
 
 
 def _get_raw(arguments: Mapping[str, Any]) -> str:
-    """The text of arguments that are no JSON: a provider puts it under the name of the first parameter."""
+    """Return the text of arguments that are no JSON: a provider puts it under the name of the first parameter."""
     return next((value for value in arguments.values() if isinstance(value, str)), "")
 
 
@@ -244,7 +244,7 @@ def _to_chat(message: Mapping[str, Any]) -> ChatMessage:
 
 @scorer(metrics=[mean(), stderr()])
 def reward(environment: str, settings: dict[str, Any]) -> Scorer:
-    """The environment's reward of the stored episode; its components are metadata of the score."""
+    """Return the environment's reward of the stored episode; its components are metadata of the score."""
     env = make_cached(environment, json.dumps(settings, sort_keys=True))
 
     async def score(state: TaskState, target: Target) -> Score:

@@ -159,7 +159,7 @@ class ViewboxClient(EnvClient[ViewboxAction | str, ViewboxObservation, ViewboxSt
 
 
 def build_app(environment: str, settings: Mapping[str, Any] | None = None, *, max_sessions: int = MAX_SESSIONS) -> Any:
-    """The FastAPI application of an environment, for uvicorn.
+    """Return the FastAPI application of an environment, for uvicorn.
 
     Args:
         environment: a name that `viewbox.make` takes.

@@ -50,7 +50,7 @@ class Session:
         self.problem: str | None = None
 
     def open(self, task: Task, *, seed: int) -> list[Message]:
-        """Start an episode; its first messages. Raises `ImageError` if the task's image cannot be opened."""
+        """Start an episode; its first messages. Raise `ImageError` if the task's image cannot be opened."""
         self.state, self.problem = None, None
         with keep_on_this_machine(self.env), contain_exit():
             self.env.prepare()
@@ -63,7 +63,7 @@ class Session:
         return run_on_loop(self.step_async(reply))
 
     async def step_async(self, reply: Reply | str) -> StepResult:
-        """Answer one reply of the model. Raises `RuntimeError` if no episode is in progress."""
+        """Answer one reply of the model. Raise `RuntimeError` if no episode is in progress."""
         state = self.get_state()
         try:
             with keep_on_this_machine(self.env), contain_exit():
@@ -75,7 +75,7 @@ class Session:
             return state.end("error")
 
     def get_state(self) -> EpisodeState:
-        """The episode in progress. Raises `RuntimeError` if none was opened."""
+        """Return the episode in progress. Raise `RuntimeError` if none was opened."""
         if self.state is None:
             raise RuntimeError("no episode is open; call reset() first")
         return self.state
@@ -85,7 +85,7 @@ class Session:
         return render_tools(self.get_state().tool_schemas, self.played.reply_format, self.played.prompts)
 
     def build_episode(self) -> Episode:
-        """The scored record; an episode that has not ended is recorded as `cancelled`."""
+        """Return the scored record; an episode that has not ended is recorded as `cancelled`."""
         state = self.get_state()
         info = {} if self.problem is None else {"error": self.problem}
         config = RunConfig(seed=state.seed, max_turns=state.max_turns)
@@ -160,7 +160,7 @@ def _find_version(package: str) -> str | None:
 
 
 def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, on an event loop that this process keeps in a thread.
+    """Return the result of a coroutine, on an event loop that this process keeps in a thread.
 
     >>> run_on_loop(asyncio.sleep(0, "done"))
     'done'
@@ -170,7 +170,7 @@ def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
 
 @lru_cache
 def _start_loop(process: int) -> asyncio.AbstractEventLoop:
-    """The event loop of this process; a forked child starts its own, because it has no thread of its parent."""
+    """Return the event loop of this process; a forked child starts its own, because it has no thread of its parent."""
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, daemon=True, name="viewbox-adapter").start()
     return loop

@@ -116,12 +116,12 @@ class TRLRollouts:
         return {"environment_factory": self.make_rollout, "reward_funcs": self.compute_rewards}
 
     def make_rollout(self) -> "_Rollout":
-        """A rollout, which TRL resets for each episode it plays in that place of its batch."""
+        """Return a rollout, which TRL resets for each episode it plays in that place of its batch."""
         rollout: _Rollout = self._class(self)
         return rollout
 
     def build_dataset(self, limit: int | None = None) -> "Dataset":
-        """The first `limit` tasks (None: all) as TRL's dataset: the system prompt, and the number of the task.
+        """Return the first `limit` tasks (None: all) as TRL's dataset: the system prompt, and the number of the task.
 
         The question and the image come from `reset`, when a task is played.
         """
@@ -143,7 +143,7 @@ class TRLRollouts:
     def compute_rewards(
         self, completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence["_Rollout"], **columns: Any
     ) -> list[float | None]:
-        """The score of each finished rollout; None if it has none (`Episode.explain_missing_score`)."""
+        """Return the score of each finished rollout; None if it has none (`Episode.explain_missing_score`)."""
         totals: list[float | None] = []
         for rollout, completion in zip(environments, completions, strict=True):
             episode = rollout._finish(completion)
@@ -198,7 +198,7 @@ class _Rollout:
         return [_write_blocks(message) for message in result.messages]
 
     def _finish(self, completion: Sequence[Mapping[str, Any]]) -> Episode | None:
-        """The episode after the model's last message, which TRL does not hand to an environment."""
+        """Return the episode after the model's last message, which TRL does not hand to an environment."""
         session = self._session
         state = session.state
         if state is None:
@@ -215,7 +215,7 @@ class _Rollout:
 
 
 def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:
-    """The environment's tools by their name in TRL: the own name, and the schema as chat templates take it."""
+    """Return the environment's tools by their name in TRL: the own name, and the schema as chat templates take it."""
     offered = (name for task in islice(env.tasks, FIRST) for name in get_offered_tools(env, task))
     names = tuple(dict.fromkeys((*env.tools, *offered)))
     tools = {}
@@ -255,7 +255,7 @@ def _overrides(env: BaseMultiTurnEnv, method: str) -> bool:
 
 
 def _write_blocks(message: Message) -> Blocks:
-    """A message as the content blocks of a chat template, images as Pillow's."""
+    """Return a message as the content blocks of a chat template, images as Pillow's."""
     return [
         {"type": "image", "image": part.open()} if isinstance(part, ImageRef) else {"type": "text", "text": part}
         for part in message.content
@@ -263,7 +263,7 @@ def _write_blocks(message: Message) -> Blocks:
 
 
 def _add_texts(episode: Episode, texts: Sequence[str]) -> Episode:
-    """The episode with what the model wrote beside its calls, which a tool is not told."""
+    """Return the episode with what the model wrote beside its calls, which a tool is not told."""
     said = [number for number, turn in enumerate(episode.turns) if turn.role == "assistant"]
     if len(said) != len(texts):
         return episode

@@ -100,7 +100,7 @@ class ViewboxSession(HarnessSession):
         return OK
 
     async def _ask(self, config: Any) -> tuple[Mapping[str, Any] | None, str]:
-        """The model's next message; None and an error message if every attempt failed."""
+        """Return the model's next message; None and an error message if every attempt failed."""
         check_sending(self.endpoint)
         body: dict[str, Any] = {"model": self.ctx.model, "messages": self.messages}
         if self.trace.state.tools:
@@ -125,7 +125,7 @@ class ViewboxSession(HarnessSession):
 
 
 def repeat_message(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's message as the next request repeats it, including its reasoning; a very long text is cut.
+    """Return the model's message as the next request repeats it, including its reasoning; a very long text is cut.
 
     >>> repeat_message({"role": "assistant", "content": None, "refusal": None, "reasoning": "Hm."})
     {'role': 'assistant', 'content': '', 'reasoning': 'Hm.'}
@@ -226,7 +226,7 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 
 
 def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
+    """Return settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
 
     def complete(block: Any, key: str) -> Any:
         if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
@@ -245,13 +245,13 @@ def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]
 
 
 def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
-    """The system prompt. It describes the tools if the API does not."""
+    """Return the system prompt. It describes the tools if the API does not."""
     schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if teaches_in_text(env) else ()
     return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
 
 
 def teaches_in_text(env: BaseMultiTurnEnv) -> bool:
-    """Whether only the system prompt describes the tools, not the API."""
+    """Return whether only the system prompt describes the tools, not the API."""
     return env.reply_format != "native"
 
 
@@ -271,7 +271,7 @@ class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay acce
 
 
 def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
-    """Raises `ConfigError` if verifiers would send images of a restricted environment to another machine."""
+    """Raise `ConfigError` if verifiers would send images of a restricted environment to another machine."""
     to = agent.client.base_url if agent.client else "a client that is not known here"
     check_may_leave(env, to, action="verifiers sends its images to", allowed="--client.base-url on localhost")
     if not isinstance(agent.runtime, vf.SubprocessConfig):
@@ -282,7 +282,7 @@ def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
 
 
 async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
-    """Plays an episode and stores it in the trace before the interaction closes, because rewards run then."""
+    """Play an episode and stores it in the trace before the interaction closes, because rewards run then."""
     trace = interaction.trace
     config = _build_run_config(trace)
     assert config.seed is not None
@@ -351,7 +351,8 @@ def _build_run_config(trace: vf.Trace) -> RunConfig:
 def _build_record(
     data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None
 ) -> dict[str, Any]:
-    """The episode as JSON. Its end reason is `error` after an exception, and `cancelled` if verifiers stopped it."""
+    """Return the episode as JSON. Its end reason is `error` after an exception, and `cancelled` if verifiers stopped
+    it."""
     info = {} if problem is None else {"error": problem}
     if state is None:
         end: EndReason = "error" if problem else "cancelled"

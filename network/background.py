@@ -31,7 +31,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_beside(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that runs on the background's event loop; for callers on a loop of their own.
+    """Return the result of a coroutine that runs on the background's event loop; for callers on a loop of their own.
 
     The coroutine has the caller's context variables. It is cancelled if the caller is.
 
@@ -42,7 +42,7 @@ async def run_beside(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of the background thread, which is started if needed."""
+    """Return the event loop of the background thread, which is started if needed."""
     global _loop
     with _lock:
         if _loop is None:

@@ -162,7 +162,7 @@ class Connection:
         return found
 
     async def request(self, method: str, url: str, parse: Callable[[bytes], T], content: bytes | None = None) -> T:
-        """The same for another address of the same server, such as its list of models."""
+        """Return the same for another address of the same server, such as its list of models."""
 
         async def send(attempt: int) -> T:
             return await self._send(method, url, content, parse)
@@ -208,7 +208,7 @@ class Connection:
 
     # ------------------------------------------------------------------ one attempt
     async def _send(self, method: str, url: str, body: bytes | None, parse: Callable[[bytes], T]) -> T:
-        """What a request returns; raises `_RetryableError`."""
+        """Return what a request returns; raise `_RetryableError`."""
         turn = nullcontext() if self.limiter is None else self.limiter.turn(self.retry_timeout)
         self.in_flight += 1
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -238,7 +238,7 @@ class Connection:
             raise _RetryableError(f"{error}: {excerpt!r}", status=response.status_code) from None
 
     def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
-        """The error for a status other than 2xx."""
+        """Return the error for a status other than 2xx."""
         status = response.status_code
         message = f"HTTP {status}: {self.clean(extract_error_message(received) or response.reason_phrase)}"
         if status in RETRIED_STATUS or status >= 500:
@@ -282,7 +282,7 @@ class Connection:
         return self.request_error(message, status=failure.status, failed_since=failed_since)
 
     def clean(self, message: str) -> str:
-        """A server's message on one short printable line, without the key."""
+        """Return a server's message on one short printable line, without the key."""
         message = message[: 100 * MAX_MESSAGE].replace(self._key or "\0", secrets.MASK)
         return make_line(" ".join(secrets.mask_message(message).split()), MAX_MESSAGE)
 

@@ -30,7 +30,7 @@ class HasData(Protocol):
 
 
 def check_may_leave(env: HasData, to: str | None, *, action: str, allowed: str, key: str | None = None) -> None:
-    """Raises `ConfigError` if data of a restricted environment would leave this machine.
+    """Raise `ConfigError` if data of a restricted environment would leave this machine.
 
     Args:
         env: the environment.
@@ -57,7 +57,7 @@ https://judge.example; allowed: localhost
 
 
 def is_this_machine(to: str) -> bool:
-    """Whether a URL leads to this machine; a name that is not a URL, and a URL that cannot be read, do not."""
+    """Return whether a URL leads to this machine; a name that is not a URL, and a URL that cannot be read, do not."""
     try:
         return is_loopback(to)
     except ConfigError:
@@ -94,7 +94,7 @@ def guard_sending(check: Callable[[str], None]) -> Iterator[None]:
 
 
 def check_sending(to: str) -> None:
-    """Raises `ConfigError` if the data in use may not be sent to this URL; clients call it before they send."""
+    """Raise `ConfigError` if the data in use may not be sent to this URL; clients call it before they send."""
     check = _check.get()
     if check is not None:
         check(to)

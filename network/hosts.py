@@ -63,7 +63,7 @@ class Address(NamedTuple):
 
 
 def split_url(url: object) -> Address:
-    """The parts of a URL of any scheme. Everything in viewbox that reads the host of a URL calls this.
+    """Return the parts of a URL of any scheme. Everything in viewbox that reads the host of a URL calls this.
 
     Raises:
         UrlError: it does not fit the grammar, such as one with a user name or a fragment.
@@ -90,7 +90,7 @@ def split_url(url: object) -> Address:
 
 
 def parse_url(url: str) -> Address:
-    """The parts of the URL of a server: http or https, without a query.
+    """Return the parts of the URL of a server: http or https, without a query.
 
     Raises:
         ConfigError: it does not fit the grammar, or carries a user name, a query or a fragment.
@@ -112,7 +112,7 @@ def parse_url(url: str) -> Address:
 
 
 def show_url(url: object) -> str:
-    """A URL as messages repeat it: without its user name, query and fragment, which may hold a key.
+    """Return a URL as messages repeat it: without its user name, query and fragment, which may hold a key.
 
     >>> show_url("https://me:hunter2@example.org/a?key=hunter2")
     "'https://***@example.org/a?***'"
@@ -128,7 +128,7 @@ def show_url(url: object) -> str:
 
 
 def read_address(host: str) -> IPv4Address | IPv6Address | None:
-    """The IP address that the host of a URL spells; None for a name.
+    """Return the IP address that the host of a URL spells; None for a name.
 
     IPv4 is read as connecting does: 127.1, 0x7f.1, 0177.0.0.1 and 2130706433 are all 127.0.0.1.
 
@@ -144,7 +144,7 @@ def read_address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name.
+    """Return whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name.
 
     Raises:
         ConfigError: it is not the URL of a server.
@@ -160,7 +160,7 @@ def is_loopback(url: str) -> bool:
 
 
 def is_read_by_others(url: str) -> bool:
-    """Whether a request to this URL could be read on its way: it goes over http to another machine.
+    """Return whether a request to this URL could be read on its way: it goes over http to another machine.
 
     Raises:
         ConfigError: it is not the URL of a server.
@@ -169,7 +169,7 @@ def is_read_by_others(url: str) -> bool:
 
 
 def check_key_travels_safely(url: str) -> None:
-    """Raises `ConfigError` if a key sent to this URL could be read on its way."""
+    """Raise `ConfigError` if a key sent to this URL could be read on its way."""
     if is_read_by_others(url):
         raise ConfigError(
             f"endpoint: {url}: an API key is not sent over http to another machine, where others can read it; "
@@ -180,7 +180,7 @@ def check_key_travels_safely(url: str) -> None:
 
 
 def check_key_name(variable: str, key: str = "api_key_env") -> None:
-    """Raises `ConfigError` unless a variable's name says that it holds the key of a model's server.
+    """Raise `ConfigError` unless a variable's name says that it holds the key of a model's server.
 
     Args:
         variable: the name of an environment variable.
@@ -205,7 +205,7 @@ this server under a name of its own, such as JUDGE_API_KEY
 
 
 def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: str = "api_key_env") -> str | None:
-    """The key to send to a server, from the environment. It is masked in everything written from now on.
+    """Return the key to send to a server, from the environment. It is masked in everything written from now on.
 
     Args:
         url: of the server.

@@ -13,7 +13,7 @@ MAX_CODING = 40  # characters of the name of a compression that a message repeat
 
 
 def parse_retry_after(header: str | None) -> float | None:
-    """The seconds a `Retry-After` header asks for, as a number or an HTTP date (RFC 9110, section 10.2.3).
+    """Return the seconds a `Retry-After` header asks for, as a number or an HTTP date (RFC 9110, section 10.2.3).
 
     >>> parse_retry_after("2"), parse_retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), parse_retry_after("soon")
     (2.0, 0.0, None)
@@ -31,7 +31,7 @@ def parse_retry_after(header: str | None) -> float | None:
 
 
 def extract_error_message(body: bytes) -> str:
-    """The message in the body of an error, under any of the usual keys; otherwise the body.
+    """Return the message in the body of an error, under any of the usual keys; otherwise the body.
 
     >>> extract_error_message(b'{"error": {"message": "full"}}'), extract_error_message(b"Bad Gateway")
     ('full', 'Bad Gateway')
@@ -48,7 +48,7 @@ def extract_error_message(body: bytes) -> str:
 
 
 def find_compression(header: str | None) -> str | None:
-    """How a `Content-Encoding` header says that a body is compressed; None if it is not.
+    """Return how a `Content-Encoding` header says that a body is compressed; None if it is not.
 
     >>> find_compression("gzip, br"), find_compression(" Identity"), find_compression(None)
     ('gzip, br', None, None)
@@ -58,7 +58,7 @@ def find_compression(header: str | None) -> str | None:
 
 
 def parse_finite(text: str) -> float:
-    """A number of a JSON body. Raises `ValueError` for NaN and infinities, which JSON does not allow."""
+    """Return a number of a JSON body. Raise `ValueError` for NaN and infinities, which JSON does not allow."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a JSON number")
@@ -66,7 +66,7 @@ def parse_finite(text: str) -> float:
 
 
 def check_api_key(key: str | None) -> str | None:
-    """The key without surrounding spaces; None if it is empty.
+    """Return the key without surrounding spaces; None if it is empty.
 
     Raises:
         ConfigError: no HTTP header can carry it; the message does not contain the key.

@@ -21,7 +21,7 @@ CONNECT_TIMEOUT = 8.0  # seconds for each
 
 
 def check_public_url(url: str, host: str) -> str:
-    """The URL, if it leads to this host over https; a stranger may have written it.
+    """Return the URL, if it leads to this host over https; a stranger may have written it.
 
     Raises:
         RequestError: it leads elsewhere, or cannot be read.
@@ -59,7 +59,7 @@ class PublicTransport(httpx.AsyncHTTPTransport):
         super().__init__(verify=verify, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send to the first of the name's addresses that answers; raises `RequestError` for another host."""
+        """Send to the first of the name's addresses that answers; raise `RequestError` for another host."""
         name = request.url.host
         check_public_url(f"{request.url.scheme}://{request.url.netloc.decode('ascii')}/", self.host)
         failure: httpx.TransportError = httpx.ConnectError(f"{name} has no address")
@@ -71,16 +71,16 @@ class PublicTransport(httpx.AsyncHTTPTransport):
         raise failure
 
     async def resolve(self, name: str) -> Sequence[str]:
-        """The addresses of a name, as this machine knows them; raises `OSError` if it has none."""
+        """Return the addresses of a name, as this machine knows them; raise `OSError` if it has none."""
         found = await asyncio.get_running_loop().getaddrinfo(name, PORT, type=socket.SOCK_STREAM)
         return [str(address[0]) for *_, address in found]
 
     def locate(self, address: str) -> tuple[str, int]:
-        """Where an address and its port are."""
+        """Return where an address and its port are."""
         return address, PORT
 
     async def _find_addresses(self, name: str) -> Sequence[str]:
-        """The first addresses of a name; raises `RequestError` if any of them is not public."""
+        """Return the first addresses of a name; raise `RequestError` if any of them is not public."""
         try:
             found = list(dict.fromkeys(await self.resolve(name)))
         except (OSError, UnicodeError) as error:
@@ -92,7 +92,7 @@ class PublicTransport(httpx.AsyncHTTPTransport):
         return found[:MAX_TRIED]
 
     def _direct(self, request: httpx.Request, address: str) -> httpx.Request:
-        """The request as it goes to an address; TLS and the header `Host` have the name."""
+        """Return the request as it goes to an address; TLS and the header `Host` have the name."""
         host, port = self.locate(address)
         timeout = {**request.extensions.get("timeout", {}), "connect": CONNECT_TIMEOUT}
         return httpx.Request(
@@ -105,7 +105,7 @@ class PublicTransport(httpx.AsyncHTTPTransport):
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the internet, and of one machine there.
+    """Return whether an IP address is one of the internet, and of one machine there.
 
     >>> [is_public(one) for one in ("130.14.29.110", "10.1.2.3", "::1", "224.0.0.1", "fe80::1%eth0", "localhost")]
     [True, False, False, False, False, False]

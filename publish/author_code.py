@@ -43,7 +43,7 @@ class AuthorWheel:
 
 
 def find_project(module: Path) -> Project | None:
-    """The project of a module or package: the one beside it or, of `src`, above; None if it has none."""
+    """Return the project of a module or package: the one beside it or, of `src`, above; None if it has none."""
     folder = module.parent.parent if module.parent.name == "src" else module.parent
     read = read_toml(folder) if is_project(folder) else {}
     is_built = {"project", "build-system"} & read.keys() or "setuptools" in read.get("tool", {})
@@ -110,7 +110,7 @@ class EnvironmentSource:
     wheel: AuthorWheel | None = None  # of the project around it
 
     def get_published_name(self, package: str) -> str:
-        """The name for `viewbox.make` in the published package."""
+        """Return the name for `viewbox.make` in the published package."""
         return f"{package}.{self.name}" if self.module else self.name
 
     @property
@@ -122,7 +122,7 @@ class EnvironmentSource:
 
 
 def find_environment(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
-    """Creates the environment `given` with `settings`, and finds its code and the `data` files of its package.
+    """Create the environment `given` with `settings`, and find its code and the `data` files of its package.
 
     The wheel of its project is built and unpacked in the empty folder `temporary`.
 

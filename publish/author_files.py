@@ -106,7 +106,7 @@ def check_file(path: Path) -> None:
 
 
 def is_license(path: Path) -> bool:
-    """Whether a file is named like a license or an attribution.
+    """Return whether a file is named like a license or an attribution.
 
     >>> [is_license(Path(name)) for name in ("LICENSE", "license-data.txt", "CITATION.cff", "license.csv")]
     [True, True, True, False]
@@ -116,7 +116,8 @@ def is_license(path: Path) -> bool:
 
 
 def _walk(package: Path) -> Iterator[Path]:
-    """Every file that is not hidden, relative to the package; raises `ConfigError` for a link that leads out of it."""
+    """Yield every file that is not hidden, relative to the package; raise `ConfigError` for a link that leads out of
+    it."""
     root = package.resolve()
     for folder, folders, names in os.walk(package):
         here = Path(folder)

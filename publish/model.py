@@ -28,7 +28,7 @@ MAX_SUMMARY = 2**24  # bytes
 
 
 def is_model(what: str) -> bool:
-    """Whether a text names a folder that is no package, and so a model.
+    """Return whether a text names a folder that is no package, and so a model.
 
     >>> is_model("digits"), is_model("package.module:Class")
     (False, False)
@@ -45,7 +45,7 @@ def publish_model(
     confirm: Confirm | None = None,
     **target: Unpack[Target],
 ) -> PublishedPackage:
-    """Publishes the weights of a run with a card.
+    """Publish the weights of a run with a card.
 
     Args:
         what: a run, of which `model` is published, or one of its folders of weights: `model`, `adapter`, a checkpoint.
@@ -90,7 +90,8 @@ def publish_model(
 
 
 def find_weights(what: Path) -> tuple[Path, Path]:
-    """The folder of weights and that of its run, for a path that names either; `ConfigError` if one is missing."""
+    """Return the folder of weights and that of its run, for a path that names either; `ConfigError` if one is
+    missing."""
     weights = what / "model" if (what / "model").is_dir() else what
     if not any(weights.glob("*.safetensors")) or not any(
         (weights / name).is_file() for name in (ADAPTER, "config.json")
@@ -110,7 +111,7 @@ def find_weights(what: Path) -> tuple[Path, Path]:
 
 
 def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
-    """The base model as others find it, with its license.
+    """Return the base model as others find it, with its license.
 
     Raises:
         ConfigError: it is a folder of this machine, and nothing says where it came from; or an adapter has none.
@@ -151,7 +152,8 @@ def copy_weights(weights: Path, to: Path, base: Base) -> list[str]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """The values of a config; raises `ConfigError` if they name a path of this machine, beside that of the base."""
+    """Return the values of a config; raise `ConfigError` if they name a path of this machine, beside that of the
+    base."""
     values = read_json(path, MAX_SUMMARY)
     check_portable({key: value for key, value in values.items() if key != "base_model_name_or_path"}, path.name)
     return values

@@ -87,20 +87,20 @@ class CarriedModels:
 
 
 def list_specialists(env: BaseMultiTurnEnv) -> Iterator[tuple[str, Specialist]]:
-    """The specialists of an environment, or of all environments of a mixture, by name."""
+    """Yield the specialists of an environment, or of all environments of a mixture, by name."""
     parts = getattr(env, "parts", None)
     for part in parts.values() if isinstance(parts, Mapping) else (env,):
         yield from part.specialists.items()
 
 
 def list_modules(env: BaseMultiTurnEnv) -> set[str]:
-    """The top-level modules of the functions that are tools by `kind: function`."""
+    """Return the top-level modules of the functions that are tools by `kind: function`."""
     named = [str(getattr(spec, "function", "")) for _, spec in list_specialists(env)]
     return {name.split(":")[0].split(".")[0] for name in named if ":" in name and ".py:" not in name} - {"viewbox"}
 
 
 def runs_models(env: BaseMultiTurnEnv) -> bool:
-    """Whether a tool of an environment runs a model, so that its package needs torch."""
+    """Return whether a tool of an environment runs a model, so that its package needs torch."""
     return any(isinstance(spec, ModelSpecialist) for _, spec in list_specialists(env))
 
 

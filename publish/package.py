@@ -40,7 +40,7 @@ def publish(
     check: Callable[[Path], Sequence[Row]] | None = None,
     **target: Unpack[Target],
 ) -> PublishedPackage:
-    """Writes an environment as a package, into a folder or onto a hub.
+    """Write an environment as a package, into a folder or onto a hub.
 
     Of the author's package, its Python files and the declared data are published (`author_files.py`).
 
@@ -105,7 +105,7 @@ def publish(
 
 
 def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> list[Row]:
-    """The rows of a package that was written, if all passed; `on_row` gets each when it is known.
+    """Return the rows of a package that was written, if all passed; `on_row` gets each when it is known.
 
     Raises:
         ConfigError: a row failed; the message has every row that did, with how to mend it.
@@ -149,14 +149,15 @@ def check_any(
 
 
 def _choose_name(id: str | None, hub: Hub, source: EnvironmentSource) -> str:
-    """The name of the package: that of the repository on a hub."""
+    """Return the name of the package: that of the repository on a hub."""
     if id is not None:
         return id.partition("/")[2] if hub.asks else id
     return f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
 
 
 def _find_license(source: EnvironmentSource) -> str | None:
-    """The license that an author's project states, or viewbox of what is all its own; None if nothing states it."""
+    """Return the license that an author's project states, or viewbox of what is all its own; None if nothing states
+    it."""
     if source.module or source.package:
         return source.wheel.license if source.wheel else None
     parts = getattr(source.env, "parts", {"": source.env})
@@ -173,7 +174,7 @@ def _check_all(folder: Path, files: Sequence[SentFile]) -> None:
 
 
 def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
-    """What a config or the folder of a package says: name and settings of the environment, and the version.
+    """Return what a config or the folder of a package says: name and settings of the environment, and the version.
 
     Any other name stays as it is.
     """
@@ -198,7 +199,7 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
 
 
 def _change_settings(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a config with changes; a block `data` is changed key by key, as by `env.eval`."""
+    """Return settings of a config with changes; a block `data` is changed key by key, as by `env.eval`."""
     before, after = own.get("data"), changes.get("data")
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         changes = {**changes, "data": merge_data(before, after)}
@@ -219,7 +220,7 @@ def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_module_name(name: str, source: EnvironmentSource) -> str:
-    """The importable name of a package id, as verifiers derives it."""
+    """Return the importable name of a package id, as verifiers derives it."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"--id {name!r}; allowed: lower-case letters and digits in words joined by -")
     module = name.replace("-", "_")

@@ -73,7 +73,7 @@ class Release:
 
 
 def list_files(folder: Path) -> tuple[SentFile, ...]:
-    """Every file of a folder, sorted.
+    """Return every file of a folder, sorted.
 
     Raises:
         ConfigError: one of them is a link or no regular file.
@@ -89,7 +89,7 @@ def list_files(folder: Path) -> tuple[SentFile, ...]:
 
 
 def describe_file(path: Path, name: str) -> str:
-    """What kind of file it is, for the list that a person reads; empty for code and text."""
+    """Return what kind of file it is, for the list that a person reads; empty for code and text."""
     if (tags := read_dicom(path)) is not None:
         return "DICOM with " + ", ".join(tags) if tags else "DICOM"
     if path.suffix in TEXT or path.name in TEXT_NAMES or COPY in name:
@@ -98,7 +98,7 @@ def describe_file(path: Path, name: str) -> str:
 
 
 def read_dicom(path: Path) -> list[str] | None:
-    """The tags of a DICOM file that may name a person and have a value; None if it is none.
+    """Return the tags of a DICOM file that may name a person and have a value; None if it is none.
 
     >>> read_dicom(Path(pydicom.__file__))
     """
@@ -113,13 +113,13 @@ def read_dicom(path: Path) -> list[str] | None:
 
 
 def compute_hash(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_release(release: Release, place: str, *, every: bool = True) -> list[str]:
-    """The lines that a person reads before the files leave: each file, and then what to look at twice.
+    """Return the lines that a person reads before the files leave: each file, and then what to look at twice.
 
     Args:
         release: what is sent.
@@ -149,7 +149,7 @@ def _list_some(names: list[str], most: int = 20) -> str:
 
 
 def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str] = ()) -> list[str]:
-    """How the files of a folder differ from those that were sent; empty if they are the same.
+    """Return how the files of a folder differ from those that were sent; empty if they are the same.
 
     Args:
         sent: the SHA-256 of each file, by path.
@@ -169,7 +169,7 @@ def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str
 
 
 def choose_version(version: str | None, bump: str | None, held: Sequence[str], where: str) -> str:
-    """The version of the next release.
+    """Return the version of the next release.
 
     Args:
         version: the version that was asked for.
@@ -203,7 +203,7 @@ def choose_version(version: str | None, bump: str | None, held: Sequence[str], w
 
 
 def bump_version(version: Version, part: str) -> str:
-    """The release after a version, with one part raised.
+    """Return the release after a version, with one part raised.
 
     >>> [bump_version(Version("1.2.3rc1"), part) for part in BUMPS]
     ['1.2.4', '1.3.0', '2.0.0']
@@ -215,7 +215,7 @@ def bump_version(version: Version, part: str) -> str:
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is a version (PEP 440)."""
+    """Return whether a text is a version (PEP 440)."""
     try:
         Version(text)
     except InvalidVersion:

@@ -31,12 +31,12 @@ MAX_BYTES = 2**30  # of all images of a package
 
 
 def is_on_hub(env: object) -> bool:
-    """Whether an environment's tasks are rows of a hub dataset."""
+    """Return whether an environment's tasks are rows of a hub dataset."""
     return isinstance(env, DataEnv) and isinstance(env.data.source, str) and is_hub_name(env.data.source)
 
 
 def is_local(env: object) -> TypeIs[DataEnv]:
-    """Whether an environment's tasks are rows of files on this machine."""
+    """Return whether an environment's tasks are rows of files on this machine."""
     return isinstance(env, DataEnv) and env.data.source is not None and not is_on_hub(env)
 
 

@@ -42,7 +42,7 @@ DISTRIBUTIONS = {
 
 @cache
 def list_library_files() -> tuple[Path, ...]:
-    """The files of viewbox to copy, relative to its root, sorted."""
+    """Return the files of viewbox to copy, relative to its root, sorted."""
     files = {path for room in ROOMS for path in _list_room_files(ROOT / room)}
     waiting = [path for path in files if path.suffix == ".py"]
     while waiting:
@@ -55,7 +55,7 @@ def list_library_files() -> tuple[Path, ...]:
 
 @cache
 def list_library_modules(files: tuple[Path, ...]) -> set[str]:
-    """The top-level modules that files of viewbox import, without the standard library."""
+    """Return the top-level modules that files of viewbox import, without the standard library."""
     return list_third_party(ROOT / path for path in files if path.suffix == ".py")
 
 
@@ -68,7 +68,7 @@ def list_dependencies(
     modules: Collection[str] = (),
     viewbox: Provision = DEFAULT,
 ) -> list[str]:
-    """The requirements of the published package.
+    """Return the requirements of the published package.
 
     For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
     required at least at the installed version.
@@ -111,7 +111,8 @@ def list_dependencies(
 
 
 def require_viewbox(version: str) -> str:
-    """The requirement of a package that depends on viewbox: this version or a later patch, which scores the same.
+    """Return the requirement of a package that depends on viewbox: this version or a later patch, which scores the
+    same.
 
     >>> require_viewbox("0.3.1")
     'viewbox>=0.3.1,<0.4'
@@ -121,13 +122,13 @@ def require_viewbox(version: str) -> str:
 
 
 def list_third_party(files: Iterable[Path]) -> set[str]:
-    """The top-level modules that Python files import, without viewbox and the standard library."""
+    """Return the top-level modules that Python files import, without viewbox and the standard library."""
     modules = {name.split(".")[0] for path in files for name in list_imports(path)}
     return modules - set(sys.stdlib_module_names) - {"viewbox"}
 
 
 def get_distribution(module: str) -> str:
-    """The name of the package on the index that provides a top-level module."""
+    """Return the name of the package on the index that provides a top-level module."""
     return DISTRIBUTIONS.get(module, module.lower().replace("_", "-"))
 
 
@@ -142,14 +143,15 @@ def _list_room_files(room: Path) -> Iterator[Path]:
 
 
 def _is_named_by_code(path: Path) -> bool:
-    """Whether a data file's name stands in quotes in the Python code of its folder, so that notes left there stay."""
+    """Return whether a data file's name stands in quotes in the Python code of its folder, so that notes left there
+    stay."""
     return path.suffix in DATA_SUFFIXES and any(
         f'"{path.name}"' in code.read_text(encoding="utf-8") for code in path.parent.rglob("*.py")
     )
 
 
 def _find_module_files(name: str) -> Iterator[Path]:
-    """The file of a module of viewbox, and the `__init__.py` of the packages around it; not the root's."""
+    """Yield the file of a module of viewbox, and the `__init__.py` of the packages around it; not the root's."""
     parts = name.split(".")
     if parts[0] == "viewbox":
         for depth in range(1, len(parts)):
@@ -158,7 +160,7 @@ def _find_module_files(name: str) -> Iterator[Path]:
 
 
 def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
-    """Every module that a file imports by its full name, also inside functions, but not for type checking only.
+    """Yield every module that a file imports by its full name, also inside functions, but not for type checking only.
 
     Args:
         path: the file.
@@ -182,7 +184,7 @@ def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
 
 
 def _resolve(node: ast.ImportFrom, path: Path) -> str | None:
-    """The full name of the module that a file imports from; None for a relative import of an author's file."""
+    """Return the full name of the module that a file imports from; None for a relative import of an author's file."""
     if not node.level:
         return node.module
     if not path.is_relative_to(ROOT):
@@ -192,6 +194,6 @@ def _resolve(node: ast.ImportFrom, path: Path) -> str | None:
 
 
 def _get_requirements() -> dict[str, str]:
-    """The requirements of viewbox without extras, by package name."""
+    """Return the requirements of viewbox without extras, by package name."""
     core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
     return {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-"): line for line in core} | {"verifiers": VERIFIERS}

@@ -128,7 +128,7 @@ def _build_class_name(id: str) -> str:
 
 
 def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
-    """The YAML at the head of README.md, with what the author's README has there, and the rest of that.
+    """Return the YAML at the head of README.md, with what the author's README has there, and the rest of that.
 
     It holds license and tags for the hub's filters; no table of the files is shown.
     """
@@ -147,7 +147,7 @@ def _asks_mcp(env: BaseMultiTurnEnv) -> bool:
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:
-    """The first paragraph of the environment's docstring."""
+    """Return the first paragraph of the environment's docstring."""
     return (type(env).__doc__ or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
 
 
@@ -168,7 +168,7 @@ def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:
 
 
 def _fence(text: str) -> str:
-    """A text as a block of code, whatever it holds."""
+    """Return a text as a block of code, whatever it holds."""
     marks = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{marks}\n{text}\n{marks}"
 

@@ -48,5 +48,5 @@ AnyReward = Reward | EpisodeReward
 
 
 def get_reward_name(reward: object) -> str:
-    """The name of a reward in logs: its `name`, else that of the function or class."""
+    """Return the name of a reward in logs: its `name`, else that of the function or class."""
     return str(getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__))

@@ -57,7 +57,7 @@ class BrierReward:
         return 0.0 if confidence is None else (1 + right - (confidence - right) ** 2) / 2
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         stated = get_field(answer, self.confidence_field)
         if self._read_confidence(answer) is None:
             value = quote_value(stated)
@@ -66,7 +66,7 @@ class BrierReward:
         return f"{self.confidence_field} {stated:g} of {self.scale:g}, {get_reward_name(self.of)} scores {right:.3g}"
 
     def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
-        """The confidence in [0, 1], if the answer fills the field that `of` reads."""
+        """Return the confidence in [0, 1], if the answer fills the field that `of` reads."""
         if not self._is_answered(answer):
             return None
         number = to_finite_float(get_field(answer, self.confidence_field))
@@ -81,7 +81,7 @@ class BrierReward:
 
 
 def _list_fields(reward: Any) -> list[str]:
-    """The fields of the answer that a reward reads, those of its components included; [] if they are unknown."""
+    """Return the fields of the answer that a reward reads, those of its components included; [] if they are unknown."""
     if isinstance(reward, CombinedReward):
         listed = [_list_fields(component.reward) for component in reward.components.values()]
         return [] if [] in listed else [field for fields in listed for field in fields]

@@ -105,18 +105,20 @@ class CombinedReward:
     def score(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None]]:
-        """The total and every component's score by name; without `episode`, an `EpisodeReward` does not apply."""
+        """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
+        apply."""
         return self.score_with_faults(answer, reference, episode)[:2]
 
     def score_with_faults(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None], dict[str, str]]:
-        """What `score` returns, and why components failed, by name."""
+        """Return what `score` returns, and why components failed, by name."""
         faults: dict[str, str] = {}
         return *self._score(answer, reference, episode, faults), faults
 
     def score_episode(self, episode: Episode) -> Scores:
-        """The scores of a finished episode, and which components failed; an episode that a fault ended has no score.
+        """Return the scores of a finished episode, and which components failed; an episode that a fault ended has no
+        score.
 
         >>> from viewbox.records import Task
         >>> reward = to_combined(lambda answer, reference: 7)
@@ -212,7 +214,7 @@ def _shorten(score: object) -> str:
 
 
 def find_unmet_need(component: Component, scores: Mapping[str, float | None]) -> str | None:
-    """The first needed component that does not apply or scores too low; None if all needs are met."""
+    """Return the first needed component that does not apply or scores too low; None if all needs are met."""
     for name, least in component.needs.items():
         value = scores[name]
         if value is None or value < least - 1e-9:
@@ -221,7 +223,7 @@ def find_unmet_need(component: Component, scores: Mapping[str, float | None]) ->
 
 
 def list_component_names(reward: object) -> list[str]:
-    """The names of a combined reward's components, each before those inside it; empty for any other reward."""
+    """Return the names of a combined reward's components, each before those inside it; empty for any other reward."""
     if not isinstance(reward, CombinedReward):
         return []
     return [
@@ -250,7 +252,7 @@ def _check_weights(components: Mapping[str, Component]) -> None:
 
 
 def _sort_by_needs(components: Mapping[str, Component]) -> list[str]:
-    """The names, each after those it needs; raises `ConfigError` for unknown names and cycles."""
+    """Return the names, each after those it needs; raise `ConfigError` for unknown names and cycles."""
     for name, component in components.items():
         for other in component.needs:
             if other not in components:
@@ -301,7 +303,7 @@ class IfGold:
         return None if get_field(reference, self.field) is None else self.reward(answer, reference)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         if get_field(reference, self.field) is None:
             return f"the task has no {self.field}"
         explain = getattr(self.reward, "explain", None)

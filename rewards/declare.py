@@ -38,7 +38,7 @@ REWARD_TYPES: dict[str, type] = {}  # by the `type` in YAML
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def validated_dataclass(cls: C) -> C:
-    """A frozen dataclass whose constructor checks the annotations and raises `ConfigError`.
+    """Return a frozen dataclass whose constructor checks the annotations and raises `ConfigError`.
 
     Numbers are not converted: `True` is not 1 and "0.5" is not 0.5.
 
@@ -62,7 +62,7 @@ def validated_dataclass(cls: C) -> C:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def register_reward(type: str) -> Callable[[C], C]:
-    """A decorator: makes a class a `validated_dataclass` and the reward of `type: …` in YAML.
+    """Return a decorator: makes a class a `validated_dataclass` and the reward of `type: …` in YAML.
 
     >>> from viewbox.rewards import build
     >>> @register_reward("constant")
@@ -85,15 +85,15 @@ def register_reward(type: str) -> Callable[[C], C]:
 
 
 def list_reward_types() -> list[str]:
-    """Every `type` that `build` accepts, including rewards that are not imported yet."""
+    """Return every `type` that `build` accepts, including rewards that are not imported yet."""
     return sorted({*REWARD_TYPES, *plugins.list_plugins("rewards")})
 
 
 def get_reward_class(type: str) -> Any:
-    """The class of a `type` in YAML.
+    """Return the class of a `type` in YAML.
 
     Rewards that do I/O live in rooms above this one, or in other packages. `plugins.py` names the module of each; it
-    is imported when its type is first asked for, and registers its class. Raises `ConfigError` for an unknown type.
+    is imported when its type is first asked for, and registers its class. Raise `ConfigError` for an unknown type.
     """
     if type not in REWARD_TYPES:
         plugins.import_plugin("rewards", type)
@@ -104,7 +104,7 @@ def get_reward_class(type: str) -> Any:
 
 
 def create_validated(cls: type, settings: Mapping[str, Any], path: str, *, strict: bool = False) -> Any:
-    """An instance of a `validated_dataclass`; `path` is where the settings stand, for the `ConfigError`.
+    """Return an instance of a `validated_dataclass`; `path` is where the settings stand, for the `ConfigError`.
 
     Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3").
     """

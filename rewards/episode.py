@@ -46,14 +46,14 @@ class FormatReward:
         return max(0.0, 1.0 - sum(self._list_penalties(episode).values()))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why the episode got its score, in a sentence."""
+        """Return why the episode got its score, in a sentence."""
         if getattr(episode, "answer", None) is None:
             return f"no answer; end reason: {getattr(episode, 'end_reason', 'unknown')}"
         penalties = self._list_penalties(episode)
         return "; ".join(f"{name}: -{cost:g}" for name, cost in penalties.items()) or "the answer has the right format"
 
     def _list_penalties(self, episode: Episode) -> dict[str, float]:
-        """The penalties of this episode by name."""
+        """Return the penalties of this episode by name."""
         flags = getattr(episode, "flags", None) or ()
         costs = {name: cost for name, cost in self.penalties.items() if name in flags and cost}
         info = getattr(episode, "info", None)
@@ -109,7 +109,7 @@ class ToolUseReward:
         return 1.0
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why the episode got its score, in a sentence."""
+        """Return why the episode got its score, in a sentence."""
         if getattr(episode, "answer", None) is None:
             return "there is no answer"
         num_calls, num_different = self._count_calls(episode)
@@ -118,7 +118,7 @@ class ToolUseReward:
         return f"successful tool calls: {num_calls} ({num_different} different); required: {' and '.join(limits)}"
 
     def _count_calls(self, episode: Episode) -> tuple[int, int]:
-        """The number of successful calls, and of different ones among them."""
+        """Return the number of successful calls, and of different ones among them."""
         calls = [call for call in _iter_successful_calls(episode) if self.tools is None or call[0] in self.tools]
         return len(calls), len(set(calls))
 

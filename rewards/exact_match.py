@@ -74,7 +74,7 @@ class ExactMatchReward:
         return 1.0 if label in accepted or any(self._is_near(label, gold) for gold in golds) else 0.0
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         value, gold = get_field(answer, self.field), get_field(reference, self.reference_field or self.field)
         if self(answer, reference):
             return f"{self.field}: {quote_value(value)} is {quote_value(gold)}"
@@ -92,7 +92,7 @@ class ExactMatchReward:
 
 
 def build_spellings(aliases: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """The other spellings of every gold, both sides as `normalize_label` gives them.
+    """Return the other spellings of every gold, both sides as `normalize_label` gives them.
 
     >>> build_spellings({"Seven": ["7", "VII"]}) == {"seven": frozenset({"7", "vii"})}
     True

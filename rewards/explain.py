@@ -81,7 +81,7 @@ def explain_score(
 
 
 def describe_reward(reward: Any) -> str:
-    """What a reward counts, in one line: each component with its weight, and the settings that are no defaults.
+    """Return what a reward counts, in one line: each component with its weight, and the settings that are no defaults.
 
     >>> from viewbox.rewards import Component, ExactMatchReward, IoUReward
     >>> box = Component(IoUReward("bbox", threshold=0.5), 0.75, needs={"label": 1.0})
@@ -134,7 +134,7 @@ def _explain_parts(
 def explain_reward(
     reward: Any, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
 ) -> str:
-    """One or two sentences: from the reward's own `explain` or `explain_episode`, else its score. Never raises.
+    """Return one or two sentences: from the reward's own `explain` or `explain_episode`, else its score. Never raises.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> explain_reward(ExactMatchReward("label"), {"label": "No tumour"}, {"label": "tumour"})

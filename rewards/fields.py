@@ -36,7 +36,7 @@ _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
 
 def get_field(mapping: Any, field: str) -> Any:
-    """The value at `field`, whose dots step into inner mappings; `None` if there is no value.
+    """Return the value at `field`, whose dots step into inner mappings; `None` if there is no value.
 
     >>> get_field({"finding": {"label": "nodule"}}, "finding.label")
     'nodule'
@@ -70,7 +70,7 @@ def to_finite_float(value: Any) -> float | None:
 
 
 def to_items(value: Any, max_items: int | None = None) -> Sequence[Any] | None:
-    """The first `max_items` items of a list; a scalar counts as a list of one item. `None` for anything else.
+    """Return the first `max_items` items of a list; a scalar counts as a list of one item. `None` for anything else.
 
     >>> to_items(["a", "b"]), to_items("a"), to_items(None), to_items([]), to_items({"a": 1})
     (['a', 'b'], ['a'], None, [], None)
@@ -97,7 +97,7 @@ _VISIBLE = _Visible()
 
 
 def to_text(value: Any) -> str:
-    """The text of a string, number or bool; empty for anything else (lists, mappings, NaN, None).
+    """Return the text of a string, number or bool; empty for anything else (lists, mappings, NaN, None).
 
     >>> to_text("Seven"), to_text(7.0), to_text(0.25), to_text(True), to_text(["seven"])
     ('Seven', '7', '0.25', 'true', '')
@@ -113,7 +113,7 @@ def to_text(value: Any) -> str:
 
 
 def get_accepted_values(value: Any) -> list[Any]:
-    """The accepted values of a gold field: one scalar, or a list of them.
+    """Return the accepted values of a gold field: one scalar, or a list of them.
 
     Values without text, or of more than `MAX_TEXT` characters, are left out.
     """
@@ -200,7 +200,7 @@ def _attach_signs(text: str) -> str:
 
 
 def has_content(value: Any) -> bool:
-    """Whether a field says anything: text that can be seen, a number, or a list or mapping with such a value.
+    """Return whether a field says anything: text that can be seen, a number, or a list or mapping with such a value.
 
     Of a text, the first `MAX_TEXT` characters are read.
 
@@ -223,7 +223,7 @@ def has_content(value: Any) -> bool:
 
 
 def quote_value(value: Any) -> str:
-    """The value of a field, as an explanation quotes it.
+    """Return the value of a field, as an explanation quotes it.
 
     >>> quote_value("No tumour"), quote_value(None), quote_value([1, 2])
     ("'No tumour'", 'nothing', '[1, 2]')
@@ -269,7 +269,7 @@ def read_boxes(
 
 
 def parse_box(value: Any, format: str) -> Box | None:
-    """The box as xyxy (or xyzxyz) floats; `None` unless it is a box of positive, finite area (or volume)."""
+    """Return the box as xyxy (or xyzxyz) floats; `None` unless it is a box of positive, finite area (or volume)."""
     if format == "xyzxyz":
         return _parse_box_3d(value)
     if not isinstance(value, _LISTS) or len(value) != 4:
@@ -298,7 +298,7 @@ def _parse_box_3d(value: Any) -> Box | None:
 
 
 def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
-    """The boxes as fractions of the image; `None` if they are pixels and `size` is not [width, height].
+    """Return the boxes as fractions of the image; `None` if they are pixels and `size` is not [width, height].
 
     >>> convert_to_fractions([((0, 0, 500, 250), "")], "per_mille", None)
     [((0.0, 0.0, 0.5, 0.25), '')]

@@ -114,7 +114,8 @@ def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyRew
 
 
 def adapt_reward(reward: Any) -> Any:
-    """A reward given in Python as one that can be called: a class is made, a function of `episode` reads episodes.
+    """Return a reward given in Python as one that can be called: a class is made, a function of `episode` reads
+    episodes.
 
     Raises:
         ConfigError: the class cannot be made without arguments, or the function takes other arguments.

@@ -155,7 +155,7 @@ class IoUReward:
         return min(1.0, math.fsum(score for _, _, score in pairs) / max(len(boxes), len(golds)))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         other = name_other_place(answer, reference, self.places)
         if other is not None:
             given, gold = get_field(answer, other), get_field(reference, other)
@@ -178,7 +178,7 @@ class IoUReward:
     def _read_boxes(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
-        """The answer's boxes and the gold's, in one frame; `None` for a side without boxes."""
+        """Return the answer's boxes and the gold's, in one frame; `None` for a side without boxes."""
         gold = get_field(reference, self.reference_field or self.field)
         golds = read_boxes(gold, self.format, self.box_key, self.label_key)
         max_boxes = 4 * len(golds or ()) + _EXTRA_BOXES + 1  # one more than allowed
@@ -190,7 +190,7 @@ class IoUReward:
         return convert_to_fractions(boxes, self.frame, size), convert_to_fractions(golds, other, size)
 
     def _match_boxes(self, boxes: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
-        """The pairs (index of the box, index of the gold, score) of the best matching, in sorted order."""
+        """Return the pairs (index of the box, index of the gold, score) of the best matching, in sorted order."""
         # sorted, so that the score does not depend on the order in the answer
         boxes, golds = sorted(boxes, key=_get_sort_key), sorted(golds, key=_get_sort_key)
         if boxes == golds:
@@ -212,7 +212,7 @@ class IoUReward:
 
 
 def match_pairs(scores: Sequence[Sequence[float]], threshold: float | None = None) -> list[BoxMatch]:
-    """The one-to-one matching with the greatest sum of `scores` (rows x columns, each >= 0).
+    """Return the one-to-one matching with the greatest sum of `scores` (rows x columns, each >= 0).
 
     This is the assignment problem (Kuhn 1955), solved by scipy. With a threshold: the largest matching of pairs whose
     score reaches it. Pairs of score 0 are left out.
@@ -263,7 +263,8 @@ MAX_PLACE = 100  # characters of a place; longer text is none
 
 
 def name_other_place(answer: Any, reference: Any, places: Sequence[str]) -> str | None:
-    """The first of the fields `places` in which an answer differs from the reference; `None` if it differs in none.
+    """Return the first of the fields `places` in which an answer differs from the reference; `None` if it differs in
+    none.
 
     A field that the reference does not have is not compared. A list of two numbers in the reference is the first and
     the last value that count.

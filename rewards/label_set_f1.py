@@ -70,7 +70,7 @@ class LabelSetF1Reward:
         return 2 * len(found) / (len(answered) + len(golds))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         answered, golds = self._read_label_sets(answer, reference)
         if answered is None or golds is None:
             return f"{self.field}: the {'answer' if answered is None else 'reference'} does not hold a list of labels"
@@ -102,7 +102,7 @@ class LabelSetF1Reward:
 
 
 def _find_contradicted(labels: set[str]) -> set[str]:
-    """The labels whose finding the set both affirms and denies, in both forms."""
+    """Return the labels whose finding the set both affirms and denies, in both forms."""
     forms: dict[tuple[frozenset[str], bool], set[str]] = {}
     for label in labels:
         forms.setdefault(_read_finding(label), set()).add(label)
@@ -113,7 +113,7 @@ def _find_contradicted(labels: set[str]) -> set[str]:
 
 @lru_cache(maxsize=4096)
 def _read_finding(label: str) -> tuple[frozenset[str], bool]:
-    """The words that name the finding of a label, and whether the label denies it.
+    """Return the words that name the finding of a label, and whether the label denies it.
 
     >>> _read_finding("no_tumour"), _read_finding("tumour is present")
     ((frozenset({'tumour'}), True), (frozenset({'tumour'}), False))

@@ -150,7 +150,7 @@ _CROSSES = re.compile(  # names of signs for no
 
 
 def split_words(text: str) -> tuple[list[str], bool]:
-    """The words of `text` in order, with `MARK` before denied words; and whether it may hold a negation.
+    """Return the words of `text` in order, with `MARK` before denied words; and whether it may hold a negation.
 
     A negation that denies something is `MARK` alone.
 
@@ -196,7 +196,7 @@ def _spell_out_signs(text: str) -> str:
 
 
 def _read_look_alike(word: re.Match[str]) -> str:
-    """A negation with letters of another script that look Latin, in Latin letters; any other word as it is."""
+    """Return a negation with letters of another script that look Latin, in Latin letters; any other word as it is."""
     latin = word[0].lower().translate(_LOOK_ALIKE)
     return latin if latin in NEGATIONS else word[0]
 
@@ -206,13 +206,13 @@ def _is_cross(sign: str) -> bool:
 
 
 def _is_bare(clause: str, cue: re.Match[str]) -> bool:
-    """Whether a clause denies, and has no word of its own: "Not seen." """
+    """Return whether a clause denies, and has no word of its own: "Not seen." """
     rest = _TOKEN.findall(_CUE.sub(" ", clause))
     return cue["pseudo"] is None and all(word in _BARE or word.endswith("ly") for word in rest)
 
 
 def _mark_clause(clause: str, found: list[re.Match[str]]) -> list[str]:
-    """The words of a clause, with those that its negations deny marked."""
+    """Return the words of a clause, with those that its negations deny marked."""
     pieces = list(_PIECE.finditer(clause))
     words, starts = [piece[0] for piece in pieces], [piece.start() for piece in pieces]
     marked = words[:]
@@ -241,7 +241,7 @@ def _mark_clause(clause: str, found: list[re.Match[str]]) -> list[str]:
 
 
 def _find_beginning(words: list[str], known: int, end: int, cue: str) -> int:
-    """Where the words begin that a negation behind them denies: at `known` or the last comma.
+    """Return where the words begin that a negation behind them denies: at `known` or the last comma.
 
     It goes on to the whole of a list ("cyst, mass and nodule are absent"), but not from "nodule, effusion absent".
     """

@@ -61,7 +61,7 @@ class RankingReward:
         return min(1.0, _compute_dcg(earned) / best)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         ranked, gains = self._read_ranking(answer, reference)
         if ranked is None or gains is None:
             return f"{self.field}: the {'answer' if ranked is None else 'reference'} does not hold a list of names"
@@ -74,7 +74,8 @@ class RankingReward:
     def _read_ranking(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[list[str] | None, dict[str, float] | None]:
-        """The names in the answer's order, and the gain of each relevant name as a share of the greatest gain."""
+        """Return the names in the answer's order, and the gain of each relevant name as a share of the greatest
+        gain."""
         ranked = to_items(get_field(answer, self.field), self.k or _MAX_PLACES)
         names = None if ranked is None else [self._read_name(item) for item in ranked]
         gold = get_field(reference, self.reference_field or self.field)
@@ -95,7 +96,7 @@ class RankingReward:
 
 
 def _compute_gains(ranked: Sequence[str], gains: Mapping[str, float]) -> list[float]:
-    """The gain at each place; only the first occurrence of a name earns it."""
+    """Return the gain at each place; only the first occurrence of a name earns it."""
     left = dict(gains)
     return [left.pop(name, 0.0) for name in ranked]
 

@@ -15,7 +15,7 @@ THREADS = 8  # for a blocking reward without `concurrency`
 
 
 def iter_rewards(reward: Any) -> Iterator[Any]:
-    """The rewards inside combined rewards, at any depth; any other reward itself.
+    """Yield the rewards inside combined rewards, at any depth; any other reward itself.
 
     >>> from viewbox.rewards import CombinedReward, ExactMatchReward
     >>> inner = CombinedReward({"label": (ExactMatchReward("label"), 1.0)})
@@ -35,7 +35,7 @@ def iter_rewards(reward: Any) -> Iterator[Any]:
 
 
 def count_threads(reward: Any) -> int:
-    """How many episodes to score at once: 1, unless a reward inside is blocking.
+    """Return how many episodes to score at once: 1, unless a reward inside is blocking.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> count_threads(ExactMatchReward())
@@ -46,7 +46,7 @@ def count_threads(reward: Any) -> int:
 
 
 def is_blocking(reward: Any) -> bool:
-    """Whether a reward inside waits for a network; then it must not be called on an event loop.
+    """Return whether a reward inside waits for a network; then it must not be called on an event loop.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> is_blocking(ExactMatchReward())
@@ -56,7 +56,7 @@ def is_blocking(reward: Any) -> bool:
 
 
 def find_remote_address(reward: Any) -> str | None:
-    """The first address outside this machine that a reward inside sends answers to, or None."""
+    """Return the first address outside this machine that a reward inside sends answers to, or None."""
     addresses = (getattr(one, "remote", None) for one in iter_rewards(reward))
     return next((address for address in addresses if isinstance(address, str)), None)
 
@@ -68,7 +68,7 @@ def check_reward_may_ask(env: HasData, reward: Any) -> None:
 
 
 def take_counts(reward: Any) -> dict[str, float]:
-    """The sums of what the rewards inside counted since the last call (`judge/calls`, …); {} for pure functions.
+    """Return the sums of what the rewards inside counted since the last call (`judge/calls`, …); {} for pure functions.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> take_counts(ExactMatchReward())

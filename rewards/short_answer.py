@@ -54,7 +54,7 @@ class ShortAnswerReward:
         return 0.0 if closed else self._words(answer, reference)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         exact = self.exact or get_field(reference, self.kind_field) in ("closed", "choice")
         return (self._exact if exact else self._words).explain(answer, reference)
 

@@ -79,7 +79,7 @@ class RolloutJob:
         return self.build_generator()
 
     def close(self) -> None:
-        """Ends the server, if one belongs to this job."""
+        """End the server, if one belongs to this job."""
         if self.server is not None:
             self.server.end()
 
@@ -143,7 +143,7 @@ def build_job(
 
 
 def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
-    """The same job without tools: its environment offers none, or refuses every call.
+    """Return the same job without tools: its environment offers none, or refuses every call.
 
     Raises:
         ConfigError: the environment has no tools to leave out.
@@ -162,7 +162,8 @@ def read_config(
     held_out: bool | None = False,
     overrides: Sequence[str] = (),
 ) -> tuple[Config, EndpointSettings]:
-    """The sections of a config file that say what is played, with the arguments and then the overrides applied once.
+    """Return the sections of a config file that say what is played, with the arguments and then the overrides applied
+    once.
 
     The arguments are those of `build_job`.
     """
@@ -214,7 +215,7 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
 def _build_endpoint_job(
     config: Config, requests: EndpointSettings, endpoint: str, count: int, check_tokens: bool
 ) -> tuple[RolloutJob, EndpointSettings]:
-    """The job for a chat server, and the settings of its requests with what follows from the model."""
+    """Return the job for a chat server, and the settings of its requests with what follows from the model."""
     name, rollout = str(config.model.name), config.rollout
     if rollout.engine != DEFAULT_ENGINE:
         raise ConfigError(
@@ -267,7 +268,7 @@ def check_for_endpoint(rollout: RolloutSection) -> None:
 
 
 def _build_token_job(config: Config, count: int) -> RolloutJob:
-    """The job for a model that an engine of the table plays, from tokens to tokens."""
+    """Return the job for a model that an engine of the table plays, from tokens to tokens."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from transformers.utils import logging as transformers_logging
@@ -301,7 +302,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
 
 
 def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
-    """The config with every setting of the environment, and the environment."""
+    """Return the config with every setting of the environment, and the environment."""
     section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):

@@ -116,7 +116,7 @@ async def _work(
 
 
 def sample_seed(seed: int, number: int) -> int:
-    """The seed of sample `number` of a run: different for each sample, and fixed by `seed`.
+    """Return the seed of sample `number` of a run: different for each sample, and fixed by `seed`.
 
     >>> sample_seed(0, 1) != sample_seed(0, 2) and sample_seed(0, 1) == sample_seed(0, 1)
     True
@@ -169,7 +169,7 @@ async def _play_with(
     places: Mapping[str, int],
     timeout: float | None,
 ) -> Episode:
-    """One episode. `places` are its `index` and `sample` for `episode.info`, and its `number` in the run."""
+    """Return one episode. `places` are its `index` and `sample` for `episode.info`, and its `number` in the run."""
     generator, env = health.generator, env.for_task(task)
     index, sample, number = (places.get(name, 0) for name in ("index", "sample", "number"))
     info: dict[str, Any] = {"index": index, "sample": sample}
@@ -280,7 +280,7 @@ def _log_failure(problem: str, error: Exception) -> None:
 
 
 async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
-    """Await; raises `RuntimeError` if the awaitable was cancelled and this task was not."""
+    """Await; raise `RuntimeError` if the awaitable was cancelled and this task was not."""
     try:
         with contain_exit():  # `sys.exit` of an author's code ends its episode, not the run
             return await awaitable

@@ -55,11 +55,11 @@ class RolloutSession:
         return len(self.job.tasks) * self.job.group
 
     def load_saved(self) -> Iterator[Episode]:
-        """The episodes that are stored already."""
+        """Yield the episodes that are stored already."""
         yield from load(self.folder / run_folder.EPISODES)
 
     async def play(self) -> AsyncGenerator[Episode, None]:
-        """Plays what is missing; yields each episode after it is stored, and closes the generator at the end."""
+        """Play what is missing; yields each episode after it is stored, and closes the generator at the end."""
         job = self.job
         episodes = play_many(
             job.env,
@@ -118,7 +118,7 @@ def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -
 
 
 def create_rollout_folder(job: RolloutJob, out: str | Path | None = None, *, kind: str = "rollout") -> Path:
-    """The folder `out`, or a new one in `runs/` named after its kind, environment and model."""
+    """Return the folder `out`, or a new one in `runs/` named after its kind, environment and model."""
     if out is not None:
         folder = Path(out)
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def _get_count(usage: Mapping[str, Any], name: str) -> int:
 
 
 def count_failures(episodes: Sequence[Episode], max_reasons: int = 5) -> dict[str, int]:
-    """How many episodes ended as `error` or `timeout`, by reason; the most frequent reasons first."""
+    """Return how many episodes ended as `error` or `timeout`, by reason; the most frequent reasons first."""
     failed = (episode for episode in episodes if episode.end_reason in ("error", "timeout"))
     reasons = Counter(str(e.info.get("error") or e.info.get("last_failure") or "out of time") for e in failed)
     return dict(reasons.most_common(max_reasons))

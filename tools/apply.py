@@ -30,11 +30,11 @@ def apply_tool(
     hidden: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> tuple[View, ToolResult]:
-    """Calls one stateful tool on an image; returns the view after the call and the result.
+    """Call one stateful tool on an image; return the view after the call and the result.
 
     `image` is a path (any file that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds
     the view unless `image` is a `View`. `hidden` are arguments that the environment would fill in. If the call
-    fails, `result.error` says why. Raises `ImageError` if the image cannot be opened.
+    fails, `result.error` says why. Raise `ImageError` if the image cannot be opened.
 
     >>> view, result = apply_tool("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
     >>> result.image.open().size, result.facts["area_percentage"]
@@ -54,7 +54,7 @@ def apply_tools(
     max_pixels: int = MAX_PIXELS,
     hidden: Mapping[str, Any] | None = None,
 ) -> list[tuple[View, ToolResult]]:
-    """Calls stateful tools in order, each on the view that the call before it left; stops after the first error.
+    """Call stateful tools in order, each on the view that the call before it left; stops after the first error.
 
     >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])
     >>> [view.size for view, result in steps]
@@ -71,7 +71,7 @@ def apply_tools(
 
 
 def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
-    """The overview of an image; a `View` is returned as it is."""
+    """Return the overview of an image; a `View` is returned as it is."""
     if isinstance(image, View):
         return image
     source = open_image(image) if isinstance(image, str | Path) else Source.of(image)

@@ -48,12 +48,12 @@ _TYPES: dict[Any, str] = {float: "number", int: "integer", bool: "boolean", str:
 
 
 def is_hidden(annotation: Any) -> bool:
-    """Whether the environment, not the model, fills in the argument with this hint."""
+    """Return whether the environment, not the model, fills in the argument with this hint."""
     return get_origin(annotation) is Annotated and "hidden" in get_args(annotation)[1:]
 
 
 def is_picture(annotation: Any) -> bool:
-    """Whether the argument with this hint is a picture that the model names."""
+    """Return whether the argument with this hint is a picture that the model names."""
     return get_origin(annotation) is Annotated and "picture" in get_args(annotation)[1:]
 
 
@@ -106,7 +106,7 @@ def _build_kind(kind: str) -> dict[str, Any]:
 
 
 def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, Any]:
-    """A parameter's schema as the model reads it: points and boxes in `coordinates`, pictures by name."""
+    """Return a parameter's schema as the model reads it: points and boxes in `coordinates`, pictures by name."""
     kind = spec.get("x-kind")
     described = {key: value for key, value in spec.items() if key != "x-kind"}
     if kind == "picture":
@@ -121,7 +121,7 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
 
 
 def describe_range(spec: Mapping[str, Any]) -> str:
-    """The range of a number in words; empty if it has none.
+    """Return the range of a number in words; empty if it has none.
 
     >>> describe_range({"minimum": 0.5, "maximum": 4}), describe_range({"minimum": 0}), describe_range({})
     ('0.5 to 4', 'at least 0', '')
@@ -136,7 +136,7 @@ def describe_range(spec: Mapping[str, Any]) -> str:
 
 # ---------------------------------------------------------------------- the values
 def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
-    """Whether a model wrote "null" or "none" as text for an argument that is not free text.
+    """Return whether a model wrote "null" or "none" as text for an argument that is not free text.
 
     >>> is_null_text("null", {"type": "array", "x-kind": "box"}), is_null_text("null", {"type": "string"})
     (True, False)
@@ -149,9 +149,9 @@ def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
 def check_value(
     given: Any, spec: Mapping[str, Any], label: str, coordinates: Coordinates, size: tuple[int, int]
 ) -> Any:
-    """The value that the schema `spec` allows; a point or box as fractions of the view of `size` pixels.
+    """Return the value that the schema `spec` allows; a point or box as fractions of the view of `size` pixels.
 
-    Raises `ArgumentError`, which begins with `label` ("zoom: factor").
+    Raise `ArgumentError`, which begins with `label` ("zoom: factor").
 
     >>> check_value(2.0, {"type": "integer"}, "rotate: times", "unit", (64, 64))
     2
@@ -183,7 +183,7 @@ def _is_number_list(value: Any, count: int) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether a float can hold every number in `value`."""
+    """Return whether a float can hold every number in `value`."""
     if isinstance(value, list):
         return all(_is_finite(item) for item in value)
     if isinstance(value, dict):
@@ -195,7 +195,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def _suggest_choice(value: str, choices: list[str]) -> str:
-    """The nearest choice as the end of an error message; "mri_t2" is near "t2" although most of its letters differ."""
+    """Return the nearest choice as the end of an error message; "mri_t2" is near "t2" although most of its letters
+    differ."""
     ending = next((choice for choice in choices if value.endswith(f"_{choice}")), None)
     return f" (did you mean {ending!r}?)" if ending else suggest_nearest(value, choices)
 

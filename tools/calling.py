@@ -46,7 +46,7 @@ def call_stateful(
     coordinates: Coordinates = "unit",
     hidden: Mapping[str, Any] | None = None,
 ) -> tuple[View, ToolResult]:
-    """Runs a stateful tool (a `Tool` or its registered name) on a view; raises what the tool raises but `ToolError`.
+    """Run a stateful tool (a `Tool` or its registered name) on a view; raise what the tool raises but `ToolError`.
 
     Returns the view after the call and the result; after an error, the view is unchanged. If the picture of the result
     is of the view, the fact `shows` is the box of the open image that it shows. `arguments` come from the model,
@@ -102,7 +102,7 @@ async def call_stateless(
     max_pixels: int = MAX_PIXELS,
     multiple: int = 1,
 ) -> ToolResult:
-    """Runs a stateless tool; raises what the tool raises but `ToolError`.
+    """Run a stateless tool; raise what the tool raises but `ToolError`.
 
     Arguments are checked before anything runs. `find_picture` returns a picture by the name that the model wrote, or
     raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends as a `ToolFault`: a coroutine is
@@ -146,7 +146,7 @@ class _StatelessCall:
         return self.build_result(checked, self.tool.function(**checked))
 
     async def run_on_loop(self, timeout: float | None) -> ToolResult:
-        """Runs a coroutine function. Pictures are opened and drawn in a thread: that may take a while."""
+        """Run a coroutine function. Pictures are opened and drawn in a thread: that may take a while."""
         if self.tool.takes_pictures:
             checked = await concurrency.run_in_thread(self.check_arguments, timeout=timeout)
         else:
@@ -157,7 +157,7 @@ class _StatelessCall:
         return self.build_result(checked, returned)
 
     def check_arguments(self) -> dict[str, Any]:
-        """The checked arguments with the hidden arguments."""
+        """Return the checked arguments with the hidden arguments."""
         if self.tool.stateful:
             raise ToolError(
                 f"{self.tool.name} is a stateful tool: it works on the view and never runs beside other calls"
@@ -168,7 +168,7 @@ class _StatelessCall:
         return checked | _select_hidden(self.tool, self.hidden)
 
     def build_result(self, checked: Mapping[str, Any], returned: Any) -> ToolResult:
-        """The record of what the function returned. Its facts refer to the first picture of the call."""
+        """Return the record of what the function returned. Its facts refer to the first picture of the call."""
         name, output = self.tool.name, read_output(self.tool, returned)
         kinds = {key: spec.get("x-kind") for key, spec in self.tool.parameters.items()}
         pictures = [checked[key] for key, kind in kinds.items() if kind == "picture" and key in checked]
@@ -190,7 +190,7 @@ class _StatelessCall:
 
 
 async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:
-    """Returns what the coroutine function returns, or raises its exception, or `CallTimeout` after `timeout` seconds.
+    """Return what the coroutine function returns, or raise its exception, or `CallTimeout` after `timeout` seconds.
 
     It runs in its own task, so that a tool which ignores its cancellation does not hold up the others.
     """
@@ -211,7 +211,7 @@ async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str,
 
 
 async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any, Exception | None]:
-    """What the tool returned or raised: no exception of a tool, `SystemExit` included, stops the event loop."""
+    """Return what the tool returned or raised: no exception of a tool, `SystemExit` included, stops the event loop."""
     try:
         return await tool.function(**checked), None
     except KeyboardInterrupt:
@@ -227,7 +227,8 @@ async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any,
 
 # ---------------------------------------------------------------------- both
 def build_timeout(name: str, timeout: float | None) -> ToolFault:
-    """The fault of a tool that takes longer than `timeout` seconds. It may still be running: it is not tried again."""
+    """Return the fault of a tool that takes longer than `timeout` seconds. It may still be running: it is not tried
+    again."""
     return ToolFault(f"{name} took longer than {timeout or 0:g} seconds and was stopped")
 
 
@@ -237,7 +238,7 @@ def _build_refusal(name: str, error: ToolError, used: Mapping[str, Any] | None) 
 
 
 def parse_arguments(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """The arguments of a call, which some models write as a string of JSON; raises `ArgumentError`."""
+    """Return the arguments of a call, which some models write as a string of JSON; raise `ArgumentError`."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
@@ -253,7 +254,7 @@ def _select_hidden(tool: Tool, hidden: Mapping[str, Any] | None) -> dict[str, An
 
 
 def _record_views(views: Iterable[ViewInArea], hidden: Mapping[str, Any] | None) -> tuple[ShownView, ...]:
-    """What a picture shows of the task's images, which are the hidden argument `images`."""
+    """Return what a picture shows of the task's images, which are the hidden argument `images`."""
     images = (hidden or {}).get("images") or ()
     return tuple(ShownView.of(view, find_number(images, view.source), area) for view, area in views)
 

@@ -54,7 +54,7 @@ class ToolOutput:
 
 
 def read_output(tool: "Tool", returned: Any) -> ToolOutput:
-    """What a tool's function returned, as a `ToolOutput`; raises `ToolFault` for any other type.
+    """Return what a tool's function returned, as a `ToolOutput`; raise `ToolFault` for any other type.
 
     A string becomes the text, a mapping the facts.
     """
@@ -130,7 +130,7 @@ class _FactReader:
 
 
 def to_storable_text(text: str) -> str:
-    """The text, with a question mark for each half of a surrogate pair, which no file can hold."""
+    """Return the text, with a question mark for each half of a surrogate pair, which no file can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -139,7 +139,7 @@ def to_storable_text(text: str) -> str:
 
 
 def render_image(image: Any, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
-    """The image that the tool `name` returned, in mode L or RGB; raises `ToolFault` if it cannot be shown.
+    """Return the image that the tool `name` returned, in mode L or RGB; raise `ToolFault` if it cannot be shown.
 
     `image` is a Pillow image, an array as `Source` takes it, a `Source` or a `View`. A path is refused: the text of a
     tool must not choose which files are opened. `max_pixels` and `multiple` bound the size as they do for a view.
@@ -165,7 +165,7 @@ def render_image(image: Any, name: str, max_pixels: int | None = None, multiple:
 
 
 def _is_ready_to_show(image: "Image.Image | np.ndarray", max_pixels: int | None, multiple: int) -> bool:
-    """Whether an image already has a depth and a size in which it can be shown."""
+    """Return whether an image already has a depth and a size in which it can be shown."""
     if isinstance(image, Image.Image):
         width, height, plain = *image.size, image.mode in ("L", "RGB")
     else:

@@ -56,10 +56,10 @@ class Tool:
         description: str | None = None,
         max_calls: int | None = None,
     ) -> "Tool":
-        """Builds a tool from a function, a method or an object with `__call__`; does not register it.
+        """Build a tool from a function, a method or an object with `__call__`; does not register it.
 
         `name` and `description` default to the function's name and docstring. Under several names, one function can
-        be several tools. Raises `TypeError` if an argument has a type that no schema can express.
+        be several tools. Raise `TypeError` if an argument has a type that no schema can express.
 
         >>> from viewbox.tools.arguments import Picture
         >>> def count(image: Picture, what: str) -> str:
@@ -77,7 +77,8 @@ class Tool:
         return self.function.__module__.rpartition(".")[2]
 
     def build_schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, Any]:
-        """The tool in the OpenAI function format; points and boxes in `coordinates`, the limit in the description."""
+        """Return the tool in the OpenAI function format; points and boxes in `coordinates`, the limit in the
+        description."""
         properties = {name: describe_parameter(spec, coordinates) for name, spec in self.parameters.items()}
         parameters = {"type": "object", "properties": properties, "required": list(self.required)}
         limit = "" if max_calls is None else f" At most {format_calls(max_calls)}."
@@ -91,7 +92,7 @@ class Tool:
         size: tuple[int, int] | None,
         find_picture: Callable[[str], View] | None = None,
     ) -> dict[str, Any]:
-        """The arguments as the function takes them, points and boxes as fractions; raises `ArgumentError`.
+        """Return the arguments as the function takes them, points and boxes as fractions; raise `ArgumentError`.
 
         `size` (width, height) is the size of the view in pixels. It is None for a stateless tool: its points and boxes
         refer to the first picture of the call, which `find_picture` returns by name.
@@ -114,7 +115,7 @@ class Tool:
         return checked
 
     def record_arguments(self, given: Mapping[str, Any], checked: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call for its record: checked, with defaults filled in, and pictures by their names.
+        """Return the arguments of a call for its record: checked, with defaults filled in, and pictures by their names.
 
         >>> get_tool("zoom").record_arguments({"factor": 3}, {"factor": 3.0})
         {'factor': 3.0, 'center': (0.5, 0.5)}
@@ -135,12 +136,12 @@ def _find_picture(name: str, label: str, find_picture: Callable[[str], View] | N
 
 
 def is_tool_name(name: str) -> bool:
-    """Whether endpoints accept a tool of this name."""
+    """Return whether endpoints accept a tool of this name."""
     return _NAME.fullmatch(name) is not None
 
 
 def format_calls(count: int) -> str:
-    """A number of calls in words.
+    """Return a number of calls in words.
 
     >>> format_calls(1), format_calls(3)
     ('1 call', '3 calls')
@@ -157,7 +158,7 @@ def tool(function: F, /) -> F: ...
 @overload
 def tool(*, max_calls: int | None = None) -> Callable[[F], F]: ...
 def tool(function: ToolFunction | None = None, /, *, max_calls: int | None = None) -> Any:
-    """Registers a function as a tool under its own name; its docstring is what the model reads.
+    """Register a function as a tool under its own name; its docstring is what the model reads.
 
     With `view` as its first argument the tool is stateful; otherwise it is stateless, and may be `async def`. Either
     kind returns a `ToolOutput`, a string, or a mapping of facts.
@@ -175,17 +176,17 @@ def tool(function: ToolFunction | None = None, /, *, max_calls: int | None = Non
 
 
 def get_tool(name: str) -> Tool:
-    """The registered tool of that name; raises `ToolError` with the nearest name."""
+    """Return the registered tool of that name; raise `ToolError` with the nearest name."""
     if name not in TOOLS:
         raise ToolError(describe_unknown("tool", name, TOOLS))
     return TOOLS[name]
 
 
 def collect_tools(listed: Iterable[Any]) -> dict[str, Tool]:
-    """The tools among `listed`, by name; names are skipped.
+    """Return the tools among `listed`, by name; names are skipped.
 
     An entry is a name, a function or a `Tool`, as in the setting `tools` of an environment. A function that `@tool`
-    registered keeps its limit. Raises `ConfigError` if two different tools have one name.
+    registered keeps its limit. Raise `ConfigError` if two different tools have one name.
     """
     tools: dict[str, Tool] = {}
     for item in listed:
@@ -198,7 +199,7 @@ def collect_tools(listed: Iterable[Any]) -> dict[str, Tool]:
 
 
 def to_tool_names(listed: Any) -> Any:
-    """`listed` with every function and `Tool` replaced by its name, for a setting that holds names.
+    """Return `listed` with every function and `Tool` replaced by its name, for a setting that holds names.
 
     Anything but a list or tuple is returned unchanged: the setting's own check refuses it.
     """
@@ -259,7 +260,7 @@ def _name_default(value: bool | int | float | str) -> str:
 
 
 def _check_declaration(new_tool: Tool) -> None:
-    """Raises `TypeError` for a tool that could not be called as it is declared."""
+    """Raise `TypeError` for a tool that could not be called as it is declared."""
     kinds = {name: spec.get("x-kind") for name, spec in new_tool.parameters.items()}
     pictures = [name for name, kind in kinds.items() if kind == "picture"]
     if new_tool.stateful and new_tool.is_async:
@@ -273,8 +274,8 @@ def _check_declaration(new_tool: Tool) -> None:
 
 
 def _split_docstring(function: ToolFunction, names: Collection[str]) -> tuple[str, dict[str, str]]:
-    """The description on one line, and the notes on arguments: the lines that begin with `name:`, and those indented
-    below them."""
+    """Return the description on one line, and the notes on arguments: the lines that begin with `name:`, and those
+    indented below them."""
     text, notes, last = [], {}, None
     for line in (inspect.getdoc(function) or "").splitlines():
         name, colon, note = line.strip().partition(": ")

@@ -85,7 +85,7 @@ PRESETS: Mapping[str, WindowPreset] = {
 
 
 def find_percentiles(source: Source, percentiles: tuple[float, float]) -> tuple[float, float]:
-    """The values at two percentiles of the volume of a source (or of the image), the lowest value left out.
+    """Return the values at two percentiles of the volume of a source (or of the image), the lowest value left out.
 
     >>> find_percentiles(Source.of(np.array([[0, 0, 0, 0, 10, 20, 30]], np.uint8)), (0, 100))
     (10.0, 30.0)

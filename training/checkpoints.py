@@ -38,7 +38,7 @@ MAX_STATE = 2**30  # bytes of trainer_state.json, which holds every line that wa
 
 
 def get_step(checkpoint: Path) -> int:
-    """The step of a checkpoint, from its folder's name; raises `ConfigError` for any other name."""
+    """Return the step of a checkpoint, from its folder's name; raise `ConfigError` for any other name."""
     match = _NAME.fullmatch(checkpoint.name)
     if match is None:
         raise ConfigError(f"{checkpoint}: not a checkpoint; allowed: a folder named checkpoint-<step>")
@@ -46,13 +46,13 @@ def get_step(checkpoint: Path) -> int:
 
 
 def list_complete(folder: Path) -> list[Path]:
-    """The complete checkpoints in a run's folder, the latest last."""
+    """Return the complete checkpoints in a run's folder, the latest last."""
     paths = [path for path in (folder / "checkpoints").glob("checkpoint-*") if _NAME.fullmatch(path.name)]
     return sorted((path for path in paths if _is_complete(path)), key=get_step)
 
 
 def check_resumable(checkpoint: Path) -> Path:
-    """Returns the checkpoint; raises `ConfigError` if it is missing, incomplete, or saved without its optimizer."""
+    """Return the checkpoint; raise `ConfigError` if it is missing, incomplete, or saved without its optimizer."""
     get_step(checkpoint)
     if not _is_complete(checkpoint):
         others = ", ".join(path.name for path in list_complete(checkpoint.parent.parent)) or "none"
@@ -96,7 +96,7 @@ class Checkpoints:
     is_finished: Callable[[int], bool] = staticmethod(lambda step: False)  # whether training ended early at a step
 
     def collect_state(self) -> dict[str, Any]:
-        """The state of this process besides weights, optimizer, scheduler and random state."""
+        """Return the state of this process besides weights, optimizer, scheduler and random state."""
         best = None if self.best is None else tuple(self.best)
         return {
             "loss": self._tr_loss,
@@ -106,7 +106,7 @@ class Checkpoints:
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """Restores what `collect_state` returned."""
+        """Restore what `collect_state` returned."""
         self._tr_loss, self._globalstep_last_logged = state["loss"].to(self.args.device), state["last_logged"]
         self._total_loss_scalar = state.get("total_loss", 0.0)  # not in checkpoints of earlier versions
         self._restore_best(state)
@@ -120,14 +120,14 @@ class Checkpoints:
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Logs; the closing `train_loss` is the mean over the whole run, not over the steps since it was resumed."""
+        """Log; the closing `train_loss` is the mean over the whole run, not over the steps since it was resumed."""
         if "train_loss" in logs:
             own_steps = self.state.global_step - self._initial_global_step
             logs["train_loss"] *= max(own_steps, 0.001) / max(self.state.global_step, 0.001)
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
     def load_if_finished(self, checkpoint: Path) -> bool:
-        """Loads the checkpoint's weights if training had ended there; returns whether it had."""
+        """Load the checkpoint's weights if training had ended there; return whether it had."""
         read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self._restore_best(_load_state(checkpoint, self.accelerator.process_index))
@@ -138,15 +138,15 @@ class Checkpoints:
         return done
 
     def save_first(self) -> None:
-        """Saves a checkpoint of step 0, whose weights are the best so far. Every process calls this."""
+        """Save a checkpoint of step 0, whose weights are the best so far. Every process calls this."""
         self._save_checkpoint(self.model, None)  # type: ignore[attr-defined]
 
     def load_weights(self, checkpoint: Path) -> None:
-        """Loads the weights of a checkpoint, and nothing else of it."""
+        """Load the weights of a checkpoint, and nothing else of it."""
         self._load_from_checkpoint(str(checkpoint))  # type: ignore[attr-defined]
 
     def save_unsaved(self) -> Path | None:
-        """Saves a checkpoint of the last step, unless there is one or none is wanted; returns it. For a run that ends
+        """Save a checkpoint of the last step, unless there is one or none is wanted; return it. For a run that ends
         between two steps: every process calls this."""
         path = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if not self.state.global_step or self.args.save_strategy == "no" or _is_complete(path):

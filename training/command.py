@@ -30,7 +30,7 @@ log = logging.getLogger("viewbox.train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status (see `utils/exit_status.py`)."""
+    """Return the command line; returns the exit status (see `utils/exit_status.py`)."""
     return guard(lambda: _main(argv))
 
 
@@ -96,7 +96,7 @@ def _print_report(config: Config, resolved: dict[str, Any], *, as_json: bool) ->
 
 
 def format_sections() -> str:
-    """The sections of a config and their keys, for `--help`."""
+    """Return the sections of a config and their keys, for `--help`."""
     lines = ["sections of a config:"]
     for name, field in Config.model_fields.items():
         options = [field.annotation, *getattr(field.annotation, "__args__", ())]
@@ -119,7 +119,7 @@ def run(
     resume: str | None = None,
     build_run: "Callable[[Config, RunLocation], Run] | None" = None,
 ) -> dict[str, Any]:
-    """Trains, and returns the summary that is also saved as summary.json in the run's folder.
+    """Train, and return the summary that is also saved as summary.json in the run's folder.
 
     Args:
         config: a checked config.
@@ -168,7 +168,7 @@ def run(
 
 
 def _locate_run(config: Config, name: str, resume: str | None) -> "RunLocation":
-    """The folder to write to, which is new unless a run is resumed, and the checkpoint to start from."""
+    """Return the folder to write to, which is new unless a run is resumed, and the checkpoint to start from."""
     from ..rollouts.store import run_folder
     from .resume import RunLocation, find_run
 
@@ -180,7 +180,7 @@ def _locate_run(config: Config, name: str, resume: str | None) -> "RunLocation":
 
 
 def _prepare_folder(location: "RunLocation", config: Config) -> None:
-    """Writes the config, and prints the run's folder and the step it is resumed from."""
+    """Write the config, and print the run's folder and the step it is resumed from."""
     from ..rollouts.store import run_folder
     from . import resume
 

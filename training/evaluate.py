@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 
 def count_replies(conversation: Conversation) -> int:
-    """The number of replies in a conversation."""
+    """Return the number of replies in a conversation."""
     return sum(message.role == "assistant" for message in conversation.messages)
 
 
 def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"], **habits: float) -> Script:
-    """A script that gives the environment's own replies, then None, so that the model continues.
+    """Return a script that gives the environment's own replies, then None, so that the model continues.
 
     Args:
         env: the environment.
@@ -59,7 +59,7 @@ def collect_episodes(
     seed: int,
     timeout: float | None = None,
 ) -> list[Episode]:
-    """Plays an episode for each task; returns them in the order of the tasks.
+    """Play an episode for each task; return them in the order of the tasks.
 
     If there are several processes, each plays every n-th task with the seed it has anyway; all get all episodes. Those
     of other processes come without pixels and logprobs.
@@ -95,7 +95,7 @@ def evaluate(
     seed: int,
     oracle: bool = False,
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """Plays the first `tasks` tasks and returns (figures, episodes).
+    """Play the first `tasks` tasks and return (figures, episodes).
 
     Args:
         env: the held-out environment.
@@ -120,7 +120,7 @@ def evaluate(
 
 
 def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, Any]:
-    """The figures of episodes, as `evaluate` returns them; logs a warning for each metric that fails."""
+    """Return the figures of episodes, as `evaluate` returns them; logs a warning for each metric that fails."""
     summary = summarize(episodes, env)
     for problem in summary.problems:
         log.warning("%s", problem)

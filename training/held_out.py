@@ -55,7 +55,7 @@ def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int 
 
 
 def _select_own(episodes: Sequence[Episode], processes: PartialState) -> Iterator[Episode]:
-    """The episodes that this process played: the others have no pixels here."""
+    """Yield the episodes that this process played: the others have no pixels here."""
     for episode in episodes:
         if episode.info["index"] % processes.num_processes == processes.process_index:
             yield episode
@@ -93,7 +93,7 @@ class HeldOutEvaluation(TrainerCallback):
         trainer.is_finished = self.is_exhausted
 
     def is_exhausted(self, step: int) -> bool:
-        """Whether so many evaluations up to `step` brought nothing better that training ends."""
+        """Return whether so many evaluations up to `step` brought nothing better that training ends."""
         best = self.trainer.best
         if self.patience is None or step % self.every:
             return False

@@ -25,7 +25,7 @@ LEARNING_RATES = {("grpo", False): 1e-6, ("grpo", True): 1e-5, ("sft", False): 2
 
 
 def get_learning_rate(config: Config) -> float:
-    """The learning rate of a run that sets none.
+    """Return the learning rate of a run that sets none.
 
     >>> from viewbox.configs.schema import parse
     >>> get_learning_rate(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "lora": {"r": 8}}))
@@ -35,7 +35,7 @@ def get_learning_rate(config: Config) -> float:
 
 
 def resolve_dtype(config: Config) -> str:
-    """The precision in which the model of a training run is loaded; "auto": as its weights were saved.
+    """Return the precision in which the model of a training run is loaded; "auto": as its weights were saved.
 
     Raises:
         ConfigError: every weight would be trained in two bytes, or a setting contradicts another.
@@ -62,12 +62,12 @@ def resolve_dtype(config: Config) -> str:
 
 
 def apply_precision(config: Config) -> ModelSection:
-    """The section `model` with the precision in which a training run loads it."""
+    """Return the section `model` with the precision in which a training run loads it."""
     return config.model.model_copy(update={"dtype": resolve_dtype(config)})
 
 
 def describe_precision(config: Config) -> str:
-    """The precision of a run's weights in words.
+    """Return the precision of a run's weights in words.
 
     >>> from viewbox.configs.schema import parse
     >>> describe_precision(parse({"model": {"name": "m"}, "env": {"name": "digits"}}))
@@ -81,7 +81,7 @@ def describe_precision(config: Config) -> str:
 
 
 def build_lora_config(section: LoraSection | None) -> "LoraConfig | None":
-    """The peft config of a section; None without one."""
+    """Return the peft config of a section; None without one."""
     if section is None:
         return None
     from peft import LoraConfig
@@ -128,7 +128,7 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
 
 
 def use_float32_adapters(model: Any) -> None:
-    """Makes the trained weights of a model with quantized ones float32, which TRL makes bfloat16."""
+    """Make the trained weights of a model with quantized ones float32, which TRL makes bfloat16."""
     for weight in model.parameters() if is_quantized(model) else ():
         if weight.requires_grad:
             weight.data = weight.data.float()

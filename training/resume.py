@@ -36,7 +36,7 @@ class RunLocation:
 
 
 def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
-    """The run that `--resume` names; None if there is no run of that name yet.
+    """Return the run that `--resume` names; None if there is no run of that name yet.
 
     Args:
         parent: the folder of runs.
@@ -65,7 +65,7 @@ def _locate_newest(folder: Path) -> RunLocation:
 
 
 def rewind(location: RunLocation) -> None:
-    """Puts a run's folder back to the checkpoint: removes later metrics, renames later checkpoints."""
+    """Put a run's folder back to the checkpoint: removes later metrics, renames later checkpoints."""
     metrics = location.folder / "metrics.jsonl"
     if os.path.lexists(metrics):
         write_atomically(metrics, "".join(_read_lines_until(metrics, location.step)))
@@ -95,7 +95,7 @@ def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
 
 
 def list_changes(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """The settings that differ from those the run was started with, as `key: old → new`."""
+    """Return the settings that differ from those the run was started with, as `key: old → new`."""
     saved = yaml_reader.read(folder / "config.yaml", inside=folder).values
     before, now = dict(_flatten(saved)), dict(_flatten(config))
     keys = sorted({*before, *now})
@@ -103,7 +103,7 @@ def list_changes(folder: Path, config: Mapping[str, Any]) -> list[str]:
 
 
 def record_data(folder: Path, envs: Iterable[object], print_line: Callable[[str], None]) -> None:
-    """Writes what the files of a run's tasks hold into data.json, and warns of those that have changed since."""
+    """Write what the files of a run's tasks hold into data.json, and warns of those that have changed since."""
     path = folder / DATA
     before = run_folder.read_json(path) if os.path.lexists(path) else {}
     now = {name: found for env in envs for name, found in fingerprint_data(env).items()}

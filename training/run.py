@@ -72,7 +72,7 @@ class Run:
         self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
-        """Ends the server that the run started, if it did."""
+        """End the server that the run started, if it did."""
         if self.weights is not None:
             self.weights.close()
 
@@ -89,7 +89,7 @@ class Run:
         return loading.build_tiny_model(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def _build_sender(self) -> WeightSender | None:
-        """What sends the weights to the server that generates; None if the model does."""
+        """Return what sends the weights to the server that generates; None if the model does."""
         rollout = self.config.rollout
         engine = get_server_engine(rollout.engine)
         if engine is None:
@@ -103,7 +103,7 @@ class Run:
         return weights
 
     def _choose_threads(self) -> str | None:
-        """A resumed run keeps its number: sums are rounded otherwise with another."""
+        """Set the number of threads, which a resumed run keeps: sums are rounded otherwise with another."""
         path = self.folder / "versions.json"
         versions = run_folder.read_json(path) if path.is_file() else {}
         saved = versions.get("threads") if self.config.model.threads is None else None
@@ -116,7 +116,7 @@ class Run:
         return threads if saved is None else f"{saved}, as when this run began; model.threads sets them"
 
     def execute(self) -> dict[str, Any]:
-        """Evaluates, trains, evaluates again and writes the results; returns the summary.
+        """Evaluate, train, evaluate again and write the results; return the summary.
 
         The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
         """
@@ -179,7 +179,7 @@ class Run:
         return summary
 
     def _print_outline(self) -> None:
-        """What will be trained, on what and how. Raises `ConfigError` if that is nothing."""
+        """Print what will be trained, on what and how. Raise `ConfigError` if that is nothing."""
         outline = outline_run(self.config, self.env, self.held_out, self._build_arguments())
         if self.threads:
             outline["threads"] = self.threads
@@ -205,7 +205,7 @@ class Run:
         return figures
 
     def _evaluate_before(self) -> dict[str, dict[str, Any]]:
-        """The figures before training; measured once, and read from before.json when a run is resumed."""
+        """Return the figures before training; measured once, and read from before.json when a run is resumed."""
         if self.config.train.method == "sft" or not self.config.log.eval_tasks:
             return {}
         saved = self.folder / "before.json"
@@ -219,12 +219,12 @@ class Run:
         return figures
 
     def _has_oracle(self) -> bool:
-        """Whether the environment knows which tool calls to make."""
+        """Return whether the environment knows which tool calls to make."""
         task = to_sequence(self.held_out.tasks, self.held_out.name)[0]
         return bool(self.held_out.for_task(task).oracle(task))
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
-        """Loads the weights with the best held-out reward, if they are to be saved; returns which these are."""
+        """Load the weights with the best held-out reward, if they are to be saved; return which these are."""
         best = trainer.best
         if best is None or not self.config.log.keep_best:
             return None
@@ -254,7 +254,7 @@ class Run:
         return self.build_sft_trainer() if method == "sft" else self.build_rejection_sampling_trainer()
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
-        """The GRPO trainer of this run."""
+        """Return the GRPO trainer of this run."""
         for note in [*describe_filters(self.config.rollout, self.config.train.method), *self.tokens.template.notes]:
             self._print_once(f"note: {note}")
         arguments = self._build_arguments()
@@ -286,7 +286,7 @@ class Run:
         return trainer
 
     def build_sft_trainer(self) -> SFTTrainer:
-        """The supervised trainer of this run, on saved episodes or on demonstrations recorded now."""
+        """Return the supervised trainer of this run, on saved episodes or on demonstrations recorded now."""
         section = self.config.train
         saved = section.episodes
         if section.demonstrations is not None:
@@ -306,12 +306,12 @@ class Run:
         return self.sft_trainer(**self._build_sft_settings(every=20), train_dataset=usable)
 
     def _print_once(self, line: str) -> None:
-        """Prints a line on the first process."""
+        """Print a line on the first process."""
         if PartialState().is_main_process:
             self.printer.print_line(line)
 
     def build_rejection_sampling_trainer(self) -> RejectionSamplingTrainer:
-        """The trainer of this run that learns from the policy's own best episodes."""
+        """Return the trainer of this run that learns from the policy's own best episodes."""
         return RejectionSamplingTrainer(
             **self._build_sft_settings(every=1),
             env=self.env,
@@ -322,7 +322,7 @@ class Run:
         )
 
     def _build_sft_settings(self, every: int) -> dict[str, Any]:
-        """What both supervised trainers take; a line is printed every so many steps."""
+        """Return what both supervised trainers take; a line is printed every so many steps."""
         lora = build_lora_config(self.config.lora)
         return {
             "model": self.model if lora is None else get_peft_model(self.model, lora),
@@ -333,7 +333,7 @@ class Run:
         }
 
     def save_model(self, summary: Mapping[str, Any]) -> None:
-        """Saves the weights, processor and card into the run's folder, and into `log.export` if it is set."""
+        """Save the weights, processor and card into the run's folder, and into `log.export` if it is set."""
         if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter is saved on its own, then merged
             self.model.save_pretrained(self.folder / "adapter")
             self.model = merge_adapters(self.model)

@@ -97,7 +97,7 @@ def pass_hub_token(config: Config) -> None:
 
 
 def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArguments":
-    """The `GRPOConfig` (grpo) or `TrainingArguments` (other methods) of a run.
+    """Return the `GRPOConfig` (grpo) or `TrainingArguments` (other methods) of a run.
 
     Args:
         config: a checked config.
@@ -199,7 +199,7 @@ def _check_choice(name: str, value: Any, annotation: Any) -> None:
 
 
 def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_rounds: int) -> None:
-    """Raises `ConfigError` if the episodes that are generated together are not whole groups."""
+    """Raise `ConfigError` if the episodes that are generated together are not whole groups."""
     group, device_batch = given.get("num_generations", 8), given.get("per_device_train_batch_size", 8)
     steps = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
     batch = given.get("generation_batch_size") or device_batch * steps * processes

@@ -85,7 +85,7 @@ REFUSED: Mapping[str, str] = {name: reason for reason, names in _REFUSED.items()
 
 
 def explain_refusal(name: str, method: str) -> str | None:
-    """Why `train` does not take an argument, as the end of a sentence; None if it takes it, or does not know it.
+    """Return why `train` does not take an argument, as the end of a sentence; None if it takes it, or does not know it.
 
     >>> explain_refusal("fsdp", "sft")[:43], explain_refusal("beta", "grpo")
     ('cannot be used; viewbox trains on one devic', None)

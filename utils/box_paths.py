@@ -26,12 +26,12 @@ class BoxPath(NamedTuple):
 
 
 def has_box(answer: Mapping[str, Any], path: str) -> bool:
-    """Whether the answer has the field of a path."""
+    """Return whether the answer has the field of a path."""
     return answer.get(BoxPath.parse(path).field) is not None
 
 
 def convert_at(answer: Mapping[str, Any], path: str, convert: Convert) -> dict[str, Any]:
-    """The answer with the boxes at a path converted. Raises `ToolError` if the path does not fit.
+    """Return the answer with the boxes at a path converted. Raise `ToolError` if the path does not fit.
 
     >>> convert_at({"boxes": [[0, 1], [2, 3]]}, "boxes[]", lambda box, name: sum(box))
     {'boxes': [1, 5]}

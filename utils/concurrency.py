@@ -32,7 +32,7 @@ class ForeignError(RuntimeError):
 
 
 async def run_in_thread(function: Callable[..., T], /, *args: Any, timeout: float | None = None, **kwargs: Any) -> T:
-    """The result of `function(*args, **kwargs)`, run in a thread with this task's context variables.
+    """Return the result of `function(*args, **kwargs)`, run in a thread with this task's context variables.
 
     Raises what the function raises, and `CallTimeout` after `timeout` seconds of running. Then, and if the waiting task
     is cancelled, the thread is abandoned: it cannot be stopped, but nothing waits for it.
@@ -137,7 +137,7 @@ def _call(
 
 
 def to_foreign(error: BaseException) -> ForeignError:
-    """The error wrapped in a `ForeignError`, as its cause."""
+    """Return the error wrapped in a `ForeignError`, as its cause."""
     wrapper = ForeignError(f"{type(error).__name__}: {error}")
     wrapper.__cause__ = error
     return wrapper
@@ -161,7 +161,7 @@ def contain_exit() -> Iterator[None]:
 
 
 def unwrap(error: BaseException) -> BaseException:
-    """What a `ForeignError` wraps; any other error as it is."""
+    """Return what a `ForeignError` wraps; any other error as it is."""
     return error.__cause__ or error if isinstance(error, ForeignError) else error
 
 

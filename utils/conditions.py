@@ -59,7 +59,7 @@ def format_value(value: Any) -> str:
 
 
 def sort_key(value: str) -> tuple[bool, float, str]:
-    """Sorts formatted values: numbers by their size, then text.
+    """Sort formatted values: numbers by their size, then text.
 
     >>> sorted(["10", "b", "2", "-1.5", "a"], key=sort_key)
     ['-1.5', '2', '10', 'a', 'b']
@@ -95,7 +95,7 @@ def _strip_quotes(text: str) -> str:
 
 
 def _list_items(value: Any) -> list[Any]:
-    """The items of a list or set. Any other value, and an empty list, counts as one item."""
+    """Return the items of a list or set. Any other value, and an empty list, counts as one item."""
     return list(value) if isinstance(value, tuple | frozenset | set) and value else [value]
 
 

@@ -76,7 +76,7 @@ def _print_error(message: str, status: int) -> int:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that caused it, says that no more can be written.
+    """Return whether an error, or one that caused it, says that no more can be written.
 
     torch and safetensors report it in words of their own.
 

@@ -53,7 +53,8 @@ def replace_atomically(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def create_whole(path: Path) -> Iterator[Path]:
-    """A place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an error.
+    """Lend a place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an
+    error.
 
     Raises:
         ConfigError: `path` exists, or cannot be written.
@@ -70,7 +71,7 @@ def create_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _rename_draft(path: Path) -> Iterator[Path]:
-    """A hidden name beside `path`, which is renamed to `path` at the end; after a `kill -9` it may be left."""
+    """Lend a hidden name beside `path`, which is renamed to `path` at the end; after a `kill -9` it may be left."""
     draft = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         yield draft
@@ -115,7 +116,7 @@ def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) ->
 
 
 def read_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> bytes:
-    """The content of a regular file; see `open_regular`."""
+    """Return the content of a regular file; see `open_regular`."""
     with open_regular(path, limit=limit, inside=inside) as file:
         content = file.read(limit + 1)
     if len(content) > limit:  # it grew, or the file system does not know its size
@@ -167,7 +168,7 @@ def _refuse(path: str | Path, number: int, reason: str) -> OSError:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Hold the lock on `path`, which is created if missing; raises `BlockingIOError` if another process holds it."""
+    """Hold the lock on `path`, which is created if missing; raise `BlockingIOError` if another process holds it."""
     check_writable(path, path.parent)
     with path.open("w") as file:
         if not try_lock(file.fileno()):

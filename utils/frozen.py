@@ -123,13 +123,13 @@ def decode_unfrozen(decode: Callable[[T], R], given: T) -> R:
 
 
 def is_decoding() -> bool:
-    """Whether this thread is in `decode_unfrozen`."""
+    """Return whether this thread is in `decode_unfrozen`."""
     return _decoding.active
 
 
 @cache
 def _list_dicts(record: type["PlainRecord"]) -> tuple[str, ...]:
-    """The fields that JSON gives a dict."""
+    """Return the fields that JSON gives a dict."""
     fields = msgspec.structs.fields(record)
     return tuple(field.name for field in fields if any(get_origin(one) is Mapping for one in _list_types(field.type)))
 
@@ -140,7 +140,7 @@ def _list_types(annotation: Any) -> tuple[Any, ...]:
 
 @cache
 def _list_loose(record: type["PlainRecord"]) -> tuple[str, ...]:
-    """The fields that may be given something that is not frozen."""
+    """Return the fields that may be given something that is not frozen."""
     return tuple(field.name for field in msgspec.structs.fields(record) if not _is_immutable(field.type))
 
 
@@ -166,7 +166,7 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @classmethod
     def list_fields(cls) -> list[str]:
-        """The names of the fields in the JSON."""
+        """Return the names of the fields in the JSON."""
         return [name for name in cls.__struct_fields__ if name not in cls._beside]
 
     def _get_values(self) -> list[Any]:
@@ -185,17 +185,17 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
         return f"{type(self).__qualname__}({shown})"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain dicts and lists: what the line of JSON holds."""
+        """Return the fields as plain dicts and lists: what the line of JSON holds."""
         data = {name: thaw(getattr(self, name)) for name in self.list_fields()}
         return {name: value for name, value in data.items() if value or name not in self._sparse}
 
     def to_json(self) -> str:
-        """One line of JSON; NaN and infinity are refused."""
+        """Return one line of JSON; NaN and infinity are refused."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The record that `to_dict` wrote; raises `StoreError` with the first field that is wrong."""
+        """Return the record that `to_dict` wrote; raise `StoreError` with the first field that is wrong."""
         try:
             return msgspec.convert(data, cls)
         except ValueError as error:
@@ -203,7 +203,7 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
-        """The record that `to_json` wrote; raises `StoreError` with the first field that is wrong."""
+        """Return the record that `to_json` wrote; raise `StoreError` with the first field that is wrong."""
         try:
             return msgspec.json.decode(line, type=cls)
         except msgspec.ValidationError as error:

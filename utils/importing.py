@@ -70,7 +70,7 @@ def add_to_search_path(folder: Path | None = None) -> None:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """The module in a file. One file is one module, however often it is loaded."""
+    """Return the module in a file. One file is one module, however often it is loaded."""
     add_to_search_path(path.parent)  # a file may import its neighbors, as a script may
     name = f"viewbox_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
@@ -94,7 +94,7 @@ def _list_public_names(owner: Any) -> list[str]:
 
 
 def _explain_failure(name: str, error: Exception) -> str:
-    """Why a module cannot be imported, with the line of it that failed."""
+    """Return why a module cannot be imported, with the line of it that failed."""
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return f"{error}; allowed: a module that `python -c 'import {name}'` finds, or path/to/file.py:Name"
     if isinstance(error, SyntaxError):

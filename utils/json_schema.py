@@ -53,9 +53,9 @@ class _Part(NamedTuple):
 
 
 def find_violation(value: Any, schema: Mapping[str, Any]) -> Violation | None:
-    """The outermost violation of `schema`, with its field; None if `value` is valid.
+    """Return the outermost violation of `schema`, with its field; None if `value` is valid.
 
-    Raises `ConfigError` if the schema cannot be used.
+    Raise `ConfigError` if the schema cannot be used.
 
     >>> str(find_violation({"side": 3}, {"properties": {"side": {"type": "string"}}}))
     'side: 3 is not of type "string"'
@@ -121,7 +121,7 @@ def _find_part(text: str, part: _Part) -> Violation:
 
 
 def _list_parts(text: str, schema: dict[str, Any], part: _Part) -> Iterator[_Part]:
-    """The parts that must all fit, and the one choice that a value of this type has."""
+    """Yield the parts that must all fit, and the one choice that a value of this type has."""
     pointer, value, path = part
     reference = schema.get("$ref")
     if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
@@ -166,7 +166,7 @@ def _list_fields(schema: dict[str, Any], part: _Part) -> Iterator[_Part]:
 
 
 def _describe(text: str, schema: dict[str, Any], part: _Part) -> Violation:
-    """What is said of a keyword that no single part of the value violates."""
+    """Return what is said of a keyword that no single part of the value violates."""
     for name in _CHOICES:
         choices = [_Part(f"{part.pointer}/{name}/{number}", *part[1:]) for number in range(len(schema.get(name, ())))]
         fitting = sum(_fits(text, one) for one in choices)
@@ -184,7 +184,7 @@ def _fits(text: str, part: _Part) -> bool:
 
 
 def _is_of_type(text: str, part: _Part) -> bool:
-    """Whether the type of a value is one that a choice allows at its top."""
+    """Return whether the type of a value is one that a choice allows at its top."""
     pointer = part.pointer
     for _ in range(MAX_STEPS):
         schema = _get_part(text, pointer)
@@ -214,7 +214,7 @@ def _get_part_validator(text: str, pointer: str) -> Draft202012Validator:
 
 @lru_cache(maxsize=1024)
 def _get_leaves(text: str, pointer: str) -> Draft202012Validator:
-    """A validator of those keywords of a part that hold no schema."""
+    """Return a validator of those keywords of a part that hold no schema."""
     schema = _get_part(text, pointer)
     leaves = {key: item for key, item in schema.items() if key in _LEAVES}
     if schema.get("additionalProperties") is False:

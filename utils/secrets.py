@@ -54,7 +54,7 @@ _ANY_KEY = re.compile("|".join(f"(?:{form})" for form in _KEY_FORMS.values()))
 
 
 def remember(secret: str | None) -> str | None:
-    """The secret itself, without surrounding spaces, after which `mask_text` knows it; None if it is empty."""
+    """Return the secret itself, without surrounding spaces, after which `mask_text` knows it; None if it is empty."""
     secret = (secret or "").strip()
     if secret:
         _known.add(secret)
@@ -71,7 +71,7 @@ def remember_settings(value: Any) -> bool:
 
 
 def is_secret_name(name: object) -> bool:
-    """Whether a setting of this name holds a secret.
+    """Return whether a setting of this name holds a secret.
 
     >>> [name for name in ("api_key", "hub_token", "apiKey", "X-Auth-Token", "password") if not is_secret_name(name)]
     []
@@ -84,7 +84,7 @@ def is_secret_name(name: object) -> bool:
 
 
 def find_key_form(text: str) -> str | None:
-    """What kind of key a text holds, by the forms of well-known services; None if it holds none.
+    """Return what kind of key a text holds, by the forms of well-known services; None if it holds none.
 
     >>> find_key_form("token = 'hf_" + 20 * "a" + "'"), find_key_form("hf_hub")
     ('a token of Hugging Face', None)
@@ -93,19 +93,20 @@ def find_key_form(text: str) -> str | None:
 
 
 def mask_text(text: str) -> str:
-    """The text without the keys that this process knows: as they are, and escaped as in JSON or in a URL."""
+    """Return the text without the keys that this process knows: as they are, and escaped as in JSON or in a URL."""
     for secret in sorted(_known, key=len, reverse=True):
         text = _mask_one(text, secret)
     return text
 
 
 def mask_message(text: str) -> str:
-    """An error or a traceback as it may be shown or written: also without what looks like a key of a known service."""
+    """Return an error or a traceback as it may be shown or written: also without what looks like a key of a known
+    service."""
     return mask_text(_ANY_KEY.sub(MASK, text))
 
 
 def mask_assignments(text: str) -> str:
-    """A message, also without the values that it assigns to settings whose names say that they are secrets.
+    """Return a message, also without the values that it assigns to settings whose names say that they are secrets.
 
     >>> mask_assignments("override 'train.hub_token=abc': extra = {'api_key': 'x y', 'top_k': 3}")
     "override 'train.hub_token=***': extra = {'api_key': ***, 'top_k': 3}"
@@ -120,7 +121,7 @@ def mask_assignments(text: str) -> str:
 
 
 def mask_override(text: str) -> str:
-    """A `key.path=value` of the command line, as a message may show it.
+    """Return a `key.path=value` of the command line, as a message may show it.
 
     >>> mask_override("train.hub_token=my pass"), mask_override("env.noise=3")
     ('train.hub_token=***', 'env.noise=3')
@@ -175,7 +176,7 @@ def _mask_one(text: str, secret: str) -> str:
 
 @lru_cache(maxsize=64)
 def _build_pattern(secret: str) -> re.Pattern[str]:
-    """Finds the secret if any of its characters are escaped: as in JSON, also within a text of JSON, or in a URL."""
+    """Find the secret if any of its characters are escaped: as in JSON, also within a text of JSON, or in a URL."""
 
     def list_forms(letter: str) -> str:
         escaped = [rf"\\{{0,8}}{re.escape(letter)}" if letter in '"\\/' else re.escape(letter)]

@@ -13,7 +13,7 @@ _BREAKS = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
 
 
 def make_printable(text: object, limit: int | None = None) -> str:
-    r"""The text as a terminal may show it: invisible characters are written out, and only its line breaks act.
+    r"""Return the text as a terminal may show it: invisible characters are written out, and only its line breaks act.
 
     Args:
         text: anything; other objects than text are converted with `str`.
@@ -63,7 +63,7 @@ def protect_output() -> None:
 
 
 def _is_printed(name: str) -> bool:
-    """Whether a library prints the records of this logger itself: they would stand there twice."""
+    """Return whether a library prints the records of this logger itself: they would stand there twice."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None and logger is not logging.root:
         if any(getattr(handler, "stream", None) in (sys.stderr, sys.stdout) for handler in logger.handlers):
@@ -77,7 +77,7 @@ def _write_out(letter: str) -> str:
 
 
 def describe_error(error: BaseException, limit: int) -> str:
-    """An exception on one printable line: it may quote a model, a server or a file.
+    """Return an exception on one printable line: it may quote a model, a server or a file.
 
     >>> describe_error(ValueError("no\\nsuch row"), 100)
     'ValueError: no such row'

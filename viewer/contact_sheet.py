@@ -35,7 +35,7 @@ class Panel(NamedTuple):
 
 
 def draw_episode(episode: Episode, *, line: int = 0) -> Image.Image:
-    """The sheet of an episode. A picture that cannot be opened, and whatever else is left out, is named on it.
+    """Return the sheet of an episode. A picture that cannot be opened, and whatever else is left out, is named on it.
 
     Args:
         episode: of any environment, answered or not.
@@ -104,7 +104,7 @@ def _build_block(panel: Panel, page: Mapping[str, Any], refs: Mapping[str, Image
 
 # ---------------------------------------------------------------------- what is on it
 def list_panels(page: Mapping[str, Any]) -> list[Panel]:
-    """What the model was shown, a panel for each picture, with the reply that followed."""
+    """Return what the model was shown, a panel for each picture, with the reply that followed."""
     panels: list[Panel] = []
     for turn in page["turns"]:
         if turn["role"] == "assistant":
@@ -117,7 +117,8 @@ def list_panels(page: Mapping[str, Any]) -> list[Panel]:
 
 
 def _list_shown(page: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], *, is_first: bool) -> list[Panel]:
-    """The panels of a message or of the results of tools; what is said without a picture is a note on the last."""
+    """Return the panels of a message or of the results of tools; what is said without a picture is a note on the
+    last."""
     panels: list[Panel] = []
     notes: list[tuple[str, str]] = []
     for part in parts:
@@ -200,8 +201,8 @@ def _wrap(texts: Sequence[tuple[str, str]], columns: int, lines: int) -> list[tu
 
 
 def _open(ref: ImageRef) -> tuple[Image.Image | None, str]:
-    """The picture with its longer side as long as a panel, its pixels visible; or the reason why it cannot be opened: a
-    saved picture may be missing or forged."""
+    """Return the picture with its longer side as long as a panel, its pixels visible; or the reason why it cannot be
+    opened: a saved picture may be missing or forged."""
     try:
         picture = ref.open().convert("RGB")
     except (ImageError, ValueError, OSError) as error:
@@ -222,7 +223,7 @@ def _load_font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _select_boxes(boxes: Sequence[Mapping[str, Any]], on: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The boxes that are drawn on a picture, with their kinds: those of tools only where the call was made."""
+    """Yield the boxes that are drawn on a picture, with their kinds: those of tools only where the call was made."""
     for kind in KINDS:
         drawn = (box for box in boxes if box["kind"] == kind and box.get("on", on) == on)
         yield from ((kind, box) for box in islice(drawn, MAX_BOXES))

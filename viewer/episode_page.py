@@ -30,7 +30,7 @@ from .plain import to_plain, to_text
 
 
 def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | None = None) -> dict[str, Any]:
-    """The content of an episode's page; never raises.
+    """Return the content of an episode's page; never raises.
 
     "pictures" has what each picture shows and the boxes on it. "outline" are the corners of what it shows, fractions of
     its original ("original": the id of the picture that shows all of it, "image": that one's hash). The corners of
@@ -50,7 +50,7 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
     problems: list[str] = []
 
     def attempt(what: str, build: Callable[[], Any], otherwise: Any) -> Any:
-        """A part of the page; what an author's objects raise costs that part alone."""
+        """Return a part of the page; what an author's objects raise costs that part alone."""
         try:
             return build()
         except Exception as error:
@@ -121,7 +121,7 @@ OF_VIEW = ("image", "original", "outline", "index", "plane", "slice", "slices", 
 
 
 def describe_pictures(pictures: Pictures) -> dict[str, dict[str, Any]]:
-    """The pictures by id; see `build_episode_page`."""
+    """Return the pictures by id; see `build_episode_page`."""
     originals: dict[tuple[Any, ...], Picture | None] = {}
     page = {}
     budget = MAX_PLACED
@@ -160,7 +160,7 @@ def _draw_marks(marks: Sequence[Mark], view: ShownView) -> list[dict[str, Any]]:
 
 
 def _covers(corners: Sequence[tuple[float, float]], view: ShownView) -> bool:
-    """Whether a drawn box is all that a view shows: its outline would be the edge of the picture."""
+    """Return whether a drawn box is all that a view shows: its outline would be the edge of the picture."""
     if len(corners) < 4:
         return False
     (x1, y1), (x2, y2) = corners[0], corners[2]
@@ -206,7 +206,7 @@ _END = re.compile(r"\s*\[/data [0-9a-f]{8}\]\s*\Z|\A\s*\[/data [0-9a-f]{8}\]")
 
 
 def build_turns(episode: Episode, pictures: Sequence[Sequence[str | None]]) -> list[dict[str, Any]]:
-    """Every turn as {"role", "parts"}; `pictures` has the ids of each turn's pictures (`Pictures.of_turns`)."""
+    """Return every turn as {"role", "parts"}; `pictures` has the ids of each turn's pictures (`Pictures.of_turns`)."""
     build = {"assistant": _build_reply, "tool_result": _build_results}
     return [
         {"role": str(turn.role), "parts": list(build.get(turn.role, _build_message)(turn, ids))}
@@ -223,7 +223,7 @@ def _build_message(turn: Turn, ids: Sequence[str | None]) -> Iterator[dict[str, 
 
 
 def _build_reply(turn: Turn, ids: Sequence[str | None]) -> Iterator[dict[str, Any]]:
-    """The thinking, the text and the calls of a reply. A call that stands in the text is a part in its place."""
+    """Yield the thinking, the text and the calls of a reply. A call that stands in the text is a part in its place."""
     calls = [
         {"type": "call", "id": to_plain(call.id), "name": to_plain(call.name), "arguments": to_plain(call.arguments)}
         for call in turn.tool_calls
@@ -247,7 +247,7 @@ def _build_text(kind: str, text: str) -> Iterator[dict[str, Any]]:
 
 
 def split_thinking(text: str) -> Iterator[tuple[str, str]]:
-    """The parts of a reply in order, each "thinking" or "text". Thinking may lack its first or its last tag.
+    """Yield the parts of a reply in order, each "thinking" or "text". Thinking may lack its first or its last tag.
 
     >>> list(split_thinking("<think>Left?</think>Right."))
     [('thinking', 'Left?'), ('text', 'Right.')]
@@ -288,7 +288,7 @@ def _build_results(turn: Turn, ids: Sequence[str | None]) -> Iterator[dict[str, 
 
 
 def _build_notice(turn: Turn) -> Iterator[dict[str, Any]]:
-    """What the environment said after the results: the request to answer before the last turn."""
+    """Yield what the environment said after the results: the request to answer before the last turn."""
     if not turn.tool_results:
         yield from _build_text("text", to_plain(turn.content))
         return
@@ -312,7 +312,8 @@ def _get_text(result: ToolResult) -> str:
 
 # ---------------------------------------------------------------------- tokens
 def build_tokens(tokens: EpisodeTokens, advantage: Any) -> list[dict[str, Any]]:
-    """Every token, prompt first: its id, whether the policy sampled it, its log-prob, the episode's advantage."""
+    """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the episode's
+    advantage."""
     value = to_finite_float(advantage)
     rows: list[dict[str, Any]] = [
         {"id": token, "mask": 0, "logprob": None, "advantage": None} for token in tokens.prompt_ids[:MAX_TOKENS]
@@ -355,7 +356,7 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
 
 
 def explain_saved(episode: Episode, reward: CombinedReward | None) -> dict[str, str]:
-    """The reason of each component that an episode was scored on, by name.
+    """Return the reason of each component that an episode was scored on, by name.
 
     A reason that explains another score than the stored one is left out: the episode was scored by another reward.
     """

@@ -15,7 +15,7 @@ SHOWN = ("L", "RGB", "RGBA", "LA")
 
 
 def encode_picture(ref: ImageRef) -> bytes:
-    """A stored picture as PNG; other modes than 8-bit ones are stretched to 8 bits, as a person looks at them.
+    """Return a stored picture as PNG; other modes than 8-bit ones are stretched to 8 bits, as a person looks at them.
 
     Raises:
         ImageError: it cannot be opened, or has not the pixels of its hash.
@@ -29,7 +29,7 @@ def encode_picture(ref: ImageRef) -> bytes:
 
 
 def list_pictures(episode: Episode) -> dict[str, ImageRef]:
-    """The pictures of an episode by their hashes."""
+    """Return the pictures of an episode by their hashes."""
     return {ref.hash: ref for ref in iter_images(episode)}
 
 

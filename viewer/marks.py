@@ -51,14 +51,14 @@ class Mark:
 
 
 def to_corners(box: Sequence[float]) -> tuple[Point, ...]:
-    """The corners of (x1, y1, x2, y2), clockwise from the upper left."""
+    """Return the corners of (x1, y1, x2, y2), clockwise from the upper left."""
     x1, y1, x2, y2 = box
     return (x1, y1), (x2, y1), (x2, y2), (x1, y2)
 
 
 # ---------------------------------------------------------------------- of a reference or an answer
 def find_marks(value: Any, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
-    """The boxes in a reference or an answer, each on the picture that the objects around it name.
+    """Return the boxes in a reference or an answer, each on the picture that the objects around it name.
 
     Args:
         value: the reference or the answer.
@@ -77,7 +77,7 @@ def find_marks(value: Any, kind: Kind, fields: Mapping[str, str], views: "Views"
 
 
 def _walk(value: Any, label: str, around: tuple[Any, ...], depth: int) -> Iterator[tuple[Box, str, tuple[Any, ...]]]:
-    """Every box with its label and the objects around it, the innermost first."""
+    """Yield every box with its label and the objects around it, the innermost first."""
     for form in ("xyxy", "xyzxyz"):
         box = parse_box(value, form)
         if box is not None:
@@ -108,8 +108,8 @@ _PICTURE = re.compile(r"(view|image)_(\d{1,6})", re.IGNORECASE)
 def find_arguments(
     arguments: Mapping[str, Any], kinds: Mapping[str, Any] | None
 ) -> list[tuple[str, tuple[Point, ...]]]:
-    """The boxes and points among the arguments of a call, in fractions of the picture it refers to; two points are a
-    line.
+    """Return the boxes and points among the arguments of a call, in fractions of the picture it refers to; two points
+    are a line.
 
     Args:
         arguments: as the result records them.
@@ -131,7 +131,7 @@ def find_arguments(
 
 
 def find_named_picture(arguments: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The first picture that a call names: ("view", 3) for "view_3", ("image", 0) for "image_1"."""
+    """Return the first picture that a call names: ("view", 3) for "view_3", ("image", 0) for "image_1"."""
     for value in islice(arguments.values(), MAX_MARKS):
         match = _PICTURE.fullmatch(value.strip()) if isinstance(value, str) and len(value) < 40 else None
         if match is not None:
@@ -167,14 +167,14 @@ class Views:
                     self._counts.setdefault((view.image, view.plane), view.slices)
 
     def get_overview(self, image: int) -> ShownView:
-        """The whole of an image, at the slice that was shown first."""
+        """Return the whole of an image, at the slice that was shown first."""
         first = self._first.get(image)
         if first is None:
             return ShownView(image)
         return ShownView(image, plane=first.plane, slice=first.slice, slices=first.slices, time=first.time)
 
     def find_place(self, named: Mapping[str, Any]) -> Place:
-        """The place that the parts of an answer name."""
+        """Return the place that the parts of an answer name."""
         number = _read_number(named.get("view"))
         shown = self.numbered[number] if number is not None and number < len(self.numbered) else None
         image = _read_number(named.get("image"))
@@ -199,7 +199,7 @@ def _read_number(value: Any) -> int | None:
 
 
 def _read_slices(value: Any) -> tuple[int, int] | None:
-    """The first and last slice that a field names: one number, or two."""
+    """Return the first and last slice that a field names: one number, or two."""
     numbers = [_read_number(item) for item in (value if isinstance(value, list | tuple) else [value])[:3]]
     if len(numbers) not in (1, 2) or numbers[0] is None or numbers[-1] is None:
         return None
@@ -207,7 +207,7 @@ def _read_slices(value: Any) -> tuple[int, int] | None:
 
 
 def get_place(view: ShownView) -> Place:
-    """The picture that a view shows a part of."""
+    """Return the picture that a view shows a part of."""
     slices = None if view.slice is None else (view.slice, view.slice)
     return Place(view.image or 0, view.plane, slices)
 
@@ -221,7 +221,7 @@ class DrawnMark(NamedTuple):
 
 
 def place_on(mark: Mark, view: ShownView) -> DrawnMark | None:
-    """The mark in a picture, clipped to what shows the view; None if nothing of it is seen there."""
+    """Return the mark in a picture, clipped to what shows the view; None if nothing of it is seen there."""
     outline = _cut_slice(mark, view) if view.image == mark.place.image else None
     if outline is None:
         return None
@@ -243,7 +243,7 @@ def place_on(mark: Mark, view: ShownView) -> DrawnMark | None:
 
 
 def _cut_slice(mark: Mark, view: ShownView) -> tuple[Point, ...] | None:
-    """The outline of a mark in the slice that a view shows; None if it lies on another."""
+    """Return the outline of a mark in the slice that a view shows; None if it lies on another."""
     if mark.depth is None:
         place = get_place(view)
         if place.slices is None or mark.place.slices is None:

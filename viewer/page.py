@@ -48,7 +48,8 @@ def _read(names: tuple[str, ...]) -> str:
 
 
 def build_policy(*, served: bool) -> str:
-    """The content security policy: only this page's own program and style run, and nothing is loaded from elsewhere.
+    """Return the content security policy: only this page's own program and style run, and nothing is loaded from
+    elsewhere.
 
     >>> build_policy(served=False).split(";")[0]
     "default-src 'none'"
@@ -61,17 +62,17 @@ def build_policy(*, served: bool) -> str:
 
 
 def build_head(*, served: bool) -> str:
-    """The page up to its data."""
+    """Return the page up to its data."""
     return _HTML.format(policy=build_policy(served=served), title=TITLE, style=_read(STYLES))
 
 
 def build_end() -> str:
-    """The page after its data."""
+    """Return the page after its data."""
     return build_data("fields", describe_fields()) + _END.format(program=_read(PROGRAMS))
 
 
 def build_data(name: str, value: Any) -> str:
-    """A block of data that the browser does not run and that nothing in it can end.
+    """Return a block of data that the browser does not run and that nothing in it can end.
 
     >>> build_data("a", "</script>")
     '<script type="application/json" id="a">"\\\\u003c/script\\\\u003e"</script>\\n'

@@ -62,7 +62,8 @@ class Pictures:
 
     @classmethod
     def of(cls, episode: Episode) -> "Pictures":
-        """The pictures and marks of an episode, which may be forged: what cannot be drawn is left out and named."""
+        """Return the pictures and marks of an episode, which may be forged: what cannot be drawn is left out and
+        named."""
         pictures = cls()
         current: Picture | None = None  # on which the next call of a stateful tool works
         for number, turn in enumerate(episode.turns):
@@ -165,7 +166,8 @@ class Pictures:
             self.marks.append(Mark("tool", label, corners, get_place(frame), turn=number, on=on))
 
     def _find_frame(self, arguments: Mapping[str, Any], current: Picture | None) -> tuple[ShownView | None, str | None]:
-        """What the picture shows that a call refers to, and its id: the one that it names, or the current view's."""
+        """Return what the picture shows that a call refers to, and its id: the one that it names, or the current
+        view's."""
         named = find_named_picture(arguments)
         if named is None:
             return (current.views[0], current.id) if current is not None and len(current.views) == 1 else (None, None)
@@ -184,7 +186,7 @@ class Pictures:
                 self._add(ref, (ShownView(number),), None, "original")
 
     def find_original(self, view: ShownView) -> Picture | None:
-        """The picture that shows all of the image, or of the slice, of which a view shows a part."""
+        """Return the picture that shows all of the image, or of the slice, of which a view shows a part."""
         whole = [
             picture
             for picture in self.by_id.values()
@@ -216,7 +218,7 @@ class Pictures:
 
 
 def find_problem(view: ShownView) -> str | None:
-    """What is wrong with a recorded view, which may be forged; None if it can be drawn."""
+    """Return what is wrong with a recorded view, which may be forged; None if it can be drawn."""
     if not _are_finite(view.corners, 4) or min(view.corners) < -CLOSE or max(view.corners) > 1 + CLOSE:
         return f"corners {to_plain(view.corners)!r:.120}; allowed: 4 fractions of the image"
     if view.corners[0] == view.corners[2] or view.corners[1] == view.corners[3]:
@@ -239,7 +241,7 @@ def _are_finite(values: Sequence[Any], count: int) -> bool:
 
 
 def _is_of_view(result: ToolResult, picture: Picture) -> bool:
-    """Whether a result shows the view on which the next call of a stateful tool works."""
+    """Return whether a result shows the view on which the next call of a stateful tool works."""
     return (
         len(picture.views) == 1
         and picture.views[0].area is None
@@ -248,7 +250,7 @@ def _is_of_view(result: ToolResult, picture: Picture) -> bool:
 
 
 def _find_closer(frame: ShownView, after: Sequence[ShownView]) -> tuple[float, float, float, float] | None:
-    """The box of the original that a result shows, if it is a smaller part of the same picture."""
+    """Return the box of the original that a result shows, if it is a smaller part of the same picture."""
     if len(after) != 1 or get_place(after[0]) != get_place(frame) or after[0].image != frame.image:
         return None
     (x1, y1, x2, y2), (a1, b1, a2, b2) = (_order(view.corners) for view in (frame, after[0]))

@@ -12,7 +12,7 @@ MAX_DIGITS = 1024  # bits of an integer
 
 
 def to_plain(value: Any, depth: int = 0) -> Any:
-    """The value in JSON's types: what JSON cannot hold becomes text. Never raises.
+    """Return the value in JSON's types: what JSON cannot hold becomes text. Never raises.
 
     >>> to_plain({"p": float("nan"), 3: (1, 2.5), "when": {4}})
     {'p': 'nan', '3': [1, 2.5], 'when': [4]}
@@ -42,7 +42,7 @@ def to_plain(value: Any, depth: int = 0) -> Any:
 
 
 def to_text(value: object) -> str:
-    """The text of an object, which may have none."""
+    """Return the text of an object, which may have none."""
     try:
         return replace_surrogates(str(value))
     except Exception:  # an author's object may raise anything

@@ -45,7 +45,7 @@ class Viewer:
         self._reading = asyncio.Lock()  # an index is read by one request at a time
 
     def build_app(self, key: str) -> Starlette:
-        """The application; every address begins with `/<key>/`."""
+        """Return the application; every address begins with `/<key>/`."""
         routes = [
             Route("/", self.get_page),
             Route("/sets", self.get_sets),
@@ -74,7 +74,7 @@ class Viewer:
         return _to_json(about)
 
     async def get_rows(self, request: Request) -> Response:
-        """The rows from number `start` on, after a look for new ones."""
+        """Return the rows from number `start` on, after a look for new ones."""
         one = self._find(request.path_params["number"])
         start = request.query_params.get("start", "0")
         if one is None or not start.isdecimal() or len(start) > 12:
@@ -84,7 +84,7 @@ class Viewer:
             return _to_json(one.index.to_dict(int(start)))
 
     async def get_selection(self, request: Request) -> Response:
-        """The lines of the episodes that meet the filters."""
+        """Return the lines of the episodes that meet the filters."""
         one = self._find(request.path_params["number"])
         try:
             where = request.query_params.getlist("where")
@@ -119,7 +119,7 @@ class Viewer:
 
 
 def open_socket(port: int) -> socket.socket:
-    """A socket of this machine; `port` 0 takes a free one. Raises `ConfigError` if the port is taken."""
+    """Return a socket of this machine; `port` 0 takes a free one. Raise `ConfigError` if the port is taken."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -139,7 +139,7 @@ def serve(sets: Sequence[EpisodeSet], opened: socket.socket, key: str) -> None:
 
 
 def create_key() -> str:
-    """The random first part of every address."""
+    """Return the random first part of every address."""
     return secrets.token_urlsafe(16)
 
 

@@ -38,7 +38,7 @@ class EpisodeSet:
         self.index = EpisodeIndex(folder, name)
 
     def build_page(self, line: int) -> dict[str, Any] | None:
-        """The page of an episode; None if there is none in this line."""
+        """Return the page of an episode; None if there is none in this line."""
         episode = self.index.read(line, tokens=True)
         return None if episode is None else build_episode_page(episode, line=line, reward=self._find_reward(episode))
 
@@ -49,13 +49,13 @@ class EpisodeSet:
             return None
 
     def read_curves(self) -> dict[str, Any] | None:
-        """The figures of training by step, if the run has any and these are its training episodes."""
+        """Return the figures of training by step, if the run has any and these are its training episodes."""
         path = self.run / METRICS
         return _read_curves(path) if path.is_file() and self.index.folder.parent == self.run.resolve() else None
 
 
 def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
-    """The sets of episodes in the named folders: of each its episodes, then its held-out ones by step.
+    """Return the sets of episodes in the named folders: of each its episodes, then its held-out ones by step.
 
     A folder that only holds folders of episodes, such as that of an evaluation, has a set for each of them.
 
@@ -88,7 +88,7 @@ def _list_folders(run: Path) -> list[Path]:
 
 
 def compare_sets(a: EpisodeSet, b: EpisodeSet) -> dict[str, Any]:
-    """The comparison of two sets, or why there is none: {"error": …}."""
+    """Return the comparison of two sets, or why there is none: {"error": …}."""
     try:
         found = compare_runs(a.index.folder, b.index.folder)
         return {**to_plain(found.to_dict()), "rewards": [to_plain(asdict(one)) for one in found.rewards]}
@@ -97,7 +97,7 @@ def compare_sets(a: EpisodeSet, b: EpisodeSet) -> dict[str, Any]:
 
 
 def _read_curves(path: Path) -> dict[str, Any] | None:
-    """The plotted figures of metrics.jsonl, by step; a line that cannot be read is left out."""
+    """Return the plotted figures of metrics.jsonl, by step; a line that cannot be read is left out."""
     try:
         text = read_regular(path, limit=MAX_METRICS, inside=path.parent).decode(errors="replace")
     except (OSError, ValueError):
@@ -189,7 +189,7 @@ class EpisodeIndex:
         return len(self) - before
 
     def read(self, line: int, *, tokens: bool = False) -> Episode | None:
-        """The episode in a line, or None if it cannot be read or is not in the table."""
+        """Return the episode in a line, or None if it cannot be read or is not in the table."""
         place = self._places.get(line)
         if place is None:
             return None
@@ -198,7 +198,8 @@ class EpisodeIndex:
         return self.read(line) if found is None and tokens else found  # its tokens may be what cannot be read
 
     def select(self, where: Sequence[str]) -> list[int]:
-        """The lines of the episodes that meet all conditions, which are those of `--where`; raises `ConfigError`."""
+        """Return the lines of the episodes that meet all conditions, which are those of `--where`; raise
+        `ConfigError`."""
         fields = [filters.expand_field(parse_condition(text, "filter", "reward<0.5").field) for text in where]
         tests = [filters.parse_filter(text, "filter") for text in where]
         if all(field in EXACT for field in fields):
@@ -210,7 +211,7 @@ class EpisodeIndex:
         return [reader.line for episode in reader if all(test(episode) for test in tests)]
 
     def to_dict(self, start: int = 0) -> dict[str, Any]:
-        """The rows from `start` on, by column, and what could not be read."""
+        """Return the rows from `start` on, by column, and what could not be read."""
         columns = {name: values[start:] for name, values in self.columns.items()}
         return {"start": start, "columns": columns, "skipped": self.skipped, "unreadable": self.unreadable}
 
@@ -237,7 +238,7 @@ class EpisodeIndex:
 
 
 def _list_cells(episode: Episode) -> Iterator[tuple[str, Any]]:
-    """The cells of a row, under the names of `--where`."""
+    """Yield the cells of a row, under the names of `--where`."""
     scores = episode.scores
     yield "task.id", _to_cell(episode.task.id)
     yield "scores.total", None if scores is None else _to_cell(scores.total)
@@ -266,7 +267,7 @@ def _list_fields(name: str, values: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _to_cell(value: Any) -> Any:
-    """A value as JSON, short enough for a cell."""
+    """Return a value as JSON, short enough for a cell."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):

@@ -69,12 +69,12 @@ class LenientJson:
     depth: int = 0
 
     def to_strict(self) -> StrictJson:
-        """The same as a `StrictJson`: an incomplete value becomes None."""
+        """Return the same as a `StrictJson`: an incomplete value becomes None."""
         return StrictJson(self.value if self.complete else None, self.end, self.complaint)
 
 
 def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> LenientJson:
-    """The object or list that begins at `begin` and ends before `limit`; `cut`: the token budget ended it there.
+    """Return the object or list that begins at `begin` and ends before `limit`; `cut`: the token budget ended it there.
 
     >>> text = "{'side': “left”, seen: True, box: [0.1, .5,], // sure\\n}"
     >>> parse_lenient_json(text, 0, len(text)).value
@@ -134,7 +134,7 @@ class _Reader:
         self._crossed = False  # a list was closed by the bracket of its object
 
     def read_token(self, kind: str, token: re.Match[str]) -> None:
-        """Reads one more token; what is wrong with it becomes the `complaint`."""
+        """Read one more token; what is wrong with it becomes the `complaint`."""
         if self.state == "key":
             self._read_key(kind, token[0])
         elif self.state == "colon":
@@ -156,7 +156,7 @@ class _Reader:
         self.after_newline = False
 
     def finish_unclosed(self, end: int, *, cut: bool, complaint: str | None = None) -> LenientJson:
-        """The text ended before the last bracket closed: complete if only closing brackets are missing."""
+        """Return the text ended before the last bracket closed: complete if only closing brackets are missing."""
         unfinished = self.state == "next" and self._ends_in_bare_token(end, cut)
         if unfinished:
             self._drop_last_value()
@@ -171,7 +171,7 @@ class _Reader:
         return LenientJson(value or None, end, complaint or "it is not finished", complete=False)
 
     def _ends_in_bare_token(self, end: int, cut: bool) -> bool:
-        """Whether the text ends right after a number or a bare word, so that the token may be cut off.
+        """Return whether the text ends right after a number or a bare word, so that the token may be cut off.
 
         A literal (true, null) is complete if the model ended the reply by itself.
         """
@@ -181,7 +181,7 @@ class _Reader:
         return cut or (end == len(self.text) and last[0] not in _LITERALS)
 
     def finish_closed(self, end: int, limit: int) -> LenientJson:
-        """The last bracket closed."""
+        """Return the last bracket closed."""
         if self._crossed and _CONTINUES.match(self.text, end, limit):
             return LenientJson(None, end, _CROSSED)
         return LenientJson(self.root, end)
@@ -312,12 +312,14 @@ class _Reader:
 
 
 def _escape_quote(match: re.Match[str]) -> str:
-    """What replaces `match` inside a JSON string: a plain double quote is escaped, an escaped single one is not."""
+    """Return what replaces `match` inside a JSON string: a plain double quote is escaped, an escaped single one is
+    not."""
     return {'"': '\\"', "\\'": "'"}.get(match[0], match[0])
 
 
 def _is_worth_keeping(inner: Any, *, is_field: bool) -> bool:
-    """Whether a container that was never closed is worth keeping: half a point, in a list or an object, is not."""
+    """Return whether a container that was never closed is worth keeping: half a point, in a list or an object, is
+    not."""
     if isinstance(inner, dict) or is_field:
         return bool(inner)
     return any(not isinstance(item, int | float) or isinstance(item, bool) for item in inner)

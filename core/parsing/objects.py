@@ -40,11 +40,11 @@ class AnswerFields:
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> "AnswerFields":
-        """The fields of `schema` (JSON Schema, local references followed); cached by schema."""
+        """Return the fields of `schema` (JSON Schema, local references followed); cached by schema."""
         return _read_fields(_to_json(schema))
 
     def unwrap(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
+        """Return the answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
 
         The answer is moved only if one reading is possible: there is no field of the answer beside it, and exactly one
         object inside has all required fields.
@@ -60,12 +60,12 @@ class AnswerFields:
         return outer | inside[0]
 
     def unwrap_list(self, value: list[Any]) -> dict[str, Any] | None:
-        """The answer in a list that holds nothing else; None if the list is anything else."""
+        """Return the answer in a list that holds nothing else; None if the list is anything else."""
         only = value[0] if len(value) == 1 else None
         return only if isinstance(only, dict) and self._is_complete(only) else None
 
     def wrap(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Puts the fields of one nested object under its name; returns `value` unless exactly one object has them."""
+        """Put the fields of one nested object under its name; return `value` unless exactly one object has them."""
         keys = value.keys() - {"continue"}
         if not keys or keys & self.names:
             return value
@@ -76,13 +76,13 @@ class AnswerFields:
         return outer | {parents[0]: {key: value[key] for key in value if key in keys}}
 
     def drop_short_lists(self, value: dict[str, Any]) -> dict[str, Any]:
-        """An answer that was cut, without lists that hold less than they need: half a box is none."""
+        """Return an answer that was cut, without lists that hold less than they need: half a box is none."""
         needed = dict(self.lengths)
         is_short = {key: isinstance(item, list) and len(item) < needed.get(key, 0) for key, item in value.items()}
         return {key: item for key, item in value.items() if not is_short[key]}
 
     def is_in(self, value: dict[str, Any]) -> bool:
-        """Whether `value` has a field of the answer, perhaps under a wrong key."""
+        """Return whether `value` has a field of the answer, perhaps under a wrong key."""
         return bool(value.keys() & self.names) or self.unwrap(value) is not value
 
     def _is_complete(self, value: dict[str, Any]) -> bool:
@@ -90,7 +90,8 @@ class AnswerFields:
 
 
 def describe_echo(value: Mapping[str, Any], answer_fields: AnswerFields | None) -> str | None:
-    """The complaint about a reply that repeats the schema of the answer or of a tool; None if it repeats neither.
+    """Return the complaint about a reply that repeats the schema of the answer or of a tool; None if it repeats
+    neither.
 
     >>> describe_echo({"type": "object", "properties": {"answer": {"type": "string"}}}, None)
     "this is the answer's schema, not an answer: give the values themselves"
@@ -105,7 +106,7 @@ def describe_echo(value: Mapping[str, Any], answer_fields: AnswerFields | None) 
 
 
 def is_schema(value: Any) -> bool:
-    """Whether `value` is the JSON Schema of an object, rather than an object."""
+    """Return whether `value` is the JSON Schema of an object, rather than an object."""
     if not isinstance(value, Mapping) or not isinstance(value.get("properties"), Mapping):
         return False
     inside = value["properties"].values()
@@ -114,7 +115,8 @@ def is_schema(value: Any) -> bool:
 
 
 def _is_properties(value: Mapping[str, Any], names: frozenset[str]) -> bool:
-    """Whether `value` is the inside of the schema: the answer's fields, each with a type in place of its value."""
+    """Return whether `value` is the inside of the schema: the answer's fields, each with a type in place of its
+    value."""
     inside = [item for key, item in value.items() if key in names]
     return bool(inside) and all(
         isinstance(item, Mapping) and isinstance(item.get("type"), str) and item["type"] in _TYPES for item in inside
@@ -154,7 +156,7 @@ def _read_fields(schema: str) -> AnswerFields:
 def _iter_objects(
     spec: Any, root: Mapping[str, Any], depth: int = 0, *, kind: str = "object", keyword: str = "properties"
 ) -> Iterator[Mapping[str, Any]]:
-    """The schemas of a kind that `spec` allows, itself first; references outside the schema are not followed."""
+    """Yield the schemas of a kind that `spec` allows, itself first; references outside the schema are not followed."""
     if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
         return
     if keyword in spec or spec.get("type") == kind:
@@ -183,8 +185,8 @@ class ParsedCall(Record, frozen=True):
 
 
 def parse_native_call(call: ToolCall) -> ParsedCall:
-    """A call that an API returned. Arguments that are a string of JSON are parsed, leniently if need be; an object has
-    the limits of one that was parsed.
+    """Return a call that an API returned. Arguments that are a string of JSON are parsed, leniently if need be; an
+    object has the limits of one that was parsed.
 
     >>> parse_native_call(ToolCall("c1", "zoom", '{"factor": 2,}')).call.arguments
     {'factor': 2}
@@ -201,7 +203,7 @@ def parse_native_call(call: ToolCall) -> ParsedCall:
 
 
 def parse_call(value: Any, text: str, identity: str) -> ParsedCall:
-    """The call in the JSON `value` of a block; `text` is the text of the block."""
+    """Return the call in the JSON `value` of a block; `text` is the text of the block."""
     if isinstance(value, Mapping):
         value = _unwrap_call(value)
     if not isinstance(value, Mapping):
@@ -221,7 +223,8 @@ def parse_call(value: Any, text: str, identity: str) -> ParsedCall:
 
 
 def get_call_name(value: Any) -> str:
-    """The name in a call, which may be beyond a limit: nothing else of it is read. Empty if there is none, or two."""
+    """Return the name in a call, which may be beyond a limit: nothing else of it is read. Empty if there is none, or
+    two."""
     if isinstance(value, Mapping):
         value = _unwrap_call(value)
     if not isinstance(value, Mapping):
@@ -231,7 +234,7 @@ def get_call_name(value: Any) -> str:
 
 
 def find_calls(value: Any, answer_fields: AnswerFields | None) -> list[Any] | None:
-    """The calls in an object or a list outside any tag; None if it is something else.
+    """Return the calls in an object or a list outside any tag; None if it is something else.
 
     >>> find_calls({"tool": "zoom", "arguments": {"factor": 2}}, None)
     [{'tool': 'zoom', 'arguments': {'factor': 2}}]
@@ -249,7 +252,7 @@ def find_calls(value: Any, answer_fields: AnswerFields | None) -> list[Any] | No
 
 
 def _unwrap_call(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The call in {"type": "function", "function": {…}} or {"tool_call": {…}}; else `value`."""
+    """Return the call in {"type": "function", "function": {…}} or {"tool_call": {…}}; else `value`."""
     for key in ("function", "tool_call", "function_call"):
         inner = value.get(key)
         if isinstance(inner, Mapping) and not any(name in value for name in _NAMES):
@@ -275,7 +278,7 @@ def _is_call(value: Any, answer_fields: AnswerFields | None) -> bool:
 
 
 def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str | None]:
-    """The arguments as an object, or what is wrong with them; a string is read as JSON."""
+    """Return the arguments as an object, or what is wrong with them; a string is read as JSON."""
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return {}, None
     if isinstance(arguments, Mapping):

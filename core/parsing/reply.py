@@ -138,7 +138,7 @@ class Items:
 
 
 def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items:
-    """What a reply holds. Three kinds that are one thing and nothing else need no pass over the text.
+    """Return what a reply holds. Three kinds that are one thing and nothing else need no pass over the text.
 
     >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False)
     >>> found.calls[0].call.name, found.objects[0].value
@@ -172,7 +172,7 @@ def _read_single(text: str, thinking: TagPairs, answer_fields: AnswerFields | No
 
 
 def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None:
-    """A reply that is one JSON string with one object in it; None for any other."""
+    """Return a reply that is one JSON string with one object in it; None for any other."""
     if not text.lstrip().startswith('"'):
         return None
     try:
@@ -204,7 +204,7 @@ class _Scanner:
             position = self._read_item(match)
 
     def _read_item(self, start: re.Match[str]) -> int:
-        """Reads the item that begins at `start`; returns the position after it."""
+        """Read the item that begins at `start`; return the position after it."""
         opening = start[0]
         if opening in self._closing_tags:
             closing = self._closing_tags[opening]
@@ -222,7 +222,7 @@ class _Scanner:
         return self._read_value(start.start(), bare=start["bare"] is not None)
 
     def _read_value(self, begin: int, bare: bool) -> int:
-        """Reads an object or a list outside any tag."""
+        """Read an object or a list outside any tag."""
         value, end, complaint = decode_json(self.text, begin)
         repaired = value is None
         if repaired:
@@ -260,7 +260,7 @@ class _Scanner:
             self.items.broken = self.items.broken or complaint
 
     def _read_block(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int:
-        """Reads a tool call between marks; returns the position after it."""
+        """Read a tool call between marks; return the position after it."""
         begin = _OPENING[closing].match(self.text, begin).end()  # type: ignore[union-attr]
         value, end, complaint = decode_json(self.text, begin)
         stop, after, mark = self._find_next_mark(marks, begin if value is None else end)
@@ -285,12 +285,12 @@ class _Scanner:
         return after if closed else stop
 
     def _find_next_mark(self, marks: list[tuple[int, int, str]], position: int) -> tuple[int, int, str]:
-        """The first of `marks` from `position` on; the end of the text if there is none."""
+        """Return the first of `marks` from `position` on; the end of the text if there is none."""
         index = bisect_left(marks, (position,))
         return marks[index] if index < len(marks) else (len(self.text), len(self.text), "")
 
     def _find_end(self, begin: int, depth: int, limit: int) -> int:
-        """Where an object ends that became unreadable at `begin`, `depth` brackets deep."""
+        """Return where an object ends that became unreadable at `begin`, `depth` brackets deep."""
         if depth == 0:
             return begin
         for token in islice(_BRACKET.finditer(self.text, begin, limit), MAX_BRACKETS):
@@ -381,7 +381,7 @@ def _find_answer(items: Items, fields: AnswerFields | None, last: bool) -> Answe
 def _select_object(
     objects: list[ReplyObject], lists: list[list[Any]], fields: AnswerFields | None
 ) -> ReplyObject | None:
-    """The object that is the answer."""
+    """Return the object that is the answer."""
     filled = [item for item in objects if item.value] or objects
     if fields is not None:
         filled = [item for item in filled if fields.is_in(item.value)] or filled
@@ -392,7 +392,7 @@ def _select_object(
 
 
 def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields | None, last: bool) -> Answer | Malformed:
-    """The chosen object as an answer; `flags` are the flags known so far."""
+    """Return the chosen object as an answer; `flags` are the flags known so far."""
     if fields is not None:
         inner = fields.unwrap(value)
         if inner is not value:
@@ -411,7 +411,7 @@ def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields | 
 
 
 def _describe_no_answer(items: Items) -> Malformed:
-    """Why the reply holds no usable object."""
+    """Return why the reply holds no usable object."""
     text = items.text.strip()
     if items.cut:
         return Malformed("the reply was cut off before a JSON object was complete", "truncated")

@@ -43,7 +43,7 @@ class StrictDecoder:
         )
 
     def decode(self, text: str, begin: int) -> StrictJson:
-        """The value at `begin`, where it ends, and what is wrong with it."""
+        """Return the value at `begin`, where it ends, and what is wrong with it."""
         self._complaints.clear()
         try:
             value, end = self._decoder.raw_decode(text, begin)
@@ -78,7 +78,7 @@ class StrictDecoder:
 
 
 def replace_lone_surrogates(value: Any) -> Any:
-    """A JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
+    """Return a JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, dict):
@@ -97,25 +97,25 @@ _THREAD = _ThreadDecoder()
 
 
 def decode_json(text: str, begin: int = 0) -> StrictJson:
-    """The JSON value at `begin` of `text`, decoded by this thread's decoder."""
+    """Return the JSON value at `begin` of `text`, decoded by this thread's decoder."""
     return _THREAD.decoder.decode(text, begin)
 
 
 def parse_integer(digits: str) -> tuple[int, str | None]:
-    """The integer, or 0 and why it cannot be used."""
+    """Return the integer, or 0 and why it cannot be used."""
     if len(digits) <= MAX_DIGITS:
         return int(digits), None
     return 0, f"a number of {len(digits)} digits is too large"
 
 
 def parse_float(digits: str) -> tuple[float, str | None]:
-    """The finite number, or 0.0 and why it cannot be used."""
+    """Return the finite number, or 0.0 and why it cannot be used."""
     value = float(digits)
     return (value, None) if math.isfinite(value) else (0.0, f"the number {digits[:32]} is too large")
 
 
 def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object from its pairs, as an `object_pairs_hook`; raises `ValueError` if a key is given twice.
+    """Return a JSON object from its pairs, as an `object_pairs_hook`; raise `ValueError` if a key is given twice.
 
     >>> json.loads('{"a": 1, "a": 2}', object_pairs_hook=build_object)
     Traceback (most recent call last):
@@ -130,12 +130,12 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def describe_duplicate(key: str) -> str:
-    """The complaint about a key that an object has twice."""
+    """Return the complaint about a key that an object has twice."""
     return f"the key {key[:64]!r} is given twice"
 
 
 def _describe_excess(value: Any) -> str | None:
-    """What exceeds a limit in `value`: its nesting, or the number of its values."""
+    """Return what exceeds a limit in `value`: its nesting, or the number of its values."""
     layer, count, depth = [value], 1, 0
     while layer:
         if depth > MAX_DEPTH:

@@ -64,7 +64,7 @@ class AnswerFormat:
 def describe_answer_format(
     schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), boxes_3d: Sequence[str] = (), *, turns: bool = True
 ) -> str:
-    """The answer format of a JSON Schema, with the schema's examples, or else placeholders.
+    """Return the answer format of a JSON Schema, with the schema's examples, or else placeholders.
 
     `boxes` are the paths of boxes (`box_paths.py`), `boxes_3d` those of boxes of a volume. `turns` adds the key
     `continue`, for episodes of several turns.
@@ -95,7 +95,7 @@ def describe_answer_format(
 
 
 def fill_path(path: str, filled: Mapping[str, Any], box: str) -> dict[str, Any]:
-    """The field of a box's path, with a placeholder for the box.
+    """Return the field of a box's path, with a placeholder for the box.
 
     >>> fill_path("items[].box", {"items": [{"label": "…", "box": [0.0]}]}, "<box>")
     {'items': [{'label': '…', 'box': '<box>'}]}
@@ -141,7 +141,7 @@ class _Shape:
         self.root = root
 
     def resolve(self, given: Any) -> _Spec:
-        """The resolved schema: the first choice of `anyOf` that is not null. Outer keys override inner ones."""
+        """Return the resolved schema: the first choice of `anyOf` that is not null. Outer keys override inner ones."""
         own, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
         for _ in range(DEEPEST):  # a reference may lead to itself
             name = str(own.get("$ref", ""))
@@ -164,7 +164,7 @@ class _Shape:
         return _Spec(own, nullable, frozenset(names))
 
     def fill(self, given: Any, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
-        """An example value or a placeholder for a schema. `within` are the references that enclose it."""
+        """Return an example value or a placeholder for a schema. `within` are the references that enclose it."""
         spec = self.resolve(given)
         own, inside = spec.own, within | spec.names
         if own.get("examples"):
@@ -186,7 +186,7 @@ class _Shape:
         return {"number": 0.0, "integer": 0, "boolean": False, "null": None}.get(spec.kind, "…")
 
     def build_notes(self, given: Any, path: str = "", within: frozenset[str] = frozenset({"#"})) -> Iterator[str]:
-        """A line for each field, at any depth, that the placeholder does not fully describe."""
+        """Yield a line for each field, at any depth, that the placeholder does not fully describe."""
         spec = self.resolve(given)
         inside = within | spec.names
         if spec.names & within or path.count(".") + path.count("[") >= DEEPEST:
@@ -221,7 +221,7 @@ def _describe_presence(field: _Spec, name: str, required: Sequence[str] | None) 
 
 
 def _describe_choices(field: _Spec) -> list[str]:
-    """The allowed values that the placeholder does not show as they are written."""
+    """Return the allowed values that the placeholder does not show as they are written."""
     choices = [choice for choice in field.own.get("enum", ()) if choice is not None]
     if not choices or (_are_strings(choices) and not field.takes_null):
         return []

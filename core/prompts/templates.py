@@ -81,7 +81,7 @@ class Prompts:
         self._templates = {**_load_defaults(), **{name: _compile(name, source) for name, source in overrides.items()}}
 
     def render(self, name: str, **values: Any) -> str:
-        """The text of a template; `values` has the keys of `VALUES[name]`.
+        """Return the text of a template; `values` has the keys of `VALUES[name]`.
 
         Raises:
             ConfigError: the template fails with these values.

@@ -29,7 +29,7 @@ WIDE, DOWN = "wide_weight", "adapter_down"  # buffers of a base layer: [W, sB], 
 
 @contextmanager
 def use_merged_adapters(model: Any) -> Iterator[None]:
-    """Lets a model's layers compute with their active adapters in one product; afterward the weights are as before.
+    """Let a model's layers compute with their active adapters in one product; afterward the weights are as before.
 
     Adapters stay peft's own if the weight is quantized or serves another module, too (a tied embedding). Layers are
     changed one by one, so the most that is added is one weight. A model without adapters is left alone.
@@ -49,7 +49,8 @@ def use_merged_adapters(model: Any) -> Iterator[None]:
 
 
 def find_mergeable(model: Any) -> Iterator[Any]:
-    """The LoRA layers of a model with active adapters whose linear layer is neither quantized nor used elsewhere."""
+    """Yield the LoRA layers of a model with active adapters whose linear layer is neither quantized nor used
+    elsewhere."""
     from peft.tuners.lora import LoraLayer
 
     uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
@@ -62,7 +63,8 @@ def find_mergeable(model: Any) -> Iterator[Any]:
 
 
 def get_factors(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The (R, inputs) and (outputs, R) factors of what the active adapters add to the weight, in their precision."""
+    """Return the (R, inputs) and (outputs, R) factors of what the active adapters add to the weight, in their
+    precision."""
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     down = torch.cat([layer.lora_A[name].weight.detach() for name in names])
     up = torch.cat([layer.lora_B[name].weight.detach() * layer.scaling[name] for name in names], dim=1)
@@ -81,13 +83,14 @@ class KeptChange:
         return self.kept / self.whole if self.whole else math.nan
 
     def add(self, kept: torch.Tensor, exact: torch.Tensor) -> None:
-        """Adds what a weight was changed by, and what it should have been changed by."""
+        """Add what a weight was changed by, and what it should have been changed by."""
         self.kept += (kept * exact).sum().item()
         self.whole += (exact * exact).sum().item()
 
 
 def measure_kept_change(model: Any) -> float:
-    """The share of the adapters' change that a model holds inside `use_merged_adapters`; NaN without any change."""
+    """Return the share of the adapters' change that a model holds inside `use_merged_adapters`; NaN without any
+    change."""
     change = KeptChange()
     for layer in model.modules():
         base = getattr(layer, "base_layer", None)
@@ -145,6 +148,6 @@ def _restore(layer: Any) -> None:
 
 
 def has_two_byte_weights(model: torch.nn.Module) -> bool:
-    """Whether every weight beside adapters has two bytes or fewer, so that nothing is gained from autocast."""
+    """Return whether every weight beside adapters has two bytes or fewer, so that nothing is gained from autocast."""
     weights = ((name, weight) for name, weight in model.named_parameters() if ".lora_" not in name)
     return all(weight.element_size() <= 2 for _, weight in weights)

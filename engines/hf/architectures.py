@@ -62,7 +62,7 @@ class Architecture:
         self.merge: int = config.vision_config.spatial_merge_size  # patches merged into one token, along each side
 
     def check_forward(self) -> None:
-        """Raises `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
+        """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
         forward = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)].forward
         if "mm_encoder_outputs" not in inspect.signature(forward).parameters:
             raise self._refuse("takes no image features (`mm_encoder_outputs`)")
@@ -94,7 +94,7 @@ class Architecture:
         return Pixels(output["pixel_values"].float(), (t, h, w), t * h * w // self.merge**2)
 
     def count_tokens(self, image_processor: Any, width: int, height: int) -> int:
-        """The tokens in the prompt of an image of this size, without its pixels: vLLM counts them so too.
+        """Return the tokens in the prompt of an image of this size, without its pixels: vLLM counts them so too.
 
         Raises:
             ValueError: the image processor rejects the size.
@@ -104,7 +104,7 @@ class Architecture:
     def compute_positions(
         self, ids: list[int], image_id: int, grids: list[tuple[int, int, int]], start: int
     ) -> tuple[torch.Tensor, int]:
-        """The positions of consecutive tokens, as the model's own `get_rope_index` counts them.
+        """Return the positions of consecutive tokens, as the model's own `get_rope_index` counts them.
 
         For Qwen-VL (M-RoPE, arXiv 2409.12191, section 2.1) text advances all three axes together. The tokens of an
         image share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
@@ -128,30 +128,31 @@ class Architecture:
         return positions, int(positions.max()) + 1
 
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
-        """What image features depend on, also inside a PEFT model: all beside the language model."""
+        """Return what image features depend on, also inside a PEFT model: all beside the language model."""
         model = model.get_base_model() if hasattr(model, "get_base_model") else model
         decoder = model.get_decoder()
         parts = [child for child in model.model.children() if child is not decoder]
         return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
 
     def get_pixel_dtype(self, model: Any) -> torch.dtype:
-        """The type in which pixels are kept: that of the vision tower's weights if it has two bytes, else float32."""
+        """Return the type in which pixels are kept: that of the vision tower's weights if it has two bytes, else
+        float32."""
         dtype = next(self.get_vision_tower(model).parameters()).dtype
         return dtype if dtype.is_floating_point and dtype.itemsize == 2 else torch.float32
 
     def encode_images(self, model: Any, pixels: list[Pixels]) -> list[tuple[torch.Tensor, ...]]:
-        """The features of each image: (tokens, width), then one more such tensor for each DeepStack layer."""
+        """Return the features of each image: (tokens, width), then one more such tensor for each DeepStack layer."""
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
         output = model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
         layers = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
         return [tuple(image) for image in zip(*layers, strict=True)]
 
     def count_feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
-        """The size of one image's features."""
+        """Return the size of one image's features."""
         return sum(layer.nbytes for layer in features)
 
     def build_feature_inputs(self, features: list[tuple[torch.Tensor, ...]]) -> dict[str, Any]:
-        """The model's keyword arguments for images whose features are known, in order."""
+        """Return the model's keyword arguments for images whose features are known, in order."""
         tokens, *deep = zip(*features, strict=True)
         layers: dict[str, Any] = {"deepstack_features": [*deep]} if deep else {}
         return {"mm_encoder_outputs": {"image": self._features(pooler_output=tokens, **layers)}}
@@ -159,7 +160,7 @@ class Architecture:
     def build_vision_inputs(
         self, pixels: list[Pixels], device: torch.device | str, dtype: torch.dtype
     ) -> dict[str, torch.Tensor]:
-        """The model's keyword arguments for images given as pixels, in order; {} for no images."""
+        """Return the model's keyword arguments for images given as pixels, in order; {} for no images."""
         if not pixels:
             return {}
         values = torch.cat([image.values for image in pixels]).to(device=device, dtype=dtype)
@@ -167,5 +168,5 @@ class Architecture:
 
 
 def get_architecture(model_config: PretrainedConfig) -> Architecture:
-    """The architecture of a transformers config. Raises `ModelError`: see `Architecture`."""
+    """Return the architecture of a transformers config. Raise `ModelError`: see `Architecture`."""
     return Architecture(model_config)

@@ -64,7 +64,7 @@ class ChatTemplate:
         *,
         prompt: bool = False,
     ) -> str:
-        """The text of messages; with `prompt`, up to where the next reply begins."""
+        """Return the text of messages; with `prompt`, up to where the next reply begins."""
         return self.processor.apply_chat_template(
             messages,
             tools=[thaw(tool) for tool in tools] if tools else None,
@@ -73,16 +73,16 @@ class ChatTemplate:
         )
 
     def render_after_reply(self, messages: list[TemplateMessage]) -> str:
-        """The text between the end token of a reply and the next reply, with these messages in between."""
+        """Return the text between the end token of a reply and the next reply, with these messages in between."""
         conversation = [USER, ASSISTANT, *self.merge_user_messages(messages)]
         return self._get_text_after_reply(self.render(conversation, prompt=True))
 
     def build_tool_result(self, parts: list[TemplateMessage]) -> TemplateMessage:
-        """The content of a tool result as a message."""
+        """Return the content of a tool result as a message."""
         return self._build_tool_message(parts) if self.tool_role else self._build_user_message(parts)
 
     def merge_user_messages(self, messages: list[TemplateMessage]) -> list[TemplateMessage]:
-        """Merges consecutive user messages if the template requires it."""
+        """Merge consecutive user messages if the template requires it."""
         merged: list[TemplateMessage] = []
         for message in messages:
             if self.merges and merged and message["role"] == merged[-1]["role"] == "user":
@@ -100,12 +100,12 @@ class ChatTemplate:
         return {"role": "user", "content": [before, *parts, after]}
 
     def _get_text_after_reply(self, text: str) -> str:
-        """The part of a rendered text after the last stand-in reply and its end token."""
+        """Return the part of a rendered text after the last stand-in reply and its end token."""
         return text.rpartition(REPLY)[2].partition(self.end)[2]
 
     # ------------------------------------------------------------------ tests of the template
     def _try_render(self, messages: list[TemplateMessage], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
-        """The rendered text; "" if the template raises any error."""
+        """Return the rendered text; "" if the template raises any error."""
         try:
             return self.render(messages, tools)
         except Exception:
@@ -118,7 +118,7 @@ class ChatTemplate:
             raise ModelError(f"the chat template cannot render {content}: {error}") from error
 
     def _find_end_of_reply(self, ends: Sequence[str]) -> str:
-        """The first of `ends` that the template writes after a reply."""
+        """Return the first of `ends` that the template writes after a reply."""
         text = self._render_or_refuse("a conversation", [USER, ASSISTANT])
         _, reply, after = text.partition(REPLY)
         present = [end for end in ends if end in after]
@@ -128,7 +128,7 @@ class ChatTemplate:
         return min(present, key=after.index)
 
     def _check_prompt(self) -> None:
-        """Checks that a system message and a user's image are rendered."""
+        """Check that a system message and a user's image are rendered."""
         if SYSTEM["content"] not in self._render_or_refuse("a system message", [SYSTEM, USER]):
             raise ModelError("the chat template leaves out the system message")
         count = self._render_or_refuse("an image", [{"role": "user", "content": PICTURE}]).count(self.image)
@@ -136,13 +136,13 @@ class ChatTemplate:
             raise ModelError(f"the chat template writes {count} of {self.image} for one image in a user message")
 
     def _can_show_results(self, messages: list[TemplateMessage]) -> bool:
-        """Whether messages after a reply are rendered as tool results with all their images."""
+        """Return whether messages after a reply are rendered as tool results with all their images."""
         text = self._get_text_after_reply(self._try_render([USER, ASSISTANT, *messages]))
         images = sum(part["type"] == "image" for message in messages for part in message["content"])
         return "<tool_response>" in text and text.count(self.image) == images
 
     def _check_text_after_replies(self) -> None:
-        """Checks that the text after a reply does not depend on the turns before it."""
+        """Check that the text after a reply does not depend on the turns before it."""
         turn = [ASSISTANT, *self.merge_user_messages([self.build_tool_result(PICTURE)])]
         once, twice = (self.render([USER, *turn * count], prompt=True) for count in (1, 2))
         if self._get_text_after_reply(once) != self._get_text_after_reply(twice):
@@ -152,7 +152,7 @@ class ChatTemplate:
             )
 
     def _describe_differences(self) -> list[str]:
-        """What the template would do to earlier turns, and viewbox does not."""
+        """Return what the template would do to earlier turns, and viewbox does not."""
         prompt = self.render([USER], prompt=True)
         text = self.render([USER, ASSISTANT, *self.merge_user_messages([self.build_tool_result(PICTURE)])])
         thinking = {"role": "assistant", "content": f"<think>\n{THOUGHT}\n</think>\n\n{REPLY}"}

@@ -83,7 +83,7 @@ class ChatTokens:
         return {"role": message.role, "content": parts}
 
     def _encode(self, text: str, images: Sequence[ImageRef]) -> list[int]:
-        """The ids of a rendered text, each image placeholder repeated as often as its image has tokens."""
+        """Return the ids of a rendered text, each image placeholder repeated as often as its image has tokens."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         placeholders = ids.count(self.image_id)
         if placeholders != len(images):
@@ -98,7 +98,7 @@ class ChatTokens:
         reply_format: ReplyFormat = "hermes",
         prompts: Prompts | None = None,
     ) -> tuple[list[int], list[ImageRef]]:
-        """The prompt of an episode.
+        """Return the prompt of an episode.
 
         Args:
             messages: those before the first reply.
@@ -125,7 +125,7 @@ class ChatTokens:
         return ids, images
 
     def encode_observation(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
-        """The tokens between a reply and the next one, and the images among them.
+        """Return the tokens between a reply and the next one, and the images among them.
 
         Args:
             messages: the environment's, after the reply.
@@ -136,7 +136,7 @@ class ChatTokens:
         return ([] if ended else [self.end_id]) + self._encode(text, images), images
 
     def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
-        """Appends the environment's new messages to the record of the conversation, all of them or none.
+        """Append the environment's new messages to the record of the conversation, all of them or none.
 
         Returns:
             False if they would leave no room for a reply; the record is then unchanged.
@@ -168,12 +168,12 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of a reply, without its end token."""
+        """Return the text of a reply, without its end token."""
         kept = [i for i in ids if i not in self.stop_ids]
         return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def encode_reply(self, text: str) -> list[int]:
-        """The ids of a scripted reply, with the end token, as a policy might have sampled them.
+        """Return the ids of a scripted reply, with the end token, as a policy might have sampled them.
 
         Control tokens in the text are broken: a reply has one end.
         """
@@ -182,21 +182,21 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ pixels
     def get_pixels(self, image: ImageRef) -> Pixels:
-        """The image as the model's vision tower takes it. Any thread may call this. Raises `ImageError`."""
+        """Return the image as the model's vision tower takes it. Any thread may call this. Raise `ImageError`."""
         return self.pixel_cache.get(image)
 
     def count_image_tokens(self, image: ImageRef) -> int:
-        """The image's tokens in a prompt. Any thread may call this. Raises `ImageError`."""
+        """Return the image's tokens in a prompt. Any thread may call this. Raise `ImageError`."""
         return self.pixel_cache.count_tokens(image)
 
 
 def _get_control_ids(tokenizer: Any) -> frozenset[int]:
-    """The tokens that do not stand for text: a tokenizer's special and added tokens."""
+    """Return the tokens that do not stand for text: a tokenizer's special and added tokens."""
     return frozenset({*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder})
 
 
 def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
-    """The end tokens of the generation config, and those of the model's config that are control tokens.
+    """Return the end tokens of the generation config, and those of the model's config that are control tokens.
 
     Others are ignored: a model config without an end token has the default of its class, which may be the id of any
     word in this vocabulary.
@@ -212,7 +212,8 @@ def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> 
 
 # ---------------------------------------------------------------------- what can be trained on
 def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
-    """Why an episode cannot be trained on: it has more or fewer image tokens than its images need. None if it can."""
+    """Return why an episode cannot be trained on: it has more or fewer image tokens than its images need. None if it
+    can."""
     ids = (*episode.prompt_ids, *episode.completion_ids)
     placeholders = ids.count(tokens.image_id)
     features = sum(tokens.count_image_tokens(image) for image in episode.images)
@@ -222,7 +223,7 @@ def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
 
 
 def describe_problem(episode: Episode, tokens: ChatTokens) -> str | None:
-    """Why an episode teaches nothing; None if it does.
+    """Return why an episode teaches nothing; None if it does.
 
     A fault of the environment and a reward that fails say nothing about the policy. `max_turns`, `max_tokens` and
     `malformed` are its own doing.
@@ -235,7 +236,7 @@ def describe_problem(episode: Episode, tokens: ChatTokens) -> str | None:
 
 
 def build_stand_in(tokens: ChatTokens) -> EpisodeTokens:
-    """The row of an episode that teaches nothing: no image, and no token to learn."""
+    """Return the row of an episode that teaches nothing: no image, and no token to learn."""
     end = (tokens.end_id,)
     return EpisodeTokens(end, end, (0,), (0.0,))
 
@@ -283,7 +284,7 @@ class PixelCache:
                 self._held = None
 
     def count_tokens(self, image: ImageRef) -> int:
-        """The image's tokens in a prompt; remembered also after its pixels were dropped. Raises `ImageError`."""
+        """Return the image's tokens in a prompt; remembered also after its pixels were dropped. Raise `ImageError`."""
         with self._guard:
             count = self._counts.get(image.hash)
         if count is None and self.counts_by_size:
@@ -292,7 +293,7 @@ class PixelCache:
         return self.get(image).tokens if count is None else count
 
     def get(self, image: ImageRef) -> Pixels:
-        """The pixels of an image.
+        """Return the pixels of an image.
 
         Raises:
             ImageError: the image cannot be opened, or the image processor rejects it.

@@ -31,7 +31,7 @@ log = logging.getLogger("viewbox.engine")
 
 
 def choose_recorder(wanted: bool, device: torch.device) -> Recorder | None:
-    """What records decode steps on a device; None if steps run one operation at a time."""
+    """Return what records decode steps on a device; None if steps run one operation at a time."""
     if wanted and device.type != "cuda":
         log.warning("rollout.cuda_graphs: there is no GPU, so decode steps run one operation at a time")
     return CudaRecorder() if wanted and device.type == "cuda" else None
@@ -84,7 +84,7 @@ class DecodeGraphs:
         return min(slots, len(self.cache.owners)), min(columns, self.cache.index.capacity)
 
     def run(self, ids: list[int], positions: list[int], lengths: Sequence[int], num_read: int) -> torch.Tensor:
-        """The logits of a step, (rows, vocabulary) float32, valid until the next one.
+        """Return the logits of a step, (rows, vocabulary) float32, valid until the next one.
 
         Args:
             ids, positions: the last token of each of the first slots, and its rotary position.
@@ -106,7 +106,7 @@ class DecodeGraphs:
 
     # ------------------------------------------------------------------ buffers
     def _forget(self) -> None:
-        """Drops all graphs and buffers."""
+        """Drop all graphs and buffers."""
         self._replays: dict[tuple[int, int], Step] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
         self._checks: Counter[tuple[int, int]] = Counter()
@@ -114,7 +114,7 @@ class DecodeGraphs:
         self._logits = torch.empty(0)
 
     def _check_addresses(self) -> None:
-        """Drops all graphs if weights, keys or values were moved since they were recorded."""
+        """Drop all graphs if weights, keys or values were moved since they were recorded."""
         tensors = [*self._weights, *self.cache.list_tensors()]
         addresses = tuple(tensor.data_ptr() for tensor in tensors)
         if addresses != self._addresses:
@@ -147,7 +147,7 @@ class DecodeGraphs:
 
     # ------------------------------------------------------------------ recording
     def _record_and_check(self, bucket: tuple[int, int]) -> None:
-        """Records a bucket whose step has just run, or compares its replay with that step."""
+        """Record a bucket whose step has just run, or compares its replay with that step."""
         expected = [tensor.clone() for tensor in self._read_results(bucket[0])]
         try:
             if torch.is_autocast_enabled(expected[0].device.type):
@@ -168,7 +168,7 @@ class DecodeGraphs:
             self._step(bucket)  # writes the cache again
 
     def _read_results(self, rows: int) -> list[torch.Tensor]:
-        """The logits of the last step, and the keys and values that it wrote."""
+        """Return the logits of the last step, and the keys and values that it wrote."""
         slots, columns = self._slots[:rows, None], self._columns[:rows]
         return [self._logits[:rows], *(tensor[slots, :, columns] for tensor in self.cache.list_tensors())]
 
@@ -180,6 +180,7 @@ class DecodeGraphs:
 
 
 def _compute_gap(given: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference, as a share of the largest number that is expected; infinite if one is not a number."""
+    """Return the largest difference, as a share of the largest number that is expected; infinite if one is not a
+    number."""
     gap = ((given - expected).abs().max() / expected.abs().max().clamp(min=1e-6)).item()
     return math.inf if math.isnan(gap) else gap

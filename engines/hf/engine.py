@@ -111,7 +111,7 @@ class HFGenerator(Generator):
         return Load(self.cache.num_used, len(self.cache.owners), waiting, self.stats.tokens)
 
     async def close(self) -> None:
-        """Ends all conversations and frees the cache; the generator can be used again."""
+        """End all conversations and frees the cache; the generator can be used again."""
         task, self._loop_task = self._loop_task, None
         if task is not None and not task.done():
             task.cancel()
@@ -153,7 +153,7 @@ class HFGenerator(Generator):
             self.running = [sequence for sequence in self.running if not sequence.finished]
 
     def _admit(self) -> list[Sequence]:
-        """The sequences to prefill now. New ones get a slot strictly in the order of conversations."""
+        """Return the sequences to prefill now. New ones get a slot strictly in the order of conversations."""
         waiting = self.scheduler.get_waiting(self.running)
         new = [sequence for sequence in waiting if sequence.slot is None]
         for sequence in new:
@@ -163,7 +163,7 @@ class HFGenerator(Generator):
         return [sequence for sequence in waiting if sequence.slot is not None]
 
     def _has_room(self, sequence: Sequence, new: list[Sequence]) -> bool:
-        """Whether a sequence may take a slot now.
+        """Return whether a sequence may take a slot now.
 
         Each slot may become as long as the longest of the `new` sequences. If `kv_cache_bytes` cannot hold so many
         slots of that length, the sequence waits until the cache is empty; then fewer, longer slots are allocated.
@@ -198,7 +198,7 @@ class HFGenerator(Generator):
 
     # ------------------------------------------------------------------ prefill
     def _build_prefill_batches(self, sequences: list[Sequence]) -> Iterator[list[list[Sequence]]]:
-        """Groups sequences with the same prompt, and the groups into batches of at most `prefill_tokens`."""
+        """Group sequences with the same prompt, and the groups into batches of at most `prefill_tokens`."""
         groups: dict[object, list[Sequence]] = {}
         for sequence in sequences:
             record = sequence.conversation.record
@@ -221,7 +221,7 @@ class HFGenerator(Generator):
             yield batch
 
     def _prefill(self, batch: list[list[Sequence]]) -> None:
-        """Computes the new tokens of one sequence of each group, copies them to the others, samples the first token."""
+        """Compute the new tokens of one sequence of each group, copy them to the others, sample the first token."""
         sources = [self._find_same_prompt(group[0]) for group in batch]
         computed = [group[0] for group, source in zip(batch, sources, strict=True) if source is None]
         logits = dict(zip(computed, self.runner.prefill(computed), strict=True)) if computed else {}
@@ -250,7 +250,7 @@ class HFGenerator(Generator):
         self.running += self._sample(sequences, torch.stack(rows))
 
     def _find_same_prompt(self, sequence: Sequence) -> Sequence | None:
-        """A sequence in the cache with the same prompt as this new one, to copy it from."""
+        """Return a sequence in the cache with the same prompt as this new one, to copy it from."""
         if sequence.prompt is None or sequence.length:
             return None
         owners = (owner for owner in self.cache.owners if owner is not None and owner.after_prompt is not None)
@@ -264,7 +264,7 @@ class HFGenerator(Generator):
         return sample_tokens(self.sampling, logits, uniform, self.tokens.never_sampled, seen)
 
     def _sample(self, sequences: list[Sequence], logits: torch.Tensor) -> list[Sequence]:
-        """Draws a token for every sequence; returns those whose reply continues."""
+        """Draw a token for every sequence; return those whose reply continues."""
         ids, logprobs = self._draw(sequences, logits)
         self.stats.tokens += len(sequences)
         continuing = []
@@ -283,7 +283,7 @@ class HFGenerator(Generator):
         return continuing
 
     def _mark_seen(self, sequences: list[Sequence], logits: torch.Tensor) -> torch.Tensor | None:
-        """The tokens in each conversation, (sequences, vocabulary) bool; None without a repetition penalty."""
+        """Return the tokens in each conversation, (sequences, vocabulary) bool; None without a repetition penalty."""
         if self.sampling.repetition_penalty == 1.0:
             return None
         seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)

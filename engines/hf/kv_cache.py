@@ -64,7 +64,7 @@ class KVCacheLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes the states of this forward; returns what attention reads.
+        """Write the states of this forward; return what attention reads.
 
         Args:
             key_states, value_states: (rows, heads, width, head size).
@@ -118,21 +118,21 @@ class KVCache(Cache):
         return len(self.owners) - self.owners.count(None)
 
     def take_slot(self, sequence: Sequence) -> None:
-        """Gives a sequence the first free slot."""
+        """Give a sequence the first free slot."""
         sequence.slot = self.owners.index(None)
         self.owners[sequence.slot] = sequence
 
     def free_slot(self, sequence: Sequence) -> None:
-        """Frees the slot of a sequence, if it has one."""
+        """Free the slot of a sequence, if it has one."""
         if sequence.slot is not None:
             self.owners[sequence.slot], sequence.slot = None, None
 
     def free_all_slots(self) -> None:
-        """Frees every slot; the allocated memory stays."""
+        """Free every slot; the allocated memory stays."""
         self.owners = [None] * len(self.owners)
 
     def allocate(self, slots: int, max_len: int) -> None:
-        """Replaces the contents by empty slots; memory is taken when they are written.
+        """Replace the contents by empty slots; memory is taken when they are written.
 
         Args:
             slots: number of slots.
@@ -142,7 +142,7 @@ class KVCache(Cache):
         self.layers = [KVCacheLayer(self.index, slots) for _ in range(self.num_layers)]
 
     def compact(self, running: Collection[Sequence]) -> int:
-        """Moves the running sequences into the first slots if too much of a decode step would be wasted.
+        """Move the running sequences into the first slots if too much of a decode step would be wasted.
 
         Returns:
             How many of the first slots a decode step must read.
@@ -170,7 +170,7 @@ class KVCache(Cache):
     def prepare(
         self, slots: Collection[int], lengths: Iterable[int], width: int, num_read: int, device: torch.device
     ) -> torch.Tensor:
-        """Sets what the next forward writes and reads, and grows the cache if needed.
+        """Set what the next forward writes and read, and grows the cache if needed.
 
         Args:
             slots: the slot of each row of the forward.
@@ -199,7 +199,7 @@ class KVCache(Cache):
             self._grow(larger)
 
     def list_tensors(self) -> list[torch.Tensor]:
-        """The keys and values of all layers that hold any."""
+        """Return the keys and values of all layers that hold any."""
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
     def copy_prefix(self, source: int, targets: Collection[int], length: int) -> None:
@@ -249,6 +249,7 @@ def find_kv_cache_bytes(device: torch.device) -> int:
 
 
 def to_device(values: list[Any], device: torch.device) -> torch.Tensor:
-    """A tensor of Python numbers on a device; the copy to a GPU goes through pinned memory and does not block."""
+    """Return a tensor of Python numbers on a device; the copy to a GPU goes through pinned memory and does not
+    block."""
     tensor = torch.tensor(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -33,7 +33,7 @@ class LoadedPolicy(NamedTuple):
 
 
 def open_policy(config: Config) -> LoadedPolicy:
-    """Loads the model that `model.name` names, and builds the environments for it.
+    """Load the model that `model.name` names, and builds the environments for it.
 
     Raises:
         ModelError: the model cannot be loaded, or its architecture is not supported.
@@ -47,7 +47,7 @@ def open_policy(config: Config) -> LoadedPolicy:
 
 
 def find_model_folder(name: str) -> Path | None:
-    """The folder (or file) that a model's name leads to; None for a hub name.
+    """Return the folder (or file) that a model's name leads to; None for a hub name.
 
     Raises:
         ConfigError: the name is a path, and nothing is there.
@@ -68,7 +68,7 @@ def find_model_folder(name: str) -> Path | None:
 
 
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
-    """The (model config, processor) of a named model, without its weights.
+    """Return the (model config, processor) of a named model, without its weights.
 
     Raises:
         ConfigError: there is no such folder.
@@ -89,7 +89,7 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
 
 
 def load_generation_config(section: ModelSection) -> "GenerationConfig | None":
-    """The generation config of a named model, which may name further end tokens; None if it has none."""
+    """Return the generation config of a named model, which may name further end tokens; None if it has none."""
     from transformers import GenerationConfig
 
     assert section.name is not None
@@ -100,7 +100,7 @@ def load_generation_config(section: ModelSection) -> "GenerationConfig | None":
 
 
 def load_model(section: ModelSection, quantize: Quantization | None = None) -> "PreTrainedModel":
-    """The weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`.
+    """Return the weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`.
 
     Raises:
         ModelError: they cannot be loaded.
@@ -128,7 +128,7 @@ def load_model(section: ModelSection, quantize: Quantization | None = None) -> "
 def build_tiny_model(
     section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int
 ) -> "tuple[PreTrainedModel, Any]":
-    """The (model, processor) of a section with `model.tiny`.
+    """Return the (model, processor) of a section with `model.tiny`.
 
     Args:
         section: the sizes.
@@ -141,7 +141,7 @@ def build_tiny_model(
 
 
 def build_tiny_config(section: ModelSection, max_pixels: int) -> "tuple[PretrainedConfig, Any]":
-    """The (config, processor) of a section with `model.tiny`, without weights and with a tokenizer of no words.
+    """Return the (config, processor) of a section with `model.tiny`, without weights and with a tokenizer of no words.
 
     Args:
         section: the sizes.
@@ -164,14 +164,15 @@ def _build_tiny_processor(section: ModelSection, corpus: Sequence[str], max_pixe
 
 
 def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, Any]:
-    """The environment settings that follow from a model: the conventions it was trained on, and its patch size."""
+    """Return the environment settings that follow from a model: the conventions it was trained on, and its patch
+    size."""
     images = processor.image_processor
     profile = model_profiles.get_model_defaults(get_architecture(config).model_type).to_settings()
     return profile | {"pixel_multiple": images.patch_size * images.merge_size}
 
 
 def set_max_pixels(processor: Any, max_pixels: int) -> None:
-    """Makes the image processor accept views of up to `max_pixels` without resizing them."""
+    """Make the image processor accept views of up to `max_pixels` without resizing them."""
     images = processor.image_processor
     smallest = (images.patch_size * images.merge_size) ** 2
     images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, max_pixels)}

@@ -55,7 +55,7 @@ class ModelRunner:
 
     @torch.no_grad()
     def prefill(self, sequences: list[Sequence]) -> torch.Tensor:
-        """Runs the new tokens of each sequence through the model, padded to the longest.
+        """Run the new tokens of each sequence through the model, padded to the longest.
 
         Returns:
             The logits after each sequence's last token, (sequences, vocabulary) float32.
@@ -89,7 +89,7 @@ class ModelRunner:
 
     @torch.no_grad()
     def decode(self, running: list[Sequence]) -> torch.Tensor:
-        """Runs the last token of every running sequence through the model.
+        """Run the last token of every running sequence through the model.
 
         Slots of other sequences that lie in between are computed too. What is written there is overwritten later by
         the next tokens of those sequences.
@@ -122,7 +122,7 @@ class ModelRunner:
         return logits if slots == list(range(width)) else logits.index_select(0, to_device(slots, device))
 
     def collect_new_images(self, sequence: Sequence) -> list[tuple[str, Pixels]]:
-        """The (hash, pixels) of the images among a sequence's new tokens.
+        """Return the (hash, pixels) of the images among a sequence's new tokens.
 
         Raises:
             ImageError: an image cannot be opened.
@@ -146,7 +146,7 @@ class ModelRunner:
         widths: list[int],
         vision: dict[str, Any],
     ) -> torch.Tensor:
-        """One forward of `ids` (rows, width); the logits at each row's last token before its padding."""
+        """Return one forward of `ids` (rows, width); the logits at each row's last token before its padding."""
         width, device = ids.shape[1], ids.device
         columns = self.cache.prepare(slots, lengths, width, num_read, device)
         last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
@@ -164,7 +164,7 @@ class ModelRunner:
         last: Any = 1,
         **vision: Any,
     ) -> torch.Tensor:
-        """The model's forward; the cache's index says what it writes and reads."""
+        """Return the model's forward; the cache's index says what it writes and reads."""
         mask = torch.arange(num_read, device=ids.device)[None, None, None, :] <= columns[:, None, :, None]
         output = self.model(
             input_ids=ids,
@@ -179,7 +179,7 @@ class ModelRunner:
 
 
 def to_additive_mask(model: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
-    """A boolean mask (…, queries, keys), True where a query attends, in the form the model's attention accepts.
+    """Return a boolean mask (…, queries, keys), True where a query attends, in the form the model's attention accepts.
 
     "sdpa" (and the trainer's "viewbox_sdpa") takes it as it is; every other implementation gets 0 and the lowest number
     of the model's dtype.

@@ -35,7 +35,8 @@ def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
 
 @torch.no_grad()
 def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
-    """The total variation between the engine's distribution of a token and the model's own, the larger of two."""
+    """Return the total variation between the engine's distribution of a token and the model's own, the larger of
+    two."""
     architecture, images = tokens.architecture, tokens.processor.image_processor
     side = images.patch_size * images.merge_size
     pictures = [
@@ -55,7 +56,7 @@ def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
 def _run_engine(
     model: PreTrainedModel, tokens: ChatTokens, ids: list[int], pictures: list[Any], following: int
 ) -> torch.Tensor:
-    """The logits after a prompt, and after one token more, (2, vocabulary)."""
+    """Return the logits after a prompt, and after one token more, (2, vocabulary)."""
     sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=ids)), due=0)
     sequence.images = [(f"picture {number}", picture) for number, picture in enumerate(pictures)]
     cache, features = (
@@ -70,7 +71,7 @@ def _run_engine(
 
 
 def _run_model(model: PreTrainedModel, tokens: ChatTokens, ids: list[int], pictures: list[Any]) -> torch.Tensor:
-    """The logits of the last two tokens in one forward without a cache, (2, vocabulary)."""
+    """Return the logits of the last two tokens in one forward without a cache, (2, vocabulary)."""
     base: Any = model.model
     before = getattr(base, "rope_deltas", None)  # such a forward leaves it on the model
     given = torch.tensor([ids], device=model.device)

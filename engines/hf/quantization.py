@@ -28,7 +28,7 @@ KEPT = ("model.visual", "lm_head")  # a frozen tower runs once for each picture;
 
 
 def check_bitsandbytes(quantize: Quantization) -> None:
-    """Raises `ConfigError` if bitsandbytes is not installed."""
+    """Raise `ConfigError` if bitsandbytes is not installed."""
     if find_spec("bitsandbytes") is None:
         raise ConfigError(
             f"{KEY} = {quantize}: needs the package bitsandbytes; install it with pip install 'viewbox[qlora]'", key=KEY
@@ -36,7 +36,7 @@ def check_bitsandbytes(quantize: Quantization) -> None:
 
 
 def build_quantization_config(quantize: Quantization, dtype: "torch.dtype") -> "BitsAndBytesConfig":
-    """How transformers loads a model whose 4-bit layers compute in `dtype`.
+    """Return how transformers loads a model whose 4-bit layers compute in `dtype`.
 
     Raises:
         ConfigError: bitsandbytes is not installed.
@@ -54,7 +54,7 @@ def build_quantization_config(quantize: Quantization, dtype: "torch.dtype") -> "
 
 
 def keep_weights(model: Any) -> Any:
-    """Returns the model. On some CPUs, a 4-bit layer would round the scales of its weights when it first generates."""
+    """Return the model. On some CPUs, a 4-bit layer would round the scales of its weights when it first generates."""
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
@@ -62,12 +62,12 @@ def keep_weights(model: Any) -> Any:
 
 
 def is_quantized(model: Any) -> bool:
-    """Whether a model, with adapters or without, has weights of 4 bits."""
+    """Return whether a model, with adapters or without, has weights of 4 bits."""
     return getattr(model, "is_loaded_in_4bit", False)
 
 
 def merge_adapters(model: Any) -> "PreTrainedModel":
-    """The model of a peft model with its adapters added, in float32 and in main memory.
+    """Return the model of a peft model with its adapters added, in float32 and in main memory.
 
     In two bytes, a change that is small beside a weight would be rounded away. Weights of 4 bits are dequantized to the
     precision they compute in, and then added to. The peft model cannot be used afterward.

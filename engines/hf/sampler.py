@@ -58,14 +58,14 @@ def _filter(params: SamplingParams, logprobs: torch.Tensor) -> torch.Tensor:
 
 
 def _invert_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """The ids at which the cumulative distribution passes `uniform`; tokens at -inf are never drawn."""
+    """Return the ids at which the cumulative distribution passes `uniform`; tokens at -inf are never drawn."""
     cumulative = logprobs.double().softmax(dim=-1).cumsum(dim=-1)
     target = uniform[:, None] * cumulative[:, -1:] * (1 - 1e-9)
     return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
 
 
 def draw_uniform(seed: int, offset: int, count: int) -> np.ndarray:
-    """The random numbers of one reply, (count,) in [0, 1). They do not depend on the batch that it is in.
+    """Return the random numbers of one reply, (count,) in [0, 1). They do not depend on the batch that it is in.
 
     Args:
         seed: of the episode.

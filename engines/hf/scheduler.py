@@ -92,13 +92,13 @@ class Scheduler:
 
     # ------------------------------------------------------------------ sequences come and go
     def join(self, conversation: Conversation) -> None:
-        """Adds a sequence for a conversation."""
+        """Add a sequence for a conversation."""
         since = heapq.heappop(self._vacancies) if self._vacancies else self.step
         self.sequences[conversation] = Sequence(conversation, self.compute_due_step(since))
         self._changed.set()
 
     def leave(self, conversation: Conversation) -> None:
-        """Marks the sequence of a conversation as finished."""
+        """Mark the sequence of a conversation as finished."""
         sequence = self.sequences.pop(conversation, None)
         if sequence is None:  # the engine has failed, or was closed
             return
@@ -108,7 +108,7 @@ class Scheduler:
         self._changed.set()
 
     def request_reply(self, sequence: Sequence) -> "asyncio.Future[Reply]":
-        """Marks the sequence as waiting; returns the future of its reply."""
+        """Mark the sequence as waiting; return the future of its reply."""
         if sequence.late:  # the engine does not wait for it: it gets a new due step
             sequence.due, sequence.late = self.compute_due_step(self.step), False
         sequence.future = asyncio.get_running_loop().create_future()
@@ -116,41 +116,41 @@ class Scheduler:
         return sequence.future
 
     def finish_reply(self, sequence: Sequence) -> "asyncio.Future[Reply] | None":
-        """Ends the current reply and sets the next due step; returns the pending future, if any."""
+        """End the current reply and set the next due step; return the pending future, if any."""
         sequence.due = self.compute_due_step(self.step)
         future, sequence.future = sequence.future, None
         return None if future is None or future.done() else future
 
     def fail(self, sequence: Sequence, error: Exception) -> None:
-        """Ends the current reply of one sequence with an error."""
+        """End the current reply of one sequence with an error."""
         future = self.finish_reply(sequence)
         if future is not None:
             future.set_exception(error)
 
     def clear(self, error: Exception) -> None:
-        """Removes all sequences; pending replies end with `error`."""
+        """Remove all sequences; pending replies end with `error`."""
         for sequence in self.sequences.values():
             self.fail(sequence, error)
         self.sequences, self.step, self._leaving, self._vacancies = {}, 0, [], []
 
     # ------------------------------------------------------------------ the clock of decode steps
     def compute_due_step(self, step: int) -> int:
-        """The step at which a sequence that leaves the engine at `step` is expected back."""
+        """Return the step at which a sequence that leaves the engine at `step` is expected back."""
         return -(-(step + MIN_STEPS_AWAY) // STEP_GRID) * STEP_GRID
 
     def get_waiting(self, running: Collection[Sequence]) -> list[Sequence]:
-        """The sequences that are due, want a reply and are not running, ordered by conversation."""
+        """Return the sequences that are due, want a reply and are not running, ordered by conversation."""
         waiting = [s for s in self.sequences.values() if s.future and s.due <= self.step and s not in running]
         return sorted(waiting, key=lambda sequence: sequence.conversation.index)
 
     def pop_finished(self, running: Collection[Sequence]) -> list[Sequence]:
-        """Removes and returns the finished sequences whose due step has come, or that are still running."""
+        """Remove and return the finished sequences whose due step has come, or that are still running."""
         finished = [sequence for sequence in self._leaving if sequence.due <= self.step or sequence in running]
         self._leaving = [sequence for sequence in self._leaving if sequence not in finished]
         return finished
 
     async def wait_for_due(self, busy: bool) -> None:
-        """Waits until every due sequence is back, or late.
+        """Wait until every due sequence is back, or late.
 
         Args:
             busy: False if the engine has nothing to compute; then the clock jumps to the next due step.
@@ -169,7 +169,7 @@ class Scheduler:
                     sequence.late = True
 
     async def _wait_for_change(self, timeout: float | None) -> bool:
-        """Whether a sequence joined, left or asked for a reply within `timeout` seconds (None: no limit)."""
+        """Return whether a sequence joined, left or asked for a reply within `timeout` seconds (None: no limit)."""
         self._changed.clear()
         try:
             async with asyncio.timeout(timeout):  # `wait_for` of Python 3.11 may swallow a cancellation

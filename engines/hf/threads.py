@@ -45,7 +45,7 @@ def choose_threads(model: "PreTrainedModel", given: int | None = None) -> str | 
 
 @torch.inference_mode()
 def measure_forwards(model: "PreTrainedModel", counts: list[int]) -> dict[int, float]:
-    """The median seconds of a forward of text by number of threads, the numbers taken in turn."""
+    """Return the median seconds of a forward of text by number of threads, the numbers taken in turn."""
     parameters = sum(weight.numel() for weight in model.parameters())
     tokens = torch.zeros((1, min(512, max(1, int(OPERATIONS / parameters)))), dtype=torch.long)
     torch.set_num_threads(1)

@@ -18,7 +18,7 @@ ADDED = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 
 def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
-    """Trains a byte-level BPE tokenizer.
+    """Train a byte-level BPE tokenizer.
 
     Digits stay single tokens. Merges may cross spaces and punctuation, so that boilerplate (JSON punctuation, tool
     schemas) takes few tokens and most tokens of a reply carry meaning.
@@ -54,7 +54,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
 
 
 def build_processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> Any:
-    """Builds the Qwen3-VL processor around a tokenizer.
+    """Build the Qwen3-VL processor around a tokenizer.
 
     Args:
         tok: a tokenizer of `build_tokenizer`; gets the chat template.
@@ -87,7 +87,7 @@ def build_config(
     vision_layers: int = 4,
     positions: int = 64,
 ) -> Any:
-    """Builds the config of a small Qwen3-VL.
+    """Build the config of a small Qwen3-VL.
 
     Args:
         tok: a tokenizer of `build_tokenizer`.
@@ -147,7 +147,7 @@ def build_config(
 
 
 def build_model(tok: Any, *, seed: int = 0, **sizes: int) -> Any:
-    """Builds a randomly initialized Qwen3-VL.
+    """Build a randomly initialized Qwen3-VL.
 
     Args:
         tok: a tokenizer of `build_tokenizer`.

@@ -46,7 +46,7 @@ class VisionCache:
         self._weights: Any = None
 
     def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, Any]:
-        """The model's keyword arguments for these (hash, pixels), in order; {} for no images."""
+        """Return the model's keyword arguments for these (hash, pixels), in order; {} for no images."""
         named = [(name[:KEY_DIGITS], pixels) for name, pixels in images]
         if not named:
             return {}
@@ -55,7 +55,8 @@ class VisionCache:
 
     @torch.no_grad()
     def get_features(self, images: Mapping[str, Pixels]) -> dict[str, tuple[torch.Tensor, ...]]:
-        """The features of each image on the model's device, without gradient; names are `KEY_DIGITS` of the hash."""
+        """Return the features of each image on the model's device, without gradient; names are `KEY_DIGITS` of the
+        hash."""
         tower = self.architecture.get_vision_tower(self.model)
         weights = [(id(weight), weight._version) for weight in tower.parameters()]
         if weights != self._weights:
@@ -75,12 +76,12 @@ class VisionCache:
         return features
 
     def clear(self) -> None:
-        """Drops all features."""
+        """Drop all features."""
         self._features.clear()
 
 
 def split_into_batches(images: dict[Key, Pixels]) -> list[list[Key]]:
-    """Splits images into batches of at most `MAX_PATCHES`, in order; a larger image gets a batch of its own."""
+    """Split images into batches of at most `MAX_PATCHES`, in order; a larger image gets a batch of its own."""
     batches: list[list[Key]] = []
     left = 0
     for name, pixels in images.items():

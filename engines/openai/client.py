@@ -144,7 +144,7 @@ class OpenAIGenerator(Generator):
         return Reply(completion.text, calls, completion.finish_reason)
 
     def build_request(self, conversation: Conversation) -> dict[str, Any]:
-        """The request for the next reply of a conversation. Raises `ImageError`."""
+        """Return the request for the next reply of a conversation. Raise `ImageError`."""
         messages = to_openai_messages(conversation.visible_messages, tool_images=self.tool_images, text_calls=True)
         turn = len(conversation.messages)
         body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self.max_tokens}
@@ -160,7 +160,7 @@ class OpenAIGenerator(Generator):
         return {key: value for key, value in (body | self.extra).items() if value is not None}
 
     def _add_usage(self, info: dict[str, Any], usage: Mapping[str, int]) -> None:
-        """Adds a reply's token counts, if the server counts them, to those of the episode and of all replies."""
+        """Add a reply's token counts, if the server counts them, to those of the episode and of all replies."""
         total = info.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0}) if usage else {}
         for name, count in usage.items():
             total[name] += count
@@ -170,7 +170,7 @@ class OpenAIGenerator(Generator):
 
 # ---------------------------------------------------------------------- requests
 def build_completions_url(endpoint: str) -> str:
-    """The URL that requests are sent to.
+    """Return the URL that requests are sent to.
 
     Raises:
         ConfigError: `endpoint` is not an http(s) URL, or carries a key or a query.
@@ -189,7 +189,7 @@ def build_completions_url(endpoint: str) -> str:
 
 
 def encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
-    """The request as JSON. Each attempt has its own seed, because the same reply could fail again."""
+    """Return the request as JSON. Each attempt has its own seed, because the same reply could fail again."""
     if attempt > 1 and isinstance(request.get("seed"), int):
         request = {**request, "seed": (request["seed"] + attempt - 1) % 2**31}
     return json.dumps(request).encode()
@@ -217,7 +217,7 @@ class Completion:
 
 
 def parse_completion(body: bytes) -> Completion:
-    """The reply in a body, without API keys and lone surrogates.
+    """Return the reply in a body, without API keys and lone surrogates.
 
     Raises:
         UnusableReplyError: it is not JSON, or has no message.
@@ -247,7 +247,7 @@ def parse_completion(body: bytes) -> Completion:
 
 
 def extract_text(content: Any) -> str:
-    """The text of a message's content: a string, a list of parts, or None."""
+    """Return the text of a message's content: a string, a list of parts, or None."""
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))
         return "".join(text for text in texts if isinstance(text, str))
@@ -255,7 +255,7 @@ def extract_text(content: Any) -> str:
 
 
 def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:
-    """The calls, each with an id that is unique in the conversation; missing, repeated and odd ids are replaced.
+    """Return the calls, each with an id that is unique in the conversation; missing, repeated and odd ids are replaced.
 
     New ids begin with `prefix` and are letters and digits, which every server accepts. `call_0`, `call_1`, … are the
     ids of calls parsed from text, so they are replaced too.

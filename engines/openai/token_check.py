@@ -40,7 +40,7 @@ class TokenCheck:
     _lock: Lock = field(default_factory=Lock)
 
     def expect(self, conversation: Conversation) -> list[int]:
-        """The ids of the next prompt, as our engine has them; none if they cannot be known."""
+        """Return the ids of the next prompt, as our engine has them; none if they cannot be known."""
         record = self._records.setdefault(conversation, TokenRecord())
         if record is None:
             return []
@@ -48,7 +48,7 @@ class TokenCheck:
         return [*record.prompt_ids, *record.completion_ids]
 
     def compare(self, conversation: Conversation, expected: list[int], reply: Mapping[str, Any]) -> None:
-        """Counts one prompt.
+        """Count one prompt.
 
         Args:
             conversation: whose prompt it is.
@@ -72,11 +72,11 @@ class TokenCheck:
         record.add_sampled(sampled, [0.0] * len(sampled))
 
     def forget(self, conversation: Conversation) -> None:
-        """Called when a conversation has ended."""
+        """Do what is due when a conversation has ended."""
         self._records.pop(conversation, None)
 
     def describe(self) -> list[str]:
-        """The result in lines of text."""
+        """Return the result in lines of text."""
         total = self.counts.total()
         if not total:
             return ["tokens: nothing was compared, because no prompt was sent"]
@@ -132,7 +132,7 @@ def _read_ids(part: Mapping[str, Any], name: str) -> list[int] | None:
 
 
 def build_token_check(section: ModelSection, max_pixels: int, tool_images: ToolImages) -> TokenCheck:
-    """Compares the prompts of a server with those of our engine, for the model of a section."""
+    """Compare the prompts of a server with those of our engine, for the model of a section."""
     try:
         model_config, processor = loading.load_processor(section)
     except ModelError as error:

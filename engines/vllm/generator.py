@@ -71,7 +71,7 @@ class TokenServerGenerator(Generator):
         return Load(self._in_flight, tokens=self._sampled)
 
     async def reply(self, conversation: Conversation) -> Reply:
-        """The next reply; `budget` without a text if no token is left for it.
+        """Return the next reply; `budget` without a text if no token is left for it.
 
         Raises:
             ReplyError: the server sent no token, or one that no model samples.
@@ -105,7 +105,7 @@ class TokenServerGenerator(Generator):
 
 
 def derive_seed(seed: int, offset: int) -> int:
-    """The seed of the reply that begins after `offset` tokens of an episode; servers take at most 31 bits.
+    """Return the seed of the reply that begins after `offset` tokens of an episode; servers take at most 31 bits.
 
     >>> derive_seed(7, 0) == derive_seed(7, 0) != derive_seed(7, 12)
     True
@@ -114,7 +114,7 @@ def derive_seed(seed: int, offset: int) -> int:
 
 
 def check_sampled(sampled: SampledTokens, request: TokenRequest, tokens: ChatTokens) -> tuple[list[int], list[float]]:
-    """The ids and log-probs of a reply; what a server may not send is refused.
+    """Return the ids and log-probs of a reply; what a server may not send is refused.
 
     An end token within a reply, a token past the limit, an image placeholder that was sampled, or a log-prob that is
     no probability would all be trained on without an error.
@@ -143,7 +143,7 @@ def check_sampled(sampled: SampledTokens, request: TokenRequest, tokens: ChatTok
 
 
 def is_logprob(value: object) -> bool:
-    """Whether a server may send this as a log-prob: a finite number up to 0, which rounding may exceed a little.
+    """Return whether a server may send this as a log-prob: a finite number up to 0, which rounding may exceed a little.
 
     >>> [is_logprob(value) for value in (-0.5, 0, float("nan"), -(10**400), True, "-1")]
     [True, True, False, False, False, False]

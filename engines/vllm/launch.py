@@ -33,7 +33,7 @@ RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
 def find_vllm() -> list[str]:
-    """The command that a server is started with, without its flags.
+    """Return the command that a server is started with, without its flags.
 
     Raises:
         ConfigError: there is no vLLM.
@@ -60,7 +60,7 @@ def build_server(
     gpu: bool,
     run: Path | None = None,
 ) -> ServerProcess:
-    """A server for a model; it is not started yet.
+    """Return a server for a model; it is not started yet.
 
     Args:
         model: of which `name` is set.
@@ -91,7 +91,7 @@ def build_server(
 def build_flags(
     model: ModelSection, settings: Settings, image_processor: Any, *, dtype: str, gpu: bool, trains: bool
 ) -> list[str]:
-    """The flags of a server, without its model and address."""
+    """Return the flags of a server, without its model and address."""
     bounds = dict(image_processor.size)
     size = {name: bounds[name] for name in ("shortest_edge", "longest_edge")}
     flags = [
@@ -115,7 +115,7 @@ def build_flags(
 
 
 def build_environment(variables: Mapping[str, str], *, gpu: bool) -> dict[str, str]:
-    """The environment variables of a server that a process with these starts.
+    """Return the environment variables of a server that a process with these starts.
 
     >>> build_environment({"HOME": "/root", "RANK": "0", "MASTER_PORT": "29500"}, gpu=True)
     {'VLLM_NO_USAGE_STATS': '1', 'HOME': '/root'}
@@ -125,7 +125,8 @@ def build_environment(variables: Mapping[str, str], *, gpu: bool) -> dict[str, s
 
 
 def choose_dtype(dtype: str, model_config: Any) -> str:
-    """The precision for vLLM: "auto" is the one that the weights were saved in, for which vLLM would take another.
+    """Return the precision for vLLM: "auto" is the one that the weights were saved in, for which vLLM would take
+    another.
 
     >>> from types import SimpleNamespace
     >>> choose_dtype("auto", SimpleNamespace(dtype="torch.float32")), choose_dtype("bfloat16", None)

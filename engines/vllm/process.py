@@ -110,15 +110,15 @@ class ServerProcess:
         return None if self._process is None else self._process.pid
 
     def is_running(self) -> bool:
-        """Whether its processes run; it may not answer yet."""
+        """Return whether its processes run; it may not answer yet."""
         return self._process is not None and self._process.poll() is None
 
     def is_ready(self) -> bool:
-        """Whether it runs and has answered."""
+        """Return whether it runs and has answered."""
         return self._is_up and self.is_running()
 
     def poll(self) -> bool:
-        """Starts the server if it does not run; returns whether it answers. It does not wait.
+        """Start the server if it does not run; return whether it answers. It does not wait.
 
         Raises:
             GeneratorError: the first start failed, or `MAX_STARTS` in a row.
@@ -135,7 +135,7 @@ class ServerProcess:
             return self._is_up
 
     def wait(self) -> None:
-        """Starts the server if it does not run, and waits until it answers.
+        """Start the server if it does not run, and waits until it answers.
 
         Raises:
             GeneratorError: see `poll`.
@@ -149,12 +149,12 @@ class ServerProcess:
         self._starts = 0
 
     def end(self) -> None:
-        """Ends all its processes, and waits until they are gone."""
+        """End all its processes, and waits until they are gone."""
         with self._lock:
             self._end()
 
     def describe_start(self) -> str:
-        """How long the start has taken, and the last line of the log."""
+        """Return how long the start has taken, and the last line of the log."""
         lines = self._read_log(1)
         return f"the server starts: {time.monotonic() - self._began:.0f} s  {lines[-1] if lines else ''}".rstrip()
 

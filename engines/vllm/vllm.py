@@ -187,7 +187,7 @@ class VLLMGenerator(TokenServerGenerator):
 
 
 def clean_url(url: str) -> str:
-    """The address of the server without a path `/v1`, which OpenAI's clients want.
+    """Return the address of the server without a path `/v1`, which OpenAI's clients want.
 
     Raises:
         ConfigError: it is not the URL of a server.
@@ -203,7 +203,7 @@ def clean_url(url: str) -> str:
 
 
 def build_probe(tokens: ChatTokens) -> TokenRequest:
-    """A request for one token after the smallest and the largest picture that an environment shows."""
+    """Return a request for one token after the smallest and the largest picture that an environment shows."""
     images = tokens.processor.image_processor
     side = images.patch_size * images.merge_size
     largest = max(side, int(images.size["longest_edge"] ** 0.5) // side * side)

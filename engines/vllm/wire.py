@@ -28,7 +28,7 @@ OTHER_PROMPT = (
 
 
 def fold_ids(ids: Sequence[int], counts: Sequence[int], image_id: int) -> list[int]:
-    """The ids with one placeholder for each image.
+    """Return the ids with one placeholder for each image.
 
     Args:
         ids: each image as many placeholders as it has tokens.
@@ -100,7 +100,7 @@ def build_request(
 
 
 def _to_rgb(image: ImageRef) -> ImageRef:
-    """The image as our processor sees it: a server would put transparent pixels on white."""
+    """Return the image as our processor sees it: a server would put transparent pixels on white."""
     return image if image.mode in ("L", "RGB") else ImageRef.of(image.open().convert("RGB"))
 
 

@@ -53,7 +53,7 @@ def to_pixels(points: np.ndarray) -> np.ndarray:
 
 
 def draw_bones(width: float, apex: float, rng: np.random.Generator) -> np.ndarray:
-    """How many millimeters of bone each ray crosses."""
+    """Return how many millimeters of bone each ray crosses."""
     bone = np.zeros((SIZE, SIZE), np.float32)
     _draw_spine(bone, rng)
     step = rng.uniform(20.5, 22.5)
@@ -83,7 +83,7 @@ def _draw_spine(bone: np.ndarray, rng: np.random.Generator) -> None:
 
 
 def _draw_rib(number: int, sign: int, width: float, apex: float, step: float, rng: np.random.Generator) -> np.ndarray:
-    """A rib as a tilted ring around the chest: high behind, low in front."""
+    """Return a rib as a tilted ring around the chest: high behind, low in front."""
     rib = np.zeros((SIZE, SIZE), np.float32)
     half = (width + 5) * min(1.0, 0.46 + 0.15 * number) if number < 4 else (width + 5) * (1 - 0.008 * (number - 4))
     drop = (0.36 + 0.028 * number) * half
@@ -166,7 +166,8 @@ class Chest:
 
 @lru_cache(maxsize=CACHED)
 def draw_chest(seed: int, ratio: float | None = None) -> Chest:
-    """The chest of a patient. `ratio` is the cardiothoracic ratio of an enlarged heart; it changes nothing else."""
+    """Return the chest of a patient. `ratio` is the cardiothoracic ratio of an enlarged heart; it changes nothing
+    else."""
     rng = np.random.default_rng([seed, 1])
     width, apex = rng.uniform(122, 137), rng.uniform(40, 52)
     bottom = rng.uniform(268, 284)
@@ -191,13 +192,13 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
 
 
 def _find_border(width: float, apex: float, bottom: float) -> np.ndarray:
-    """The outer border of the lungs in each row, in mm from the midline."""
+    """Return the outer border of the lungs in each row, in mm from the midline."""
     rise = np.clip((bottom - _Y) / (bottom - apex), 0, 1)
     return np.asarray(38 + (width - 38) * (1 - rise**2.3) ** 0.62)
 
 
 def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarray:
-    """The border of the mediastinum in each row, in mm from the midline."""
+    """Return the border of the mediastinum in each row, in mm from the midline."""
     edge = 17 + 6 * np.exp(-(((_Y - 165) / 35) ** 2)) + shift * SIGNS[side] - 5 * np.exp(-(((_Y - 70) / 30) ** 2))
     if side == "right":
         return np.asarray(edge + 6 * np.clip((_Y - 60) / 90, 0, 1))
@@ -210,7 +211,7 @@ def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarr
 def _draw_lung(
     side: Side, border: np.ndarray, apex: float, dome: float, width: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """The mask of half a chest: between midline, chest wall and diaphragm."""
+    """Return the mask of half a chest: between midline, chest wall and diaphragm."""
     x = _X * SIGNS[side]
     peak = rng.uniform(52, 62)
     outward = np.clip((x - peak) / (width - peak), 0, 1)
@@ -234,7 +235,7 @@ def _measure_wall(border: np.ndarray, apex: float) -> np.ndarray:
 def _draw_heart(
     width: float, dome: float, shift: float, enlarged: float | None, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """The depth of the heart and its width."""
+    """Return the depth of the heart and its width."""
     ratio = rng.uniform(*NORMAL_RATIO)
     tall = rng.uniform(50, 56) * (1.0 if enlarged is None else 1 + 1.1 * (enlarged - ratio))
     total = 2 * width * (ratio if enlarged is None else enlarged)
@@ -248,12 +249,12 @@ def _draw_heart(
 
 
 def _solve_half_axis(reach: float, short: float, tilt: float) -> float:
-    """The long half axis of a tilted ellipse that reaches `reach` to each side."""
+    """Return the long half axis of a tilted ellipse that reaches `reach` to each side."""
     return float(np.sqrt(max(reach**2 - (short * np.sin(tilt)) ** 2, 30.0**2)) / np.cos(tilt))
 
 
 def _draw_body(border: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The thickness of the body: the trunk, the neck and the shoulders."""
+    """Return the thickness of the body: the trunk, the neck and the shoulders."""
     wall = rng.uniform(16, 28)
     slope = np.clip((_Y - rng.uniform(14, 26)) / 58, 0, 1)
     half = 47 + 155 * slope**1.25 * (3 - 2 * slope**1.25) / 1.0
@@ -277,7 +278,7 @@ def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) -> np.ndarray:
-    """The trachea with its two bronchi, and the bubble of the stomach."""
+    """Return the trachea with its two bronchi, and the bubble of the stomach."""
     gas = np.zeros((SIZE, SIZE), np.float32)
     fork = (shift, rng.uniform(138, 148))
     draw_curve(gas, [(shift + rng.uniform(-2, 2), 0), (shift, 80), fork], 15, 24)

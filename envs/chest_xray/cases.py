@@ -44,13 +44,13 @@ class Case:
 
 
 def name_finding(finding: Finding | Shown) -> str:
-    """A finding with its side: "left effusion"; an enlarged heart has none."""
+    """Return a finding with its side: "left effusion"; an enlarged heart has none."""
     return finding.label if finding.side is None else f"{finding.side} {finding.label}"
 
 
 @lru_cache(maxsize=1024)
 def plan_case(seed: int, kind: Question) -> Case:
-    """The case of a seed and a kind of question."""
+    """Return the case of a seed and a kind of question."""
     rng = np.random.default_rng([seed, 21, QUESTIONS.index(kind)])
     case: Case = _PLANS[kind](rng, seed)
     earlier = None if case.earlier is None else _keep_visible(case.earlier)
@@ -59,7 +59,7 @@ def plan_case(seed: int, kind: Question) -> Case:
 
 
 def draw_case(seed: int, kind: Question, difficulty: float) -> list[Film]:
-    """The films of a case: the present one, and the earlier one if there is one."""
+    """Return the films of a case: the present one, and the earlier one if there is one."""
     case = plan_case(seed, kind)
     films = [draw_film(seed, case.findings, difficulty=difficulty)]
     if case.earlier is not None:
@@ -158,7 +158,7 @@ def _plan_compare(rng: np.random.Generator, seed: int) -> Case:
 
 
 def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
-    """The two sides differ in what they show, and only the doctor knows which side hurts."""
+    """Return the two sides differ in what they show, and only the doctor knows which side hurts."""
     choices = (*FOCAL, NOTHING)
     on_side = dict(zip(SIDES, (choices[i] for i in rng.permutation(len(choices))), strict=False))
     side = SIDES[int(rng.integers(2))]
@@ -190,7 +190,7 @@ def _draw_finding(rng: np.random.Generator, label: Label, seed: int, side: Side 
 
 
 def _keep_visible(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The findings, with an effusion so small that it hides nothing else in its lung."""
+    """Return the findings, with an effusion so small that it hides nothing else in its lung."""
     sides = [finding.side for finding in findings]
     return tuple(
         replace(one, size=min(one.size, COVERING)) if one.label == "effusion" and sides.count(one.side) > 1 else one
@@ -203,7 +203,7 @@ def _draw_others(rng: np.random.Generator, seed: int, asked: set[Label]) -> list
 
 
 def _tell_story(rng: np.random.Generator, side: str) -> str:
-    """What the referring doctor knows: nothing that the film shows."""
+    """Return what the referring doctor knows: nothing that the film shows."""
     age, complaint = int(rng.integers(25, 88)), COMPLAINTS[int(rng.integers(len(COMPLAINTS)))]
     smoker = "has smoked for years" if rng.random() < 0.5 else "has never smoked"
     return (

@@ -29,7 +29,7 @@ PHRASE = "nodule"  # what a tool is asked for if the film shows nothing
 def write_looks(
     env: BaseMultiTurnEnv, task: Task, bearing: Mapping[Any, Sequence[str]], difficulty: float, *, asks: bool
 ) -> tuple[str, ...]:
-    """A question back if the answer needs one; then one reply that asks every tool in `bearing`, on every film.
+    """Return a question back if the answer needs one; then one reply that asks every tool in `bearing`, on every film.
 
     If none of them can be asked, it zooms to the finding.
 
@@ -66,7 +66,7 @@ def write_looks(
 def write_stray_look(
     env: BaseMultiTurnEnv, task: Task, bearing: Mapping[Any, Sequence[str]], rng: np.random.Generator
 ) -> tuple[str, ...]:
-    """One call of a tool that does not bear on the question, such as a decoy; empty if there is none."""
+    """Return one call of a tool that does not bear on the question, such as a decoy; empty if there is none."""
     bears = {*bearing.get(task.metadata["question"], ()), *bearing.get("all", ())}
     calls = [
         _write_call(name, arguments)
@@ -96,7 +96,7 @@ def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 # ---------------------------------------------------------------------- a specialist that guesses
 def guess_findings(image: Picture) -> ToolOutput:
-    """The most probable finding on a picture, from a classifier."""
+    """Return the most probable finding on a picture, from a classifier."""
     digest = hashlib.blake2b(np.ascontiguousarray(image.to_gray()).tobytes(), digest_size=8).digest()
     rng = np.random.default_rng(int.from_bytes(digest))
     number = int(rng.integers(len(LABELS) + 1))

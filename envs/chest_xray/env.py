@@ -43,7 +43,7 @@ FIELDS = {"answer": "answer", "size_mm": "answer", "findings": "findings", "bbox
 
 
 def write_system_prompt(*, asks: bool, json: bool) -> str:
-    """The first sentences of the system prompt. `asks`: the model may ask a question back."""
+    """Return the first sentences of the system prompt. `asks`: the model may ask a question back."""
     how = 'fill in only "ask"' if json else "end your reply with a question mark"
     asking = f" To ask the referring doctor a question, {how}." if asks else ""
     return (
@@ -53,7 +53,7 @@ def write_system_prompt(*, asks: bool, json: bool) -> str:
 
 
 def write_question(task: Task, *, json: bool) -> str:
-    """The question, its choices, and the form of the answer."""
+    """Return the question, its choices, and the form of the answer."""
     lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
     if choices:
         lines.append(write_choices(choices))
@@ -175,7 +175,7 @@ class ChestXray(VQA):
         return Task(f"chest_xray-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
-        """The film of today, and an earlier one if the question compares two; or those of the row."""
+        """Return the film of today, and an earlier one if the question compares two; or those of the row."""
         if "seed" not in task.metadata or not self.is_drawn:
             return super().images(task)
         films = cases.draw_case(task.metadata["seed"], task.metadata["question"], self.difficulty)
@@ -187,7 +187,7 @@ class ChestXray(VQA):
         return 2 if task.metadata["question"] == "compare" else 1
 
     def read_row(self, row: MappedRow) -> Task:
-        """The task of a row: that of `vqa`, with what else is mapped."""
+        """Return the task of a row: that of `vqa`, with what else is mapped."""
         task = super().read_row(row)
         if self.answer_form == "text" and "bbox" in task.reference:
             raise row.refuse("bbox", task.reference["bbox"], "no box with answer_form = text")
@@ -206,14 +206,14 @@ class ChestXray(VQA):
         return ("bbox",) if self.answer_form == "json" and "box" in self._list_asked() else ()
 
     def _list_asked(self) -> set[str]:
-        """What the tasks ask for: text, findings, box."""
+        """Return what the tasks ask for: text, findings, box."""
         if self.is_drawn:
             return {{"findings": "findings", "place": "box"}.get(kind, "text") for kind in self.kinds}
         names = {"answer": "text", "findings": "findings", "bbox": "box"}
         return {names[field] for field in self.data.columns if field in names} or {"text"}
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """The tools; `open_image` only if there is another film."""
+        """Return the tools; `open_image` only if there is another film."""
         single = self.is_drawn and self.count_images(task) == 1
         return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
 
@@ -229,7 +229,7 @@ class ChestXray(VQA):
 
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        """What the doctor says to a question back: facts of the task, never what the film shows."""
+        """Return what the doctor says to a question back: facts of the task, never what the film shows."""
         asked = self._read_question(answer)
         count = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
         if not asked or count >= self.max_questions:
@@ -237,7 +237,7 @@ class ChestXray(VQA):
         return SAYS + (find_facts(str(state.task.reference.get("facts", "")), asked) or UNKNOWN)
 
     def _read_question(self, answer: Mapping[str, Any]) -> str:
-        """The question of a reply that asks and does not answer; empty if it answers."""
+        """Return the question of a reply that asks and does not answer; empty if it answers."""
         if self.answer_form == "text":
             text = str(answer.get("text", "")).rstrip()
             return text if text.endswith("?") else ""
@@ -262,7 +262,7 @@ class ChestXray(VQA):
         return CombinedReward({name: (part, WEIGHTS[name]) for name, part in parts.items()})
 
     def default_reward(self) -> CombinedReward:
-        """The answer; a right one must share with `consulted` and `repeats` if the settings say so."""
+        """Return the answer; a right one must share with `consulted` and `repeats` if the settings say so."""
         extras: dict[str, tuple[ConsultedReward | RepeatsReward, float]] = {
             "consulted": (ConsultedReward(self.bearing), self.tool_bonus),
             "repeats": (RepeatsReward(), self.repeat_penalty),
@@ -297,7 +297,7 @@ class ChestXray(VQA):
         return metrics
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
-        """The right answer; the first if several are accepted."""
+        """Return the right answer; the first if several are accepted."""
         gold: dict[str, Any] = {name: task.reference[name] for name in ("findings", "bbox") if name in task.reference}
         if "answer" in task.reference:
             accepted = task.reference["answer"]
@@ -309,11 +309,11 @@ class ChestXray(VQA):
         return {"text": str(gold["answer"]) if "answer" in gold else ", ".join(gold["findings"]) or cases.NOTHING}
 
     def write_answer(self, task: Task) -> str:
-        """The right answer as a model would write it."""
+        """Return the right answer as a model would write it."""
         return str(self.perfect_answer(task)["text"]) if self.answer_form == "text" else super().write_answer(task)
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        """A question back if the answer needs one; then calls of the tools in `bearing`, or else a zoom."""
+        """Return a question back if the answer needs one; then calls of the tools in `bearing`, or else a zoom."""
         if not self.is_drawn or self.max_turns < 3:
             return ()
         return write_looks(self, task, self.bearing, self.difficulty, asks=self.max_questions > 0)
@@ -321,8 +321,8 @@ class ChestXray(VQA):
     def demonstration(
         self, task: Task, seed: int, *, guess: float = 0.0, stray: float = 0.0, **unknown: float
     ) -> list[str]:
-        """The oracle's looks and the right answer; of a share `guess` no look, of a share `stray` one at a tool that
-        does not bear on the question, and then the right answer of another task."""
+        """Return the oracle's looks and the right answer; of a share `guess` no look, of a share `stray` one at a tool
+        that does not bear on the question, and then the right answer of another task."""
         for name in unknown:
             raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'stray'))}", key=name)
         rng = np.random.default_rng([seed, 2])
@@ -338,7 +338,7 @@ MAX_FINDINGS, MAX_LENGTH = 100, 200  # of an answer; characters of a finding
 
 
 def build_answer(asked: Collection[str], *, asks: bool) -> Mapping[str, Any]:
-    """An object whose fields are all optional, because a task asks for some of them.
+    """Return an object whose fields are all optional, because a task asks for some of them.
 
     Args:
         asked: what the tasks ask for: "text", "findings", "box".

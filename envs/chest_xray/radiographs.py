@@ -109,7 +109,7 @@ def draw_film(
 
 
 def _project(chest: Chest, layers: Layers) -> np.ndarray:
-    """What each ray loses: the line integral of attenuation."""
+    """Return what each ray loses: the line integral of attenuation."""
     lung = np.clip(chest.depth - np.maximum(chest.heart, chest.middle), 0, None)
     vessels = np.where(layers.bare, 0, chest.vessels) * (lung > 0)
     air = AERATION * lung + layers.air * (lung > 0)
@@ -120,7 +120,7 @@ def _project(chest: Chest, layers: Layers) -> np.ndarray:
 
 
 def _draw_position(rng: np.random.Generator) -> np.ndarray:
-    """How the patient stood: an affine map of pixels."""
+    """Return how the patient stood: an affine map of pixels."""
     angle, scale = rng.normal(0, 1.6), rng.uniform(0.95, 1.03)
     center = SIZE / 2 - 0.5
     warp: np.ndarray = cv2.getRotationMatrix2D((center, center), angle, scale)
@@ -129,7 +129,7 @@ def _draw_position(rng: np.random.Generator) -> np.ndarray:
 
 
 def _expose(loss: np.ndarray, warp: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The film of a projection: position, scatter, uneven exposure, noise, and the curve of the display."""
+    """Return the film of a projection: position, scatter, uneven exposure, noise, and the curve of the display."""
     loss = cv2.warpAffine(loss, warp, (SIZE, SIZE), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     loss = cv2.GaussianBlur(loss, (0, 0), rng.uniform(0.55, 0.8))
     light = np.exp(-loss)
@@ -148,7 +148,7 @@ def _expose(loss: np.ndarray, warp: np.ndarray, rng: np.random.Generator) -> np.
 
 
 def _stamp_letter(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The lead letter L beside the patient's left shoulder."""
+    """Return the lead letter L beside the patient's left shoulder."""
     mark = np.zeros((SIZE, SIZE), np.float32)
     x, y = int(rng.integers(352, 372)), int(rng.integers(18, 34))
     mark[y : y + 16, x : x + 3] = mark[y + 13 : y + 16, x : x + 10] = 1.0
@@ -220,7 +220,7 @@ def _draw_pneumothorax(
 def _draw_consolidation(
     chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
 ) -> np.ndarray:
-    """A cloud with soft edges and dark bronchi in it."""
+    """Return a cloud with soft edges and dark bronchi in it."""
     x, y = get_grid()
     half = (19 + 17 * size, 16 + 15 * size)
     cx, cy = _place_inside(chest, side, 27, rng)
@@ -244,7 +244,7 @@ def _draw_consolidation(
 def _draw_nodule(
     chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
 ) -> np.ndarray:
-    """A ball of soft tissue."""
+    """Return a ball of soft tissue."""
     x, y = get_grid()
     radius = 5.5 + 9.5 * size
     cx, cy = _place_inside(chest, side, 20, rng)
@@ -281,7 +281,8 @@ def draw_device(chest: Chest, device: Device, side: Side, rng: np.random.Generat
 
 # ---------------------------------------------------------------------- shapes
 def _place_inside(chest: Chest, side: Side, margin: float, rng: np.random.Generator) -> tuple[float, float]:
-    """A point of a lung field, at least `margin` mm from its edge and the heart, off the base and from pacemakers.
+    """Return a point of a lung field, at least `margin` mm from its edge and the heart, off the base and from
+    pacemakers.
 
     It does not depend on the size of the finding, which may grow between two studies.
     """
@@ -303,7 +304,7 @@ def _draw_clouds(rng: np.random.Generator, grain: float) -> np.ndarray:
 
 
 def _keep_largest(mask: np.ndarray) -> np.ndarray:
-    """The largest connected part of a mask."""
+    """Return the largest connected part of a mask."""
     count, parts, figures, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
     if count <= 1:
         return mask

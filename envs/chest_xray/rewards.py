@@ -44,7 +44,7 @@ class _Named:
     says_none: bool
 
     def doubts(self, label: str) -> bool:
-        """Whether the text also hedges or denies a finding; a denial without a side is of both sides."""
+        """Return whether the text also hedges or denies a finding; a denial without a side is of both sides."""
         return not {label, f"? {label.split()[-1]}"}.isdisjoint(self.hedged | self.denied)
 
 
@@ -85,7 +85,7 @@ class FindingsReward:
         return 2 * len(found) / (len(said) + len(right))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         named = _read_answer(get_field(answer, self.field))
         gold = get_field(reference, self.reference_field)
         right = ", ".join(map(to_text, gold)) if isinstance(gold, list | tuple) and gold else "none"
@@ -97,7 +97,7 @@ class FindingsReward:
 
 
 def _read_answer(value: Any) -> _Named | None:
-    """What an answer names; None if it is neither a list nor text, or is too long."""
+    """Return what an answer names; None if it is neither a list nor text, or is too long."""
     if isinstance(value, str):
         return _read_text(value) if value.strip() and len(value) <= MAX_TEXT else None
     if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
@@ -136,7 +136,8 @@ def _read_text(text: str) -> _Named:
 
 
 def _find_labels(words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """The findings among the words of a sentence with their sides, and the place of each; "? nodule" lacks a side."""
+    """Yield the findings among the words of a sentence with their sides, and the place of each; "? nodule" lacks a
+    side."""
     pending: list[str] = []
     skip = -1
     for place, word in enumerate(words):
@@ -163,7 +164,7 @@ def _find_labels(words: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _look_ahead(words: Sequence[str], place: int) -> tuple[list[str], int]:
-    """The side that stands behind a finding ("on the left"), and the place of its last word."""
+    """Return the side that stands behind a finding ("on the left"), and the place of its last word."""
     sides: list[str] = []
     end, behind = place, False
     for ahead in range(place + 1, min(place + 7, len(words))):
@@ -220,7 +221,7 @@ class ConsultedReward:
         return min(1.0, self.at_most / len(results))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why the episode got its score, in a sentence."""
+        """Return why the episode got its score, in a sentence."""
         results = list(_list_results(episode))
         asked = sorted({result.tool_name for result in results if self._bears(episode, result)})
         return f"asked of the tools that bear on it: {', '.join(asked) or 'none'}; calls: {len(results)}"
@@ -254,12 +255,12 @@ class RepeatsReward:
         return 0.0 if episode.answer is None else 1.0 / (1 + count_repeats(episode))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why the episode got its score, in a sentence."""
+        """Return why the episode got its score, in a sentence."""
         return f"repeated calls: {count_repeats(episode)}"
 
 
 def count_repeats(episode: Episode) -> int:
-    """The number of calls that repeat an earlier one of the episode."""
+    """Return the number of calls that repeat an earlier one of the episode."""
     keys = [_describe_call(result) for result in _list_results(episode)]
     return len(keys) - len(set(keys))
 
@@ -281,6 +282,6 @@ def _describe_call(result: ToolResult) -> str:
 
 
 def _name_picture(value: Any) -> Any:
-    """The name of a picture in one writing; view_0 shows the first image. Any other value as it is."""
+    """Return the name of a picture in one writing; view_0 shows the first image. Any other value as it is."""
     name = value.strip().lower() if isinstance(value, str) else ""
     return ("image_1" if name == "view_0" else name) if _PICTURE.fullmatch(name) else value

@@ -63,7 +63,7 @@ class DataReport:
 def compare_columns(env: DataEnv) -> DataReport:
     """Compare the first rows with the `features` of the data block; without them none is read.
 
-    Raises `ConfigError` if there is no such dataset.
+    Raise `ConfigError` if there is no such dataset.
     """
     rows, features = env.rows, env.data.features
     columns: dict[str, str] = {}
@@ -225,7 +225,7 @@ def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> Non
 
 
 def check_clean_path(env: DataEnv, path: Path) -> Callable[[int], bytes]:
-    """Return what reads the lines to write. Raises `ConfigError` as `write_clean_rows` does."""
+    """Return what reads the lines to write. Raise `ConfigError` as `write_clean_rows` does."""
     if path.exists():
         raise ConfigError(f"--write = {str(path)!r}: is there already; allowed: a new file", key="write", given=path)
     if not path.parent.is_dir():

@@ -47,12 +47,12 @@ class ColumnMap:
         return field in self._readers
 
     def get_used(self, fields: Iterable[str] | None = None) -> set[str]:
-        """The columns that these fields (default: all) are read from."""
+        """Return the columns that these fields (default: all) are read from."""
         names = self._readers if fields is None else [name for name in fields if name in self._readers]
         return {column for name in names for column in self._used[name]}
 
     def read(self, field: str, row: Row) -> Any:
-        """The value of a field; None if its column has none. Raises `ExpressionError` if its template fails."""
+        """Return the value of a field; None if its column has none. Raise `ExpressionError` if its template fails."""
         reader = self._readers.get(field)
         return None if reader is None else reader(row)
 
@@ -95,7 +95,7 @@ def _render(template: Template, values: Row) -> str:
 
 
 def check_column(path: str, known: Sequence[str], dataset: str, key: str) -> str:
-    """The column that a dotted path begins with. Raises `ConfigError` with the nearest and all columns.
+    """Return the column that a dotted path begins with. Raise `ConfigError` with the nearest and all columns.
 
     >>> check_column("meta.modality", ["image", "meta"], "train.jsonl", "data.where")
     'meta'
@@ -112,7 +112,8 @@ mean 'image'?)
 
 
 def compile_path(path: str) -> Read:
-    """A function that reads a dotted path of a row; a number is a place in a list, and `*` stands for all places.
+    """Return a function that reads a dotted path of a row; a number is a place in a list, and `*` stands for all
+    places.
 
     >>> row = {"objects": [{"label": "nodule"}, {"label": "mass"}], "a.b": 3}
     >>> [compile_path(path)(row) for path in ("objects.1.label", "objects.*.label", "a.b", "objects.9", "x")]

@@ -42,7 +42,7 @@ class DataEnv(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ written by a family
     def read_row(self, row: MappedRow) -> Task:
-        """Make the task of a row. Raises `BadRow` (`row.refuse`) for a row that has none.
+        """Make the task of a row. Raise `BadRow` (`row.refuse`) for a row that has none.
 
         The base class adds the row's number to the metadata, and the id.
         """
@@ -62,7 +62,7 @@ class DataEnv(BaseMultiTurnEnv):
         return any(name in self.data.columns for name in IMAGE_FIELDS)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """The tools; without images only those that work on none."""
+        """Return the tools; without images only those that work on none."""
         if self.has_images:
             return self.tools
         return tuple(
@@ -94,7 +94,7 @@ class DataEnv(BaseMultiTurnEnv):
         return DataTasks(numbers, self._make_task, skipped, stop=stop)
 
     def images(self, task: Task) -> Sequence[TaskImage]:
-        """The images of the task's row, each opened when it is shown. Raises `BadRow` if the row is bad."""
+        """Return the images of the task's row, each opened when it is shown. Raise `BadRow` if the row is bad."""
         if "row" not in task.metadata:
             return tuple(task.images)
         number = int(task.metadata["row"])
@@ -150,7 +150,7 @@ class DataEnv(BaseMultiTurnEnv):
         return copy
 
     def open_row(self, number: int, opened: dict[str, str]) -> None:
-        """Make the task of a row and open all its images. Raises `BadRow`.
+        """Make the task of a row and open all its images. Raise `BadRow`.
 
         `opened` holds what was expected of each path that cannot be opened, or "", and is filled.
         """
@@ -178,7 +178,7 @@ class DataEnv(BaseMultiTurnEnv):
         return self.needs_images or self.has_images
 
     def _check_fields(self) -> None:
-        """Raises `ConfigError` for a field that the mapping lacks, or that the family does not know."""
+        """Raise `ConfigError` for a field that the mapping lacks, or that the family does not know."""
         given, known = self.data.columns, {"id", *IMAGE_FIELDS, "metadata", *self.fields}
         for name in given:
             if name not in known:
@@ -196,12 +196,12 @@ class DataEnv(BaseMultiTurnEnv):
             raise ConfigError(f"{problem}; {self.rows.name} has the columns {has}", key="data.columns")
 
     def _make_task(self, number: int) -> Task:
-        """Make the task of a row; an image is opened if a box needs its size. Raises `BadRow`."""
+        """Make the task of a row; an image is opened if a box needs its size. Raise `BadRow`."""
         with self._blame_row(number):
             return self._read_task(number, may_open=True)
 
     def _check_row(self, number: int) -> None:
-        """Read a row without opening its images. Raises `BadRow`."""
+        """Read a row without opening its images. Raise `BadRow`."""
         with self._blame_row(number), suppress(ImageNeeded):
             count = self._check_images(number) if self._has_paths else 0
             self._check_can_see(self._read_task(number, may_open=False), count)
@@ -247,7 +247,7 @@ class DataEnv(BaseMultiTurnEnv):
         return [image for name in IMAGE_FIELDS for image in list_images(self.columns.read(name, row))]
 
     def _check_images(self, number: int) -> int:
-        """Return how many images a row has. Raises `BadRow` for one that is missing; none is opened."""
+        """Return how many images a row has. Raise `BadRow` for one that is missing; none is opened."""
         images = self.get_images(number)
         for value, where in zip(images.values, images.list_locations(), strict=True):
             problem: str | None = "a path, or the bytes of an image"

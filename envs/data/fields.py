@@ -73,7 +73,7 @@ class MappedRow:
         return self._check_depth(field, value)
 
     def _check_depth(self, field: str, value: Any) -> Any:
-        """The value; raises `BadRow` if no record could hold it."""
+        """Return the value; raise `BadRow` if no record could hold it."""
         layer = [value]
         for _ in range(MAX_DEPTH + 1):
             inside = [item.values() if isinstance(item, dict) else item for item in layer if isinstance(item, _NESTED)]
@@ -83,7 +83,7 @@ class MappedRow:
         raise self.refuse(field, "nested too deep", f"at most {MAX_DEPTH} lists and objects inside each other")
 
     def refuse(self, field: str, given: Any, expected: str) -> BadRow:
-        """The error for a value of a field, which names the column it came from."""
+        """Return the error for a value of a field, which names the column it came from."""
         return BadRow(self.dataset, self.place, self.columns.described.get(field, field), given, expected)
 
     def read(self, name: str, field: TaskField) -> Any:
@@ -202,7 +202,7 @@ _KINDS: Mapping[Kind, tuple[str, Callable[[MappedRow, str, Any], Any]]] = {  # w
 
 
 def _to_float(value: Any) -> float | None:
-    """A finite number; text of one counts, because a spreadsheet may hold numbers as text."""
+    """Return a finite number; text of one counts, because a spreadsheet may hold numbers as text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -220,7 +220,7 @@ INDEX: Mapping[str, Any] = FrozenDict(type=["integer", "null"])
 
 
 def build_boxes(*, labeled: bool = False, classes: Sequence[str] = (), box: Mapping[str, Any] = BOX) -> dict[str, Any]:
-    """A list of boxes, or of objects with `label` and `box`; `classes` are the allowed labels, empty: any."""
+    """Return a list of boxes, or of objects with `label` and `box`; `classes` are the allowed labels, empty: any."""
     if not labeled:
         return {"type": "array", "items": box, "maxItems": MAX_BOXES}
     label = {"type": "string", "enum": list(classes)} if classes else TEXT
@@ -229,5 +229,5 @@ def build_boxes(*, labeled: bool = False, classes: Sequence[str] = (), box: Mapp
 
 
 def build_object(properties: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An object that has all of these fields."""
+    """Return an object that has all of these fields."""
     return FrozenDict(type="object", properties=dict(properties), required=list(properties))

@@ -52,11 +52,11 @@ class RowImages(Sequence[Source]):
         return [get_location(value) for value in self.values]
 
     def may_hold_volumes(self) -> bool:
-        """Whether any image may be a stack of slices, by its name or its first bytes; nothing is opened."""
+        """Return whether any image may be a stack of slices, by its name or its first bytes; nothing is opened."""
         return not all(map(_is_flat, self.list_locations()))
 
     def is_volume(self, index: int) -> bool:
-        """Whether the name of an image says that it is a volume: a NIfTI file, or a folder."""
+        """Return whether the name of an image says that it is a volume: a NIfTI file, or a folder."""
         where = get_location(self.values[index]) if index < len(self) else None
         if not isinstance(where, str) or self._folder is None or _is_data_url(where):
             return False
@@ -99,14 +99,14 @@ def _is_flat(where: str | bytes | None) -> bool:
 
 
 def list_images(value: Any) -> list[Any]:
-    """The images of a mapped value: one, or several in lists."""
+    """Return the images of a mapped value: one, or several in lists."""
     if isinstance(value, list | tuple):
         return [image for item in value for image in list_images(item)]
     return [] if value is None or value == "" else [value]
 
 
 def get_location(value: Any) -> str | bytes | None:
-    """Where `open_image` finds an image; None if the value is no image."""
+    """Return where `open_image` finds an image; None if the value is no image."""
     if isinstance(value, dict):
         content = value.get("bytes")
         return get_location(content) if isinstance(content, _BYTES) and content else _get_path(value.get("path"))
@@ -118,7 +118,7 @@ def _get_path(value: Any) -> str | None:
 
 
 def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False) -> str | None:
-    """What was expected of a path that cannot be used; None if it can, or if it is none."""
+    """Return what was expected of a path that cannot be used; None if it can, or if it is none."""
     if isinstance(where, bytes) or _is_data_url(where):
         return None
     if "://" in where[:20]:

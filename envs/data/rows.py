@@ -39,7 +39,7 @@ class Rows(ABC):
 
     @abstractmethod
     def read(self, number: int, columns: Collection[str]) -> Row:
-        """Return these columns of a row, images undecoded. Raises `BadRow` if the row cannot be read."""
+        """Return these columns of a row, images undecoded. Raise `BadRow` if the row cannot be read."""
 
     def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
         """Yield these columns of every row in order; an error stands for a row that cannot be read."""
@@ -54,11 +54,11 @@ class Rows(ABC):
         return number
 
     def is_unique(self, column: str) -> bool:
-        """Whether it is known, without reading row by row, that no value of a column comes twice or is null."""
+        """Return whether it is known, without reading row by row, that no value of a column comes twice or is null."""
         return False
 
     def holds_paths(self, columns: Collection[str]) -> bool:
-        """Whether images in these columns are paths, so that it costs little to see if the files are there."""
+        """Return whether images in these columns are paths, so that it costs little to see if the files are there."""
         return True
 
 

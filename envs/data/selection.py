@@ -24,7 +24,7 @@ Keep = Callable[[Row], bool]
 
 
 def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.ndarray, dict[int, BadRow]]:
-    """The numbers of the rows that become tasks, in order, and the bad ones among those that were read.
+    """Return the numbers of the rows that become tasks, in order, and the bad ones among those that were read.
 
     All rows are read once if there is a cut, a filter, a band or an id; of the columns, only those that these need.
 
@@ -53,7 +53,7 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
 
 
 def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random.Generator) -> np.ndarray:
-    """The rows in an order in which neighbors come from few row groups, so that each group is read once.
+    """Return the rows in an order in which neighbors come from few row groups, so that each group is read once.
 
     The groups are shuffled, and the rows of every `WINDOW` of them with one another.
 
@@ -73,7 +73,7 @@ def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random
 
 
 def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, bad: dict[int, BadRow]) -> Iterator[int]:
-    """The numbers of the rows that pass every test. A row whose id was there before is bad."""
+    """Yield the numbers of the rows that pass every test. A row whose id was there before is bad."""
     seen: dict[int, int] = {}
     has_id = "id" in columns
     for number, row in enumerate(rows.scan(used)):
@@ -95,7 +95,7 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
 
 
 def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | None) -> list[tuple[set[str], Keep]]:
-    """The tests of a row, each with the columns it reads."""
+    """Return the tests of a row, each with the columns it reads."""
     tests: list[tuple[set[str], Keep]] = []
     for text in data.conditions:
         path, passes = parse_condition(text, "data.where", "modality=CT")
@@ -135,7 +135,8 @@ def _find_figure(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[
 
 
 def read_rewards(path: Path) -> Mapping[str, float]:
-    """The mean reward of each task, by its id, as `viewbox score --task-rewards` writes it. Raises `ConfigError`."""
+    """Return the mean reward of each task, by its id, as `viewbox score --task-rewards` writes it. Raise
+    `ConfigError`."""
     key = "data.difficulty.rewards"
     try:
         if path.stat().st_size > MAX_REWARDS:
@@ -204,7 +205,7 @@ def check_tasks(
     limit: int | None,
     stop: bool,
 ) -> tuple[np.ndarray, dict[int, BadRow]]:
-    """The rows of which a task can be made, at most `limit`, and the bad rows that were left out.
+    """Return the rows of which a task can be made, at most `limit`, and the bad rows that were left out.
 
     Of more than `MAX_CHECKED` rows only the known bad ones are left out.
 
@@ -246,7 +247,7 @@ def check_tasks(
 
 
 def describe_skipped(dataset: str, skipped: dict[int, BadRow], total: int) -> str:
-    """How many rows were left out, and why the first ones."""
+    """Return how many rows were left out, and why the first ones."""
     reasons = [str(error).removeprefix(f"{dataset}: ") for error in list(skipped.values())[:MAX_NAMED]]
     more = f"; and {len(skipped) - MAX_NAMED} more" if len(skipped) > MAX_NAMED else ""
     return f"{dataset}: {len(skipped)} of {total} rows are left out: {'; '.join(reasons)}{more}"

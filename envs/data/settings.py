@@ -125,7 +125,8 @@ class DataSettings(Block):
 
 
 def merge_data(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A data block with changes merged into it: mappings are merged, and any other value replaces the one before.
+    """Return a data block with changes merged into it: mappings are merged, and any other value replaces the one
+    before.
 
     `restricted` and `evaluation_only` can be set by a change, and never taken back.
 
@@ -148,5 +149,5 @@ def _merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def _is_expression(value: Any) -> bool:
-    """Whether a value of `columns` is a constant or a template, which is replaced as a whole."""
+    """Return whether a value of `columns` is a constant or a template, which is replaced as a whole."""
     return isinstance(value, Mapping) and value.keys() in ({"value"}, {"template"})

@@ -41,7 +41,7 @@ def open_rows(data: DataSettings) -> Rows:
 
 
 def is_hub_name(source: str) -> bool:
-    """Whether a source is the name of a hub dataset: nothing of that name is on this machine.
+    """Return whether a source is the name of a hub dataset: nothing of that name is on this machine.
 
     >>> is_hub_name("owner/name"), is_hub_name("folder/train.csv")
     (True, False)

@@ -59,7 +59,7 @@ class Cut:
 
 
 def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
-    """The cut of `hold_out`: by a hash of the id, or by groups that are packed. Raises `ConfigError`."""
+    """Return the cut of `hold_out`: by a hash of the id, or by groups that are packed. Raise `ConfigError`."""
     cut = data.cut
     assert cut is not None
     if cut.by is not None:
@@ -79,7 +79,7 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
 
 
 def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
-    """The groups that are held out: together about `share` of the rows, at least one group and never all.
+    """Return the groups that are held out: together about `share` of the rows, at least one group and never all.
 
     The groups come in the order of their hashes, and each is taken that still fits. If that misses the share by more
     than `SLACK`, the groups larger than that are chosen anew, by the sum that comes closest.
@@ -103,7 +103,7 @@ def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
 
 
 def _fill(order: list[int], sizes: Mapping[int, int], room: float) -> set[int]:
-    """The groups that fit, in order."""
+    """Return the groups that fit, in order."""
     taken = set()
     for group in order:
         if sizes[group] <= room:
@@ -113,7 +113,8 @@ def _fill(order: list[int], sizes: Mapping[int, int], room: float) -> set[int]:
 
 
 def _choose(groups: list[int], sizes: Mapping[int, int], wanted: float, small: int) -> set[int]:
-    """The groups whose sum, with up to `small` rows beside it, comes closest to what is wanted; not all of all rows."""
+    """Return the groups whose sum, with up to `small` rows beside it, comes closest to what is wanted; not all of all
+    rows."""
     whole = sum(map(sizes.__getitem__, groups))
     last = np.full(whole + 1, -1)  # the group that first reached a sum, by its place; -1: none did
     reached = np.zeros(whole + 1, bool)
@@ -133,12 +134,12 @@ def _choose(groups: list[int], sizes: Mapping[int, int], wanted: float, small: i
 
 
 def hash_group(value: Any) -> int:
-    """The group of a value: 7, 7.0 and "7" are one, and so are all rows that have none."""
+    """Return the group of a value: 7, 7.0 and "7" are one, and so are all rows that have none."""
     return hash_value(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def hash_value(value: Any) -> int:
-    """A number from 0 to 2^64 - 1 that is the same on every machine."""
+    """Return a number from 0 to 2^64 - 1 that is the same on every machine."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 

@@ -70,7 +70,7 @@ class TableRows(Rows):
             return False
 
     def holds_paths(self, columns: Collection[str]) -> bool:
-        """Whether columns hold text, or lists of it."""
+        """Return whether columns hold text, or lists of it."""
         from pyarrow import types
 
         kinds = (self._schema.field(name).type for name in columns)

@@ -23,7 +23,8 @@ BACKGROUND, INK = 70.0, 150.0  # gray levels: the mean of the canvas, and what f
 
 @cache
 def load_digit_images(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """The images of one split, (n, 8, 8) float32 in [0, 1], and their labels, (n,). No image is in both splits."""
+    """Return the images of one split, (n, 8, 8) float32 in [0, 1], and their labels, (n,). No image is in both
+    splits."""
     pixels, labels = _read_digits()
     order = np.random.default_rng(0).permutation(len(labels))
     test = int(len(order) * TEST_SHARE)
@@ -51,7 +52,7 @@ class Difficulty:
 
 
 def place_digit(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tuple[int, int, int]]:
-    """The task of a seed: the image's number in its split, its label, and (left, top, side) in pixels."""
+    """Return the task of a seed: the image's number in its split, its label, and (left, top, side) in pixels."""
     rng = np.random.default_rng([seed, split == "test"])
     _, targets = load_digit_images(split)
     number = int(rng.integers(len(targets)))
@@ -71,7 +72,7 @@ def place_digit(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, s
 
 
 def draw_canvas(seed: int, split: Split, difficulty: Difficulty) -> np.ndarray:
-    """The canvas of a seed, uint8 of shape (canvas, canvas)."""
+    """Return the canvas of a seed, uint8 of shape (canvas, canvas)."""
     number, _, (left, top, side) = place_digit(seed, split, difficulty)
     rng = np.random.default_rng([seed, split == "test", 1])
     size = difficulty.canvas
@@ -87,7 +88,7 @@ def draw_canvas(seed: int, split: Split, difficulty: Difficulty) -> np.ndarray:
 def _draw_distractor(
     rng: np.random.Generator, size: int, side: int, keep_clear: tuple[int, int, int, int]
 ) -> np.ndarray:
-    """A faint scratch, or a dot smaller than a digit, that does not touch the digit."""
+    """Return a faint scratch, or a dot smaller than a digit, that does not touch the digit."""
     layer = np.zeros((size, size), np.float32)
     x, y = (int(v) for v in rng.integers(0, size, size=2))
     if rng.random() < 0.5:

@@ -36,25 +36,25 @@ class Habits:
 
 
 def write_zoom(env: DigitsView, factor: float, x: float, y: float) -> str:
-    """A zoom about a point (fractions of the current view) in the tool-call format of the prompt."""
+    """Return a zoom about a point (fractions of the current view) in the tool-call format of the prompt."""
     center = list(from_unit((x, y), env.coordinates, env.overview_size))
     body = json.dumps({"name": "zoom", "arguments": {"factor": factor, "center": center}})
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
 def write_answer(env: DigitsView, task: Task, label: str | None = None) -> str:
-    """The final answer with the right box, and with the right label unless `label` is another."""
+    """Return the final answer with the right box, and with the right label unless `label` is another."""
     return json.dumps(env.gold_answer(task) | ({"label": label} if label else {}))
 
 
 def write_gold_look(env: DigitsView, task: Task) -> str:
-    """The zoom that makes the digit readable: four times, centered on it."""
+    """Return the zoom that makes the digit readable: four times, centered on it."""
     x1, y1, x2, y2 = task.reference["bbox"]
     return write_zoom(env, 4, (x1 + x2) / 2, (y1 + y2) / 2)
 
 
 def write_demonstration(env: DigitsView, task: Task, seed: int, habits: Habits) -> list[str]:
-    """The replies of one demonstration, in order."""
+    """Return the replies of one demonstration, in order."""
     rng = np.random.default_rng([seed, 2])
     kind = rng.random()
     wrong = str(rng.choice(LABELS))

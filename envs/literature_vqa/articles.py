@@ -56,7 +56,7 @@ class Written:
 
 @lru_cache(maxsize=1)
 def write_articles() -> tuple[Written, ...]:
-    """All articles, by PMID. The order tells nothing about their roles."""
+    """Return all articles, by PMID. The order tells nothing about their roles."""
     drafts = [*_draft_facts(), *_draft_reviews(), *_draft_general()]
     mixed = Draws(SEED, 3).mix(drafts)
     return tuple(_number(written, FIRST_PMID + place) for place, written in enumerate(mixed))
@@ -73,7 +73,7 @@ def _find_support() -> dict[tuple[str, Question], tuple[str, ...]]:
 
 
 def get_support(fact: Fact) -> tuple[str, ...]:
-    """The PMIDs of the articles that support a fact; empty if none does."""
+    """Return the PMIDs of the articles that support a fact; empty if none does."""
     return _find_support().get((fact.topic.name, fact.question), ())
 
 

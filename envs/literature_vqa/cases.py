@@ -57,7 +57,7 @@ class Case:
 
 @lru_cache(maxsize=1024)
 def plan_case(seed: int, question: Question, split: Split, unanswerable: float, difficulty: float) -> Case:
-    """The case of a seed.
+    """Return the case of a seed.
 
     Args:
         seed: the same seed gives the same case.
@@ -78,13 +78,13 @@ def plan_case(seed: int, question: Question, split: Split, unanswerable: float, 
 
 
 def draw_case_film(case: Case, seed: int, difficulty: float) -> Film:
-    """The film of a case."""
+    """Return the film of a case."""
     return draw_film(seed, case.findings, difficulty=difficulty, device=case.device)
 
 
 @lru_cache(maxsize=CACHED)
 def draw_case_slice(seed: int, difficulty: float) -> Slice:
-    """The slice of a case of the question `class`."""
+    """Return the slice of a case of the question `class`."""
     return draw_slice(seed, difficulty, has_lesion=True)
 
 
@@ -116,7 +116,7 @@ def _plan_picture(
 
 
 def draw_finding(seed: int, label: Label, side: Side | None = None) -> Finding:
-    """A finding that is easy to see, on a side, or on the one that the seed decides."""
+    """Return a finding that is easy to see, on a side, or on the one that the seed decides."""
     rng = np.random.default_rng([seed, 32])
     drawn = SIDES[int(rng.integers(2))]
     return Finding(label, side or drawn, float(rng.uniform(0.35, 0.9)), seed)

@@ -73,11 +73,11 @@ class LiteratureAnswerReward:
         return 1.0 if said is not None and any(gold is not None and abs(gold - said) < 1e-9 for gold in golds) else 0.0
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         return self._exact.explain(answer, reference)
 
     def _read_number(self, text: str, unit: str) -> float | None:
-        """The number of a text that is one number, alone or with the unit."""
+        """Return the number of a text that is one number, alone or with the unit."""
         match = _NUMBER.fullmatch(normalize_label(text)) if len(text) <= MAX_NUMBER else None
         if match is None or (match[2] and " ".join(match[2].split()) not in UNITS.get(unit, (unit,))):
             return None
@@ -112,7 +112,7 @@ class EvidenceReward:
         return 2 * len(hits) / (len(cited) + len(gold))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why the episode got its score, in a sentence."""
+        """Return why the episode got its score, in a sentence."""
         cited = read_citations((episode.answer or {}).get(self.field))
         returned = set(_list_ids(episode, "pmids"))
         gold = get_accepted_values(get_field(episode.task.reference, self.field))
@@ -122,7 +122,7 @@ class EvidenceReward:
 
 
 def read_citations(value: Any) -> set[str]:
-    """The PMIDs of an answer's list; what cannot be read is kept as a wrong one.
+    """Return the PMIDs of an answer's list; what cannot be read is kept as a wrong one.
 
     >>> sorted(read_citations([990000001, "PMID: 990000002", "990000002", "see 990000003"]))
     ['990000001', '990000002', '? see 990000003']
@@ -144,14 +144,14 @@ def _list_results(episode: Episode) -> Iterator[ToolResult]:
 
 
 def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
-    """The ids that tools returned in this episode."""
+    """Yield the ids that tools returned in this episode."""
     for result in _list_results(episode):
         ids = result.facts.get(fact)
         yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
 
 
 def _was_sought(episode: Episode, about: str) -> bool:
-    """Whether a search named the topic."""
+    """Return whether a search named the topic."""
     asked = (
         str((result.arguments or {}).get("query", "")) for result in _list_results(episode) if "pmids" in result.facts
     )
@@ -226,7 +226,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
     def plan(self, task: Task) -> cases.Case:
-        """The case of a task."""
+        """Return the case of a task."""
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
     def _plan(self, seed: int, question: Question) -> cases.Case:
@@ -258,7 +258,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return 1
 
     def images(self, task: Task) -> Sequence[Source]:
-        """The patient's film, or a slice in Hounsfield units."""
+        """Return the patient's film, or a slice in Hounsfield units."""
         seed = task.metadata["seed"]
         if task.metadata["question"] == "class":
             drawn = cases.draw_case_slice(seed, self.difficulty)
@@ -284,23 +284,23 @@ class LiteratureVQA(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ scores
     def default_reward(self) -> CombinedReward:
-        """A right answer earns its share; the rest is for what it cites, and needs a right answer."""
+        """Return a right answer earns its share; the rest is for what it cites, and needs a right answer."""
         evidence = Component(EvidenceReward(), 1 - ANSWER_SHARE, needs={"answer": 1.0})
         return CombinedReward({"answer": (LiteratureAnswerReward(), ANSWER_SHARE), "evidence": evidence})
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
-        """The right answer and the articles that support it."""
+        """Return the right answer and the articles that support it."""
         return {"answer": self.plan(task).answer, "evidence": list(task.reference["evidence"])}
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        """A search for the topic, and then a look at the place that the answer depends on."""
+        """Return a search for the topic, and then a look at the place that the answer depends on."""
         return write_looks(self, task, self.plan(task)) if self.max_turns > 2 else ()
 
     def demonstration(
         self, task: Task, seed: int, *, guess: float = 0.0, abstain: float = 0.0, **unknown: float
     ) -> list[str]:
-        """The oracle's looks and the right answer; of a share `guess` no look and the right answer of another task, of
-        a share `abstain` the looks and then "unknown"."""
+        """Return the oracle's looks and the right answer; of a share `guess` no look and the right answer of another
+        task, of a share `abstain` the looks and then "unknown"."""
         for name in unknown:
             raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'abstain'))}", key=name)
         rng = np.random.default_rng([seed, 2])
@@ -319,7 +319,7 @@ SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
 
 
 def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[str, ...]:
-    """A search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
+    """Return a search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
     offered = get_offered_tools(env, task)
     replies = []
     web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
@@ -332,7 +332,7 @@ def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[st
 
 
 def _look(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> dict[str, dict[str, Any]]:
-    """The calls that show the finding of a case, by tool."""
+    """Return the calls that show the finding of a case, by tool."""
     seed, difficulty = task.metadata["seed"], getattr(env, "difficulty", 0.0)
     if task.metadata["question"] == "class":
         lesion = cases.draw_case_slice(seed, difficulty).lesion
@@ -344,7 +344,7 @@ def _look(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> dict[str, dict
 
 
 def _find_center(env: BaseMultiTurnEnv, task: Task, box: tuple[float, float, float, float]) -> list[float]:
-    """The center of a box as the model writes points of the overview."""
+    """Return the center of a box as the model writes points of the overview."""
     x1, y1, x2, y2 = env.write_box(box, task)
     return [(x1 + x2) / 2, (y1 + y2) / 2]
 

@@ -79,7 +79,7 @@ MISSING: Mapping[Question, str] = {
 
 
 def ask(fact: Fact) -> str:
-    """The question about a fact."""
+    """Return the question about a fact."""
     return QUESTIONS[fact.question].format(name=fact.topic.name, drug=fact.drug)
 
 
@@ -89,7 +89,7 @@ def write_query(fact: Fact) -> str:
 
 
 def write_missing(fact: Fact) -> str:
-    """The sentence of a review about a fact that nobody has reported."""
+    """Return the sentence of a review about a fact that nobody has reported."""
     return f"No study of {fact.topic.name} has reported {MISSING[fact.question]}."
 
 

@@ -34,19 +34,19 @@ class Draws:
         self._random = random.Random(" ".join(map(str, seed)))
 
     def pick(self, some: Sequence[T]) -> T:
-        """One of a sequence."""
+        """Return one of a sequence."""
         return some[self.below(len(some))]
 
     def below(self, stop: int) -> int:
-        """A whole number from 0 to `stop` - 1."""
+        """Return a whole number from 0 to `stop` - 1."""
         return min(stop - 1, int(self._random.random() * stop))
 
     def chance(self, share: float) -> bool:
-        """True in this share of draws."""
+        """Return true in this share of draws."""
         return self._random.random() < share
 
     def mix(self, some: Sequence[T]) -> list[T]:
-        """The sequence in another order."""
+        """Return the sequence in another order."""
         keys = [self._random.random() for _ in some]
         return [one for _, one in sorted(zip(keys, some, strict=True), key=lambda pair: pair[0])]
 
@@ -63,7 +63,7 @@ class Names:
         self._draws, self._taken = draws, set[str]()
 
     def invent(self, kind: str) -> str:
-        """A new name of a person, drug or material, with a capital."""
+        """Return a new name of a person, drug or material, with a capital."""
         while True:
             pick = self._draws.pick
             stem = pick(_STARTS) + pick(_VOWELS) + pick(_MIDDLES)
@@ -153,7 +153,7 @@ class Fact:
 
 @lru_cache(maxsize=1)
 def build_facts() -> tuple[Fact, ...]:
-    """All facts of the world, topic by topic."""
+    """Return all facts of the world, topic by topic."""
     names = Names(Draws(SEED, 1))
     return tuple(
         fact
@@ -165,7 +165,7 @@ def build_facts() -> tuple[Fact, ...]:
 
 @lru_cache(maxsize=64)
 def find_facts(question: Question, split: Split, answerable: bool) -> tuple[Fact, ...]:
-    """The facts of one question in a split that have an answer, or that have none."""
+    """Return the facts of one question in a split that have an answer, or that have none."""
     return tuple(
         fact
         for fact in build_facts()

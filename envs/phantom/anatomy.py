@@ -95,7 +95,7 @@ def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.n
     center = np.array([160.0, 162.0])
 
     def place(x: float, y: float) -> tuple[float, float]:
-        """A point given in half axes of the body: x to the viewer's right, y down."""
+        """Return a point given in half axes of the body: x to the viewer's right, y down."""
         return center[0] + x * wide, center[1] + y * deep
 
     _fill(values, place(0, 0), (wide, deep), 0, FAT)
@@ -124,7 +124,7 @@ def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.n
 
 
 def _draw_gut(values: np.ndarray, place: Place, rng: np.random.Generator, masks: dict[Organ, np.ndarray]) -> None:
-    """The stomach with its bubble of gas, and loops of gut."""
+    """Draw the stomach with its bubble of gas, and loops of gut."""
     taken = np.logical_or.reduce(list(masks.values()))
     before = values.copy()
     _fill(values, place(0.34, -0.3), (36, 26), rng.uniform(-15, 15), 35)
@@ -138,7 +138,7 @@ def _draw_gut(values: np.ndarray, place: Place, rng: np.random.Generator, masks:
 
 
 def _draw_bones(values: np.ndarray, place: Place, half: tuple[float, float], rng: np.random.Generator) -> None:
-    """A vertebra with its arch and canal, and ribs cut across in the wall of the body."""
+    """Draw a vertebra with its arch and canal, and ribs cut across in the wall of the body."""
     _fill(values, place(0, 0.48), (21, 17), 0, CORTEX)
     _fill(values, place(0, 0.48), (19, 15), 0, MARROW)
     _fill(values, place(0, 0.76), (14, 11), 0, CORTEX)
@@ -157,7 +157,7 @@ def _draw_bones(values: np.ndarray, place: Place, half: tuple[float, float], rng
 
 
 def _draw_vessels(values: np.ndarray, place: Place, rng: np.random.Generator, liver: np.ndarray) -> None:
-    """The aorta and the inferior vena cava before the spine, and large veins in the liver."""
+    """Draw the aorta and the inferior vena cava before the spine, and large veins in the liver."""
     _fill(values, place(0.07, 0.24), (9, 9), 0, BLOOD)
     _fill(values, place(-0.14, 0.24), (11, 8), rng.uniform(-20, 20), BLOOD)
     veins = np.zeros_like(liver)
@@ -197,14 +197,15 @@ def _place_lesions(organs: dict[Organ, np.ndarray], rng: np.random.Generator, di
 
 
 def _measure_depth(mask: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """How far each pixel of an organ is from its edge, in pixels, in the rectangle around it; its left and top."""
+    """Return how far each pixel of an organ is from its edge, in pixels, in the rectangle around it; its left and
+    top."""
     x, y, width, height = cv2.boundingRect(mask.astype(np.uint8))
     inside = np.pad(mask[y : y + height, x : x + width].astype(np.uint8), 1)
     return cv2.distanceTransform(inside, cv2.DIST_L2, 5)[1:-1, 1:-1], x, y
 
 
 def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
-    """A disc, or a ring that darkens the organ by the same sum."""
+    """Draw a disc, or a ring that darkens the organ by the same sum."""
     radius = lesion.diameter / 2
     around = _cut_window((lesion.x, lesion.y), radius)
     distance = np.hypot(_X[around] - np.float32(lesion.x), _Y[around] - np.float32(lesion.y))
@@ -218,7 +219,7 @@ def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
 
 # ---------------------------------------------------------------------- shapes
 def _mask(center: tuple[float, float], half: tuple[float, float], angle: float) -> np.ndarray:
-    """The pixels (SIZE, SIZE) of the slice that lie inside an ellipse; `angle` in degrees."""
+    """Return the pixels (SIZE, SIZE) of the slice that lie inside an ellipse; `angle` in degrees."""
     mask = np.zeros((SIZE, SIZE), np.uint8)
     _fill(mask, center, half, angle, 1)
     return mask.astype(bool)
@@ -232,7 +233,7 @@ def _fill(values: np.ndarray, center: tuple[float, float], half: tuple[float, fl
 
 
 def _cut_window(center: tuple[float, float], reach: float) -> tuple[slice, slice]:
-    """The part of the slice around a point, in which a small shape is drawn."""
+    """Return the part of the slice around a point, in which a small shape is drawn."""
     x, y = center
     rows, columns = (
         slice(max(0, int((at - reach) / SPACING) - 2), max(0, int((at + reach) / SPACING) + 3)) for at in (y, x)

@@ -137,12 +137,12 @@ class Phantom(BaseMultiTurnEnv):
         return 1
 
     def images(self, task: Task) -> list[Source]:
-        """The slice, in Hounsfield units, shown over their whole range at first."""
+        """Return the slice, in Hounsfield units, shown over their whole range at first."""
         drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
         return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=DISPLAY)]
 
     def gold_answer(self, task: Task) -> dict[str, Any]:
-        """The correct answer as a model would write it."""
+        """Return the correct answer as a model would write it."""
         box = task.reference.get("bbox")
         return {
             "lesion": task.reference["lesion"],
@@ -152,7 +152,7 @@ class Phantom(BaseMultiTurnEnv):
         }
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        """A window on the organ and a zoom to the lesion, in one reply; without a lesion, to a ring."""
+        """Return a window on the organ and a zoom to the lesion, in one reply; without a lesion, to a ring."""
         seed = task.metadata["seed"]
         spot = _find_spot(_draw(seed, self.difficulty, task.metadata["has_lesion"]), seed)
         window = {"center": ORGAN_VALUES[spot.organ], "width": WINDOW_WIDTH}
@@ -160,12 +160,13 @@ class Phantom(BaseMultiTurnEnv):
         return (f"{_write_call('window_level', window)}\n{_write_call('zoom', zoom)}",)
 
     def _write_point(self, spot: Lesion) -> list[float]:
-        """The center of a spot as the model writes points of the overview."""
+        """Return the center of a spot as the model writes points of the overview."""
         size = fit_size(SIZE, SIZE, self.max_pixels, self.pixel_multiple)
         return list(from_unit((spot.x / FIELD, spot.y / FIELD), self.coordinates, size))
 
     def demonstration(self, task: Task, seed: int, *, guess: float = 0.0, **unknown: float) -> list[str]:
-        """The oracle's calls and the right answer; of a share `guess`, no call and the right answer of another task."""
+        """Return the oracle's calls and the right answer; of a share `guess`, no call and the right answer of another
+        task."""
         for name in unknown:
             raise ConfigError(f"phantom: {describe_unknown('habit', name, ('guess',))}", key=name)
         rng = np.random.default_rng([seed, 2])
@@ -176,7 +177,7 @@ class Phantom(BaseMultiTurnEnv):
 
 
 def _find_spot(drawn: Slice, seed: int) -> Lesion:
-    """The solid lesion of a slice, or else one of its rings."""
+    """Return the solid lesion of a slice, or else one of its rings."""
     return drawn.lesion or drawn.decoys[seed % len(drawn.decoys)]
 
 

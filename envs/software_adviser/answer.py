@@ -70,7 +70,7 @@ OVER_QUOTA: Final = "The tool calls of this task were used up before an answer w
 
 
 def normalize_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer that fits the schema, with all its fields, its choices in the order of their ranks.
+    """Return an answer that fits the schema, with all its fields, its choices in the order of their ranks.
 
     >>> said = {"choices": [{"name": "B", "accuracy": 70, "rank": 2}, {"name": "A", "accuracy": 90, "rank": 1}]}
     >>> answer = normalize_answer(said)
@@ -103,7 +103,7 @@ def normalize_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
-    """What is wrong with an answer that fits the schema, as a sentence for the model; None if nothing is.
+    """Return what is wrong with an answer that fits the schema, as a sentence for the model; None if nothing is.
 
     Args:
         answer: as the model gave it.
@@ -131,7 +131,7 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
 
 
 def name_numbers(answer: Mapping[str, Any], found: Sequence[str]) -> dict[str, Any]:
-    """A regular answer with each name that is a number replaced by that name of a search.
+    """Return a regular answer with each name that is a number replaced by that name of a search.
 
     >>> answer = name_numbers(normalize_answer({"choices": [{"name": "2", "accuracy": 90}]}), ["Fiji", "napari"])
     >>> answer["choices"][0]["name"]

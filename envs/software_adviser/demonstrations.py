@@ -39,7 +39,7 @@ class Adviser(Protocol):
 
 
 def write_looks(env: Adviser, task: Task) -> tuple[str, ...]:
-    """A question if a fact is hidden, and searches after which every name of the best answer was returned."""
+    """Return a question if a fact is hidden, and searches after which every name of the best answer was returned."""
     request = env.get_request(task)
     asks = [write_question(kind) for kind in request.hidden if env.max_questions]
     if request.reason == "invalid_files":
@@ -56,7 +56,7 @@ def write_looks(env: Adviser, task: Task) -> tuple[str, ...]:
 
 
 def _find_query(env: Adviser, task: Task, names: Sequence[str]) -> str:
-    """A query that returns all these names; the first that was tried if none does."""
+    """Return a query that returns all these names; the first that was tried if none does."""
     request = env.get_request(task)
     named = " ".join(names)
     queries = (named, f"{named} {request.task}", f"{named} {request.task} {request.modality} {request.dimensions}",
@@ -65,7 +65,7 @@ def _find_query(env: Adviser, task: Task, names: Sequence[str]) -> str:
 
 
 def write_demonstration(env: Adviser, task: Task, seed: int, habits: Mapping[str, float]) -> list[str]:
-    """The replies of an adviser that knows the facts of the request, with the habits of `SoftwareAdviser`."""
+    """Return the replies of an adviser that knows the facts of the request, with the habits of `SoftwareAdviser`."""
     request, rng = env.get_request(task), np.random.default_rng([seed, 43])
     draws = dict(zip(("question", "terse", "stray"), rng.random(3), strict=True))
     kind, shift = list(QUESTIONS)[int(rng.integers(len(QUESTIONS)))], int(rng.integers(1, 2**20))
@@ -86,7 +86,8 @@ def write_demonstration(env: Adviser, task: Task, seed: int, habits: Mapping[str
 
 
 def rank_suitable(env: Adviser, task: Task) -> list[str]:
-    """The best names for a task, at most as many as it allows; of equal grades those that the search ranks first."""
+    """Return the best names for a task, at most as many as it allows; of equal grades those that the search ranks
+    first."""
     gains = task.reference.get("suitable", {})
     found = search(env, task, write_query(env.get_request(task)))
     places = {name: place for place, name in enumerate(found)}
@@ -95,7 +96,7 @@ def rank_suitable(env: Adviser, task: Task) -> list[str]:
 
 
 def search(env: Adviser, task: Task, query: str) -> list[str]:
-    """The names that a search of the task returns."""
+    """Return the names that a search of the task returns."""
     request = env.get_request(task)
     exclude = (*request.exclude, *request.withheld)
     top_k = task.metadata["top_k"]
@@ -103,7 +104,7 @@ def search(env: Adviser, task: Task, query: str) -> list[str]:
 
 
 def write_query(request: Request, *, told: bool = True) -> str:
-    """The facts of a request as a query; without what is hidden, unless the user has `told` it."""
+    """Return the facts of a request as a query; without what is hidden, unless the user has `told` it."""
     facts = {kind: getattr(request, kind) for kind in ("task", "modality", "dimensions", "format")}
     return " ".join(value for kind, value in facts.items() if value and (told or kind not in request.hidden))
 
@@ -117,7 +118,7 @@ def write_advice(
     terse: bool = False,
     sure: bool = False,
 ) -> str:
-    """An answer that recommends these names with their grades, or gives the reason if nothing is suitable.
+    """Return an answer that recommends these names with their grades, or gives the reason if nothing is suitable.
 
     Args:
         env: the environment.
@@ -144,13 +145,13 @@ def write_advice(
 
 
 def write_question(kind: HiddenKind) -> str:
-    """A question back for a hidden fact."""
+    """Return a question back for a hidden fact."""
     said = {"status": NEEDS_CLARIFICATION, "question": QUESTIONS[kind]}
     return json.dumps({"conversation": said, "continue": False})
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """A tool call as a model writes it."""
+    """Return a tool call as a model writes it."""
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 

@@ -170,7 +170,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
     def get_request(self, task: Task) -> Request:
-        """The request of a task, with the facts that the model does not see."""
+        """Return the request of a task, with the facts that the model does not see."""
         return self.make_request(task.metadata["seed"])
 
     @cached_property
@@ -208,17 +208,17 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return 1
 
     def images(self, task: Task) -> Sequence[Source]:
-        """The preview."""
+        """Return the preview."""
         return [draw_preview(self.get_request(task))]
 
     # ------------------------------------------------------------------ tools
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        """The tools but those that are switched off for this task."""
+        """Return the tools but those that are switched off for this task."""
         off = task.metadata.get("without", ())
         return tuple(name for name in self.tools if name not in off)
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
-        """What the model never sees: the exclusions, the format of the file, how much a search returns."""
+        """Return what the model never sees: the exclusions, the format of the file, how much a search returns."""
         return (
             {"repositories": self._repositories}
             if tool == "repo_info_batch"
@@ -252,7 +252,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ answers
     def validate_answer(self, answer: Any, task: Task) -> str | None:
-        """Refuses what contradicts itself, and makes the rest regular: see `answer.py`."""
+        """Refuse what contradicts itself, and makes the rest regular: see `answer.py`."""
         problem = find_problem(answer, task.prompt["choices"]) if "choices" in task.prompt else None
         if problem is None:
             regular = normalize_answer(answer)
@@ -261,7 +261,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return problem
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
-        """What the user says to a question: the facts that it asks for."""
+        """Return what the user says to a question: the facts that it asks for."""
         question = answer["conversation"]["question"]
         asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
         if not question or asked >= self.max_questions:
@@ -280,7 +280,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return result
 
     def _is_over_quota(self, state: EpisodeState) -> bool:
-        """Whether more calls were asked for than a tool, or all tools together, may have."""
+        """Return whether more calls were asked for than a tool, or all tools together, may have."""
         asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
         limits = {name: self.toolbox.get_max_calls(name) for name in state.tools}
         over = any(limit is not None and asked[name] > limit for name, limit in limits.items())
@@ -291,19 +291,19 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return build_reward()
 
     def perfect_answer(self, task: Task) -> dict[str, Any]:
-        """The best answer by the facts of the catalogue."""
+        """Return the best answer by the facts of the catalogue."""
         return normalize_answer(json.loads(self.write_answer(task)))
 
     def write_answer(self, task: Task) -> str:
-        """The best answer as a model would write it."""
+        """Return the best answer as a model would write it."""
         return demonstrations.write_advice(self, task, demonstrations.rank_suitable(self, task))
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        """A question if a fact is hidden; then searches that return what the best answer names."""
+        """Return a question if a fact is hidden; then searches that return what the best answer names."""
         return demonstrations.write_looks(self, task)
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
-        """The oracle's looks and the best answer, with habits that imitate an adviser without practice.
+        """Return the oracle's looks and the best answer, with habits that imitate an adviser without practice.
 
         `guess`: share of the ambiguous requests that are answered without a question. `ask`: share of all others with a
         needless one. `terse`: share of the answers without what may be left out, after one search. `stray`: share in

@@ -22,7 +22,7 @@ from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Stat
 
 
 def write_words(request: Request, rng: np.random.Generator) -> str:
-    """The user's words: the task, unless it is hidden, the modality, the constraints, and what is not wanted."""
+    """Return the user's words: the task, unless it is hidden, the modality, the constraints, and what is not wanted."""
     level, split = request.level, request.split
     frames = VAGUE if "task" in request.hidden else ASKED
     extra = [_pick(rng, words.CONSTRAINT_WORDS[one][level][split]) for one in request.constraints]
@@ -40,7 +40,7 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
 
 
 def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
-    """The sentence with which the user tells a hidden fact; its first words are those of a question for it."""
+    """Return the sentence with which the user tells a hidden fact; its first words are those of a question for it."""
     if kind == "task":
         task = request.task
         if request.level == "layman":
@@ -52,7 +52,7 @@ def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
 
 
 def join_names(names: tuple[str, ...]) -> str:
-    """Names as a list in words.
+    """Name as a list in words.
 
     >>> join_names(("A", "B", "C"))
     'A, B or C'
@@ -132,7 +132,7 @@ MICROSCOPY = ("fluorescence", "bright field", "phase contrast", "electron", "his
 
 
 def split_of(name: str) -> Split:
-    """The split in which a software may be the right answer, by a hash of its name.
+    """Return the split in which a software may be the right answer, by a hash of its name.
 
     >>> split_of("Fiji") == split_of("FIJI")
     True
@@ -165,7 +165,7 @@ class RequestGenerator:
     reasons: tuple[Reason, ...] = REASONS
 
     def make(self, seed: int) -> Request:
-        """The request of a seed; the same for the same catalogue and settings."""
+        """Return the request of a seed; the same for the same catalogue and settings."""
         rng = np.random.default_rng([seed, 41, self.split == "test"])
         shares = np.array([self.shares.get(status, 0.0) for status in STATUSES], float)
         status = STATUSES[int(rng.choice(len(STATUSES), p=shares / shares.sum()))]
@@ -183,7 +183,7 @@ class RequestGenerator:
         )
 
     def rate(self, request: Request) -> dict[str, int]:
-        """The grade of every software of the catalogue that is above 0 and not withheld, by name."""
+        """Return the grade of every software of the catalogue that is above 0 and not withheld, by name."""
         grades = {one.name: grade(one, request) for one in self.catalogue if one.name not in request.withheld}
         return {name: points for name, points in grades.items() if points}
 
@@ -198,7 +198,7 @@ class RequestGenerator:
         return {task: [one for one in mine if task in one.tasks] for task in tasks}
 
     def _draw_facts(self, rng: np.random.Generator, seed: int) -> Request:
-        """A request with the facts of one software; common tasks come less often than in the catalogue."""
+        """Return a request with the facts of one software; common tasks come less often than in the catalogue."""
         tasks = list(self._by_task)
         counts = np.sqrt([len(self._by_task[task]) for task in tasks])
         task = tasks[int(rng.choice(len(tasks), p=counts / counts.sum()))]
@@ -217,7 +217,7 @@ class RequestGenerator:
         )
 
     def _find_suitable(self, request: Request) -> list[str]:
-        """The names of the suitable software of both splits."""
+        """Return the names of the suitable software of both splits."""
         return [one.name for one in self.catalogue if grade(one, request) >= SUITABLE]
 
     # ------------------------------------------------------------------ with an answer
@@ -236,7 +236,7 @@ class RequestGenerator:
         return request if status == "answerable" else self._hide(request, suitable, rng)
 
     def _hide(self, request: Request, suitable: Sequence[str], rng: np.random.Generator) -> Request | None:
-        """The request without one fact; None if a software would be right whatever the fact is."""
+        """Return the request without one fact; None if a software would be right whatever the fact is."""
         kind = _pick(rng, self.hides)
         safe, others = set(suitable), 0
         for value in self._list_values(kind):
@@ -264,7 +264,7 @@ class RequestGenerator:
 
     # ------------------------------------------------------------------ without an answer
     def _make_unanswerable(self, plain: Request, reason: Reason, rng: np.random.Generator) -> Request | None:
-        """The request changed so that it misses for that reason; None if the facts do not allow it."""
+        """Return the request changed so that it misses for that reason; None if the facts do not allow it."""
         changed = getattr(self, f"_miss_{_MISSES[reason]}")(plain, rng)
         if changed is None:
             return None
@@ -277,7 +277,7 @@ class RequestGenerator:
         return replace(plain, task=_pick(rng, foreign)[1])
 
     def _miss_modality(self, plain: Request, rng: np.random.Generator) -> Request | None:
-        """A kind of picture that no catalogue knows, or one for which no software does the task."""
+        """Return a kind of picture that no catalogue knows, or one for which no software does the task."""
         able = [one for one in self.catalogue if plain.task in one.tasks]
         foreign = [name for _, name in words.FOREIGN_MODALITIES[self.split]]
         among = foreign if rng.random() < 0.4 else list(words.MODALITIES)
@@ -320,7 +320,7 @@ def _draw_constraints(rng: np.random.Generator) -> tuple[words.Constraint, ...]:
 
 
 def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, str]:
-    """What is known of a file: format, dimensions, size in pixels, and the voxel size of volumes."""
+    """Return what is known of a file: format, dimensions, size in pixels, and the voxel size of volumes."""
     side = int(rng.choice((256, 320, 384, 512, 768, 1024)))
     size = [side, side]
     if request.dimensions.startswith("3D"):

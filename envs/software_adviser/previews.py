@@ -45,7 +45,7 @@ def draw_brightfield(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_histology(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A stained section: pink tissue with glands and purple nuclei, (SIZE, SIZE, 3) uint8."""
+    """Return a stained section: pink tissue with glands and purple nuclei, (SIZE, SIZE, 3) uint8."""
     texture = cv2.GaussianBlur(rng.standard_normal((SIZE, SIZE)).astype(np.float32), (0, 0), 6)
     image = np.array([232, 170, 200], np.float32) + texture[..., None] * np.array([60, 110, 70], np.float32)
     for _ in range(int(rng.integers(4, 8))):
@@ -59,7 +59,7 @@ def draw_histology(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_electron(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """An electron micrograph: gray cytoplasm, dark membranes and vesicles, (SIZE, SIZE) uint8."""
+    """Return an electron micrograph: gray cytoplasm, dark membranes and vesicles, (SIZE, SIZE) uint8."""
     distances, _ = _find_nearest(rng, 24)
     image = 165 - 110 * np.exp(-(((distances[..., 1] - distances[..., 0]) / 3) ** 2))
     for _ in range(30):
@@ -69,7 +69,7 @@ def draw_electron(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_brain(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """An axial slice of a head in MR: scalp, folded cortex, white matter, ventricles, (SIZE, SIZE) uint8."""
+    """Return an axial slice of a head in MR: scalp, folded cortex, white matter, ventricles, (SIZE, SIZE) uint8."""
     angle = np.arctan2(_Y, _X)
     wide, long = rng.uniform(0.6, 0.66), rng.uniform(0.76, 0.82)
     radius = np.hypot(_X / wide, _Y / long)
@@ -86,7 +86,7 @@ def draw_brain(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_ultrasound(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A fan of speckle with a dark cyst and its bright far wall, (SIZE, SIZE) uint8."""
+    """Return a fan of speckle with a dark cyst and its bright far wall, (SIZE, SIZE) uint8."""
     depth, angle = np.hypot(_X, _Y + 1.15), np.arctan2(_X, _Y + 1.15)
     noise = rng.standard_normal((2, SIZE, SIZE)).astype(np.float32)
     speckle = np.hypot(*(cv2.GaussianBlur(one, (0, 0), 1.6) for one in noise))
@@ -98,7 +98,7 @@ def draw_ultrasound(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_retina(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A fundus: an orange disc with the optic disc and branching vessels, (SIZE, SIZE, 3) uint8."""
+    """Return a fundus: an orange disc with the optic disc and branching vessels, (SIZE, SIZE, 3) uint8."""
     radius = np.hypot(_X, _Y)[..., None]
     image = np.array([190, 92, 40], np.float32) * np.clip(1.15 - 0.5 * radius, 0, 1)
     x, y = int(SIZE * rng.uniform(0.66, 0.72)), SIZE // 2
@@ -122,7 +122,7 @@ def draw_layers(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_hot_spots(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A body in nuclear imaging: a soft outline with hot organs, black on white, (SIZE, SIZE) uint8."""
+    """Return a body in nuclear imaging: a soft outline with hot organs, black on white, (SIZE, SIZE) uint8."""
     image = 60 * (np.hypot(_X / 0.42, (_Y - 0.15) / 0.8) < 1).astype(np.float32)
     image += 200 * (np.hypot(_X / 0.17, (_Y + 0.72) / 0.19) < 1)
     for _ in range(int(rng.integers(3, 7))):
@@ -132,7 +132,7 @@ def draw_hot_spots(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_photograph(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A photograph of skin with a brown spot, (SIZE, SIZE, 3) uint8."""
+    """Return a photograph of skin with a brown spot, (SIZE, SIZE, 3) uint8."""
     texture = cv2.GaussianBlur(rng.standard_normal((SIZE, SIZE)).astype(np.float32), (0, 0), 3)[..., None]
     image = np.array([222, 176, 150], np.float32) + 40 * texture
     x, y = rng.uniform(-0.2, 0.2, 2)
@@ -142,7 +142,8 @@ def draw_photograph(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_scope(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A view through an endoscope: a pink tube with folds and a dark end, in a round frame, (SIZE, SIZE, 3) uint8."""
+    """Return a view through an endoscope: a pink tube with folds and a dark end, in a round frame, (SIZE, SIZE, 3)
+    uint8."""
     x, y = rng.uniform(-0.2, 0.2, 2) + 0.02 * frame
     depth, angle = np.hypot(_X - x, _Y - y), np.arctan2(_Y - y, _X - x)
     folds = 0.8 + 0.2 * np.sin(14 * np.sqrt(depth) + 0.4 * np.sin(3 * angle + rng.uniform(0, 6)))
@@ -159,7 +160,7 @@ def draw_patches(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_broken(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """What a viewer shows for a file that it cannot read: a crossed gray box, (SIZE, SIZE) uint8."""
+    """Return what a viewer shows for a file that it cannot read: a crossed gray box, (SIZE, SIZE) uint8."""
     image = np.full((SIZE, SIZE), 205, np.uint8)
     cv2.rectangle(image, (48, 48), (SIZE - 48, SIZE - 48), 120, 3)
     cv2.line(image, (48, 48), (SIZE - 48, SIZE - 48), 120, 3)
@@ -168,7 +169,7 @@ def draw_broken(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 
 def draw_contact_sheet(draw: Draw, seed: int) -> np.ndarray:
-    """The first frames of a time series side by side, in rows of three, with white lines between them.
+    """Return the first frames of a time series side by side, in rows of three, with white lines between them.
 
     Args:
         draw: draws a frame; each frame begins with a generator of the same seed, so that only what moves differs.
@@ -203,14 +204,14 @@ CACHED = 64  # previews
 
 
 def draw_ct(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A slice through the abdomen in a window for soft tissue, (SIZE, SIZE) uint8: the one of `phantom`."""
+    """Return a slice through the abdomen in a window for soft tissue, (SIZE, SIZE) uint8: the one of `phantom`."""
     values = draw_slice(int(rng.integers(2**31)), 0.5, has_lesion=False).pixels.astype(np.float32)
     low, high = WINDOW
     return _shrink(np.clip((values - low) / (high - low), 0, 1) * 255)
 
 
 def draw_xray(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
-    """A chest radiograph, (SIZE, SIZE) uint8: the one of `chest_xray`."""
+    """Return a chest radiograph, (SIZE, SIZE) uint8: the one of `chest_xray`."""
     values = draw_film(int(rng.integers(2**31))).pixels.astype(np.float32)
     return _shrink(255 * values / max(1.0, float(values.max())))
 
@@ -236,7 +237,7 @@ DRAWINGS: Mapping[str, Draw] = {
 
 
 def draw_preview(request: Request) -> Source:
-    """The preview of a request: one picture, or a contact sheet of a time series.
+    """Return the preview of a request: one picture, or a contact sheet of a time series.
 
     If the dimensions are hidden, it is one picture. A file that cannot be read has a crossed box, and a kind of picture
     that no catalogue knows has patches of color.

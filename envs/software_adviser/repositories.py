@@ -123,7 +123,7 @@ class RepositoryFacts(BaseModel):
     archived: bool = False
 
     def summarize(self) -> str:
-        """The facts in a line; empty if there are none."""
+        """Return the facts in a line; empty if there are none."""
         parts = [
             "archived: no longer maintained" if self.archived else "",
             f"license {self.license}" if self.license else "",
@@ -181,7 +181,7 @@ class GitHub:
         self._kept: dict[str, str] = {}
 
     async def summarize(self, repository: str) -> str:
-        """Return the facts of "owner/name" in a line; empty if there are none. Raises `ToolError` if it fails."""
+        """Return the facts of "owner/name" in a line; empty if there are none. Raise `ToolError` if it fails."""
         if repository not in self._kept:
             text = await self._ask(repository)
             if len(self._kept) < MAX_KEPT:
@@ -258,7 +258,7 @@ class Repositories:
     github: GitHub | None = None
 
     async def summarize(self, repository: str) -> Summary | None:
-        """Return the first thing that is known; None if nothing is. Raises `ToolError` if only GitHub failed."""
+        """Return the first thing that is known; None if nothing is. Raise `ToolError` if only GitHub failed."""
         failed = None
         try:
             text = await self.github.summarize(repository) if self.github else ""
@@ -299,7 +299,7 @@ class RepositorySettings(BaseModel):
         )
 
     def open(self, tools: Iterable[SoftwareTool]) -> Repositories:
-        """Read the snapshot, and the sentences of a catalogue. Raises `ConfigError` if the snapshot cannot be read."""
+        """Read the snapshot, and the sentences of a catalogue. Raise `ConfigError` if the snapshot cannot be read."""
         sentences = {}
         for tool in tools:
             with suppress(AddressError):

@@ -56,7 +56,7 @@ class Request:
         return (self.format,) if self.format and "format" not in self.hidden else ()
 
     def write_facts(self) -> str:
-        """What the user knows, a sentence for each fact: those already said, and then the hidden ones.
+        """Return what the user knows, a sentence for each fact: those already said, and then the hidden ones.
 
         >>> request = Request("", "expert", "denoising", "CT", "3D", "DICOM", hidden={"format": "Type: DICOM."})
         >>> print(request.write_facts())
@@ -86,7 +86,7 @@ PERMISSIVE = frozenset(("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "IS
 
 
 def grade(software: SoftwareTool, request: Request) -> int:
-    """How well a software fits a request, 0 to 100: task 40 + format 30 + features 30.
+    """Return how well a software fits a request, 0 to 100: task 40 + format 30 + features 30.
 
     >>> from types import SimpleNamespace as Software
     >>> tool = Software(name="A", tasks=["segmentation"], modalities=["CT"], dimensions=["3D"], formats=["NIfTI"],
@@ -107,12 +107,12 @@ def grade(software: SoftwareTool, request: Request) -> int:
 
 
 def fits_modality(software: SoftwareTool, modality: str) -> bool:
-    """Whether a software is for images of that kind, or for any image."""
+    """Return whether a software is for images of that kind, or for any image."""
     return modality in software.modalities or "any" in software.modalities
 
 
 def fulfills(software: SoftwareTool, constraint: Constraint) -> bool:
-    """Whether a software fulfills a constraint; what is unknown is not fulfilled."""
+    """Return whether a software fulfills a constraint; what is unknown is not fulfilled."""
     if constraint == "no GPU":
         return software.gpu in ("no", "optional")
     if constraint == "demo":

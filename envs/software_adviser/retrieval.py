@@ -84,7 +84,7 @@ class Retriever:
         return Retriever, (self.tools, self.settings)
 
     def prepare(self) -> None:
-        """Build the index and the vectors. Raises `ConfigError` if a model cannot be loaded."""
+        """Build the index and the vectors. Raise `ConfigError` if a model cannot be loaded."""
         self._get_parts()
 
     def rest(self) -> None:
@@ -189,13 +189,13 @@ class _Parts:
 
 
 def write_record(tool: SoftwareTool) -> dict[str, str]:
-    """The texts of a tool by column of the index."""
+    """Return the texts of a tool by column of the index."""
     lists = {name: ", ".join(getattr(tool, name)) for name in ("tasks", "modalities", "dimensions", "formats")}
     return {"name": tool.name, **lists, "features": f"{tool.features} {', '.join(tool.interfaces)}"}
 
 
 def write_text(record: Mapping[str, str]) -> str:
-    """The same as one text, for vectors and cross-encoders.
+    """Return the same as one text, for vectors and cross-encoders.
 
     >>> write_text({"name": "A", "tasks": "denoising", "modalities": "CT", "dimensions": "3D", "formats": "DICOM",
     ...             "features": "Removes noise. CLI"})
@@ -219,7 +219,7 @@ def find_best(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def fuse(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The places of several rankings with their fused scores, sum of 1 / (60 + rank), the best first.
+    """Return the places of several rankings with their fused scores, sum of 1 / (60 + rank), the best first.
 
     Args:
         rankings: places, the best first.
@@ -350,12 +350,12 @@ class LsaEncoder:
         return normalize(np.stack([self._encode(text) for text in texts]))
 
     def encode_query(self, words: str) -> np.ndarray:
-        """The vector of a query, (D,) float32."""
+        """Return the vector of a query, (D,) float32."""
         vector: np.ndarray = self.encode([words])[0]
         return vector
 
     def rest(self) -> None:
-        """It holds nothing that another could use."""
+        """Do nothing: it holds nothing that another could use."""
 
     def _encode(self, text: str) -> np.ndarray:
         known = [(self._words[word], count) for word, count in self._count(text).items() if word in self._words]
@@ -370,7 +370,7 @@ class LsaEncoder:
         return Counter(self.list_tokens(text))
 
     def list_tokens(self, text: str) -> list[str]:
-        """The stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
+        """Return the stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
         words = split_words(text)
         tokens = list(stem_all([word for word in words if is_telling(word)]))
         for group in self.synonyms.group(words):
@@ -381,5 +381,5 @@ class LsaEncoder:
 
 @lru_cache(maxsize=2**14)
 def _name_class(phrases: tuple[tuple[str, ...], ...]) -> str:
-    """A token that is the same for every phrase of a class."""
+    """Return a token that is the same for every phrase of a class."""
     return "=" + min(" ".join(stem_all(phrase)) for phrase in phrases)

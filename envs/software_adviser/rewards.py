@@ -55,7 +55,7 @@ class SuitableReward:
         return RankingReward("choices", "suitable", metric=self.metric, k=k, item_key="name")(answer, reference)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         if _names_any(answer, reference.get("excluded", ())):
             return "choices: the user excluded one of them"
         reward = RankingReward("choices", "suitable", metric=self.metric, item_key="name")
@@ -108,7 +108,7 @@ class ReasonReward:
         return float(complete and get_field(answer, "reason") == reference.get("reason"))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why the answer got its score, in a sentence."""
+        """Return why the answer got its score, in a sentence."""
         return f"reason: {to_text(get_field(answer, 'reason')) or 'none'}; right: {reference.get('reason')}"
 
 
@@ -133,7 +133,7 @@ class GroundedReward:
         return float(all(_read_name(choice) in found for choice in choices))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why the episode got its score, in a sentence."""
+        """Return why the episode got its score, in a sentence."""
         found = {normalize_label(name) for names in list_found(episode.turns) for name in names}
         strange = [_read_name(choice) for choice in _list_choices(episode.answer) if _read_name(choice) not in found]
         return f"searches returned {len(found)} names; not among them: {', '.join(strange) or 'none'}"
@@ -157,7 +157,7 @@ class QuestionReward:
         return float(asked == 1 and all(any(fact in said for said in told) for fact in hidden))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why the episode got its score, in a sentence."""
+        """Return why the episode got its score, in a sentence."""
         return f"questions: {count_questions(episode)}; facts hidden: {len(episode.task.reference.get('hidden', ()))}"
 
 
@@ -175,13 +175,13 @@ class AskedReward:
 
 
 def count_questions(episode: Episode) -> int:
-    """The number of questions to the user: those answered, and one that ended the episode."""
+    """Return the number of questions to the user: those answered, and one that ended the episode."""
     answered = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in episode.turns[1:])
     return answered + (episode.answer is not None and _get_status(episode.answer) != COMPLETE)
 
 
 def build_reward() -> CombinedReward:
-    """The reward of the adviser: of a recommendation or of a reason, whichever the task has."""
+    """Return the reward of the adviser: of a recommendation or of a reason, whichever the task has."""
     gate = {"first": LEAST, "grounded": 1.0}
     recommend: dict[str, tuple[Any, Mapping[str, float]]] = {
         "first": (SuitableReward("mrr"), {}),

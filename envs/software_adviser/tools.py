@@ -53,7 +53,8 @@ class SearchContext:
     numbered: bool = False
 
     def search(self, query: str) -> ToolOutput:
-        """The text of a search, the names found as a fact for rewards. Raises `ArgumentError` for an empty query."""
+        """Return the text of a search, the names found as a fact for rewards. Raise `ArgumentError` for an empty
+        query."""
         words = " ".join(query[: 4 * MAX_QUERY].split())[:MAX_QUERY]
         if not words:
             raise ArgumentError("query is empty; give words to search for")
@@ -108,7 +109,7 @@ ADVISER_TOOLS: Final = (SEARCH_TOOLS, SEARCH_ALTERNATIVE, REPO_INFO_BATCH)
 
 
 def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
-    """The text of a search, and how many of the tools are in it.
+    """Return the text of a search, and how many of the tools are in it.
 
     >>> write_found("fly", [], 100)
     ("No tool found for 'fly'. Try other words.", 0)
@@ -134,7 +135,7 @@ def write_short(tool: SoftwareTool, shown: Sequence[str]) -> str:
 
 
 def write_tool(tool: SoftwareTool) -> str:
-    """The facts of a tool in a line. A user's catalogue is a stranger's text: it is made safe."""
+    """Return the facts of a tool in a line. A user's catalogue is a stranger's text: it is made safe."""
     facts = [
         f"tasks: {', '.join(tool.tasks)}",
         f"modalities: {', '.join(tool.modalities)}",

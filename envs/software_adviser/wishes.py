@@ -42,12 +42,12 @@ def _find(words: str) -> Iterator[Wish]:
 
 
 def _list_stems(words: Sequence[str]) -> list[str]:
-    """The stems of the words that count in a phrase: "turn it into a file" is "turn file"."""
+    """Return the stems of the words that count in a phrase: "turn it into a file" is "turn file"."""
     return [stem for word in words if is_telling(word) or word in NEGATIONS for stem in stem_word(word)]
 
 
 def has_fact(tool: SoftwareTool, kind: str, word: str) -> bool:
-    """Whether a tool has a fact that is asked for."""
+    """Return whether a tool has a fact that is asked for."""
     if kind == "gpu":  # a tool that can use a graphics card runs without one
         return tool.gpu in ("no", "optional")
     if kind == "demo":
@@ -60,7 +60,7 @@ def has_fact(tool: SoftwareTool, kind: str, word: str) -> bool:
 
 @cache
 def read_table() -> tuple[tuple[Fact, tuple[str, ...]], ...]:
-    """The lines of `wishes.txt`: a fact, and the phrases that ask for it."""
+    """Return the lines of `wishes.txt`: a fact, and the phrases that ask for it."""
     lines = (files(__package__) / "wishes.txt").read_text(encoding="utf-8").splitlines()
     table = []
     for line in lines:
@@ -84,6 +84,6 @@ def _read_phrases() -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
 
 @cache
 def get_synonyms() -> Synonyms:
-    """The phrases of `wishes.txt` that mean the same, and those of the search in the literature."""
+    """Return the phrases of `wishes.txt` that mean the same, and those of the search in the literature."""
     own = [list(phrases) for (kind, _), phrases in read_table() if kind not in ANSWERS]
     return Synonyms.build([*own, *read_shipped_synonyms()])

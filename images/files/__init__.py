@@ -55,7 +55,7 @@ def open_picture(where: ImageLocation, folder: str | os.PathLike[str] | None = N
 
 
 def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[str] | None) -> Source | Image.Image:
-    """Raises errors outside `except`, so that no error carries the decoder's own exception."""
+    """Raise errors outside `except`, so that no error carries the decoder's own exception."""
     place, series = paths.split_series(where)
     name = paths.describe_location(place)
     try:

@@ -55,7 +55,7 @@ CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008
 
 
 def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
-    """An element of the file or, in a multi-frame file, of one frame; None if it is missing."""
+    """Return an element of the file or, in a multi-frame file, of one frame; None if it is missing."""
     if dataset.get(keyword) is not None or keyword not in GROUPS:
         return dataset.get(keyword)
     for groups, number in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
@@ -67,7 +67,7 @@ def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
 
 
 def parse_numbers(value: Any) -> list[float]:
-    """The element as floats; [] if any value is missing or not finite."""
+    """Return the element as floats; [] if any value is missing or not finite."""
     values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     try:
         numbers = [float(part) for part in values]
@@ -96,7 +96,7 @@ def get_unit(dataset: Any) -> Literal["HU"] | None:
 
 
 def get_stored_range(dataset: Any) -> tuple[int, int]:
-    """The lowest and the highest value that the stored bits can hold."""
+    """Return the lowest and the highest value that the stored bits can hold."""
     bits = int(dataset.get("BitsStored") or 16)
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dataset.get("PixelRepresentation") else (0, 2**bits - 1)
 
@@ -111,7 +111,7 @@ def get_spacing(dataset: Any) -> tuple[float, float] | None:
 
 
 def get_window(dataset: Any) -> tuple[float, float] | None:
-    """The values shown as black and as white by the first window of the file (DICOM PS3.3 C.11.2.1.2)."""
+    """Return the values shown as black and as white by the first window of the file (DICOM PS3.3 C.11.2.1.2)."""
     centers, widths = (parse_numbers(get_value(dataset, f"Window{part}")) for part in ("Center", "Width"))
     if not centers or not widths or widths[0] <= 0:
         return None
@@ -122,7 +122,7 @@ def get_window(dataset: Any) -> tuple[float, float] | None:
 
 
 def choose_display(window: tuple[float, float] | None, values: np.ndarray) -> tuple[float, float]:
-    """The window, if it shows any of `values`; else the range of all values, or 0 to 255 for 8 bits."""
+    """Return the window, if it shows any of `values`; else the range of all values, or 0 to 255 for 8 bits."""
     low, high = float(values.min()), float(values.max())
     if window is not None and window[0] < high and window[1] > low:
         return window
@@ -143,7 +143,8 @@ class NoPictureError(ImageError):
 
 
 def is_dicom(head: bytes) -> bool:
-    """Whether a file begins like DICOM: with the DICM mark or, if that is missing, with an element of group 2 or 8.
+    """Return whether a file begins like DICOM: with the DICM mark or, if that is missing, with an element of group 2 or
+    8.
 
     >>> is_dicom(bytes(128) + b"DICM"), is_dicom(bytes(200))
     (True, False)
@@ -179,7 +180,7 @@ class Header:
 
 
 def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
-    """The elements before the pixels; raises `NoPictureError` if there are none, and `ImageError` for a size.
+    """Return the elements before the pixels; raise `NoPictureError` if there are none, and `ImageError` for a size.
 
     Args:
         file: open for reading.
@@ -200,7 +201,7 @@ def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
 
 
 def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
-    """The elements in `READ` as a pydicom dataset; raises `ImageError` if the file has too many of any kind."""
+    """Return the elements in `READ` as a pydicom dataset; raise `ImageError` if the file has too many of any kind."""
     from pydicom.filereader import read_partial
     from pydicom.tag import Tag
 
@@ -224,7 +225,8 @@ def _silence_pydicom() -> None:
 
 
 def is_deflated(file: BinaryIO) -> bool:
-    """Whether the elements of a file are compressed; the file is then at the first of them, else at its beginning."""
+    """Return whether the elements of a file are compressed; the file is then at the first of them, else at its
+    beginning."""
     from pydicom.filereader import read_dataset
     from pydicom.tag import Tag
 
@@ -241,13 +243,13 @@ def is_deflated(file: BinaryIO) -> bool:
 
 
 def _check_group(start: bytes) -> None:
-    """Raises `ImageError` if the elements begin with those of group 0: pydicom would read them all, however many."""
+    """Raise `ImageError` if the elements begin with those of group 0: pydicom would read them all, however many."""
     if start == b"\0\0":
         raise ImageError("it is damaged or cut short (its first element is of group 0)")
 
 
 def _stop_after_meta() -> Callable[[Any, str | None, int], bool]:
-    """Tells pydicom where the elements of group 2 end."""
+    """Tell pydicom where the elements of group 2 end."""
     count = itertools.count(1)
 
     def stop(tag: Any, vr: str | None, length: int) -> bool:
@@ -259,9 +261,9 @@ def _stop_after_meta() -> Callable[[Any, str | None, int], bool]:
 
 
 def inflate(file: BinaryIO, room: int, *, whole: bool) -> BinaryIO:
-    """The first `room` bytes of the elements of a deflated file, as a file that is not deflated.
+    """Return the first `room` bytes of the elements of a deflated file, as a file that is not deflated.
 
-    Raises `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it.
+    Raise `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it.
     """
     is_deflated(file)
     inflater, plain = zlib.decompressobj(-zlib.MAX_WBITS), bytearray()
@@ -312,7 +314,7 @@ class DecodedFrames:
 
 
 def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
-    """The first frame of a file; its volume has the other frames."""
+    """Return the first frame of a file; its volume has the other frames."""
     header = read_header(file, small_whole=True)
     reserve(header.size)
     if header.whole:
@@ -349,7 +351,7 @@ def decode_elements(dataset: Any) -> DecodedFrames:
 
 
 def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
-    """The stored values, and whether they are RGB."""
+    """Return the stored values, and whether they are RGB."""
     from pydicom.pixels import apply_color_lut, get_decoder
     from pydicom.uid import UID, UID_dictionary
 
@@ -387,7 +389,7 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
 
 
 def _check_boxes(content: bytes) -> None:
-    """Raises `ImageError` for JPEG 2000 boxes without a length: pydicom 3.0 would look at the same one for ever."""
+    """Raise `ImageError` for JPEG 2000 boxes without a length: pydicom 3.0 would look at the same one for ever."""
     start = content.find(JP2)
     while start >= 0:
         box = start + 12
@@ -400,7 +402,7 @@ def _check_boxes(content: bytes) -> None:
 
 
 def _suggest_plugin(syntax: str) -> str:
-    """The package that decodes a transfer syntax, as the end of an error message."""
+    """Return the package that decodes a transfer syntax, as the end of an error message."""
     package = next((package for start, package in PLUGINS.items() if syntax.startswith(start)), None)
     return f"; install {package}" if package else ""
 

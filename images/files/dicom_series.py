@@ -64,9 +64,9 @@ class SeriesKey(NamedTuple):
 
 
 def read(folder: Path | int, reserve: Callable[[int], None], series: str | None = None) -> Source:
-    """The middle slice, in the plane of the series, of the first time point.
+    """Return the middle slice, in the plane of the series, of the first time point.
 
-    Raises `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
+    Raise `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
     no more are read than `limits.MAX_TIMES` allows.
 
     Args:
@@ -86,7 +86,7 @@ def read(folder: Path | int, reserve: Callable[[int], None], series: str | None 
 
 
 def list_files(folder: Path, series: str | None = None) -> list[str]:
-    """The names of the files that hold the slices of a series; nothing else in the folder is read as a picture.
+    """Return the names of the files that hold the slices of a series; nothing else in the folder is read as a picture.
 
     Raises:
         ImageError: the folder holds no such series, or several.
@@ -109,7 +109,7 @@ def _find_slices(folder: Path | int, series: str | None) -> list[SeriesSlice]:
 
 
 def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve: Callable[[int], None]) -> Source:
-    """The middle slice of the first of the stacks, each of which is sorted by position."""
+    """Return the middle slice of the first of the stacks, each of which is sorted by position."""
     count = len(stacks[0])
     rows, columns = stacks[0][0].directions
     normal = np.cross(rows, columns)
@@ -133,7 +133,7 @@ def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve:
 
 
 def _split_times(slices: list[SeriesSlice], normal: np.ndarray) -> list[list[SeriesSlice]]:
-    """The slices of each time point; one stack if no two lie at the same place.
+    """Return the slices of each time point; one stack if no two lie at the same place.
 
     Time points are told apart by the first element of `TIMES` that has as many values as there are slices at a place,
     and each of them once at every place.
@@ -160,7 +160,7 @@ def _split_times(slices: list[SeriesSlice], normal: np.ndarray) -> list[list[Ser
 def _choose_series(
     groups: Mapping[SeriesKey, list[SeriesSlice | ImageError]], series: str | None
 ) -> list[SeriesSlice | ImageError]:
-    """The slices of the series that is asked for, or of the only one."""
+    """Return the slices of the series that is asked for, or of the only one."""
     if not groups:
         raise ImageError("the folder holds no DICOM slices")
     fitting = [key for key in groups if series is None or series in (key.uid, key.number)]
@@ -185,7 +185,7 @@ def _list_names(folder: Path | int) -> list[str]:
 
 @contextmanager
 def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
-    """A file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
+    """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
     flags = os.O_RDONLY | sum(getattr(os, f"O_{flag}", 0) for flag in ("NOFOLLOW", "NONBLOCK", "BINARY"))
     try:
         if isinstance(folder, int):
@@ -203,7 +203,8 @@ def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
 
 
 def _read_slice(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesSlice | ImageError] | None:
-    """The slice in a file, or why it cannot be one, and its series; None if it is not DICOM or holds no picture."""
+    """Return the slice in a file, or why it cannot be one, and its series; None if it is not DICOM or holds no
+    picture."""
     with _open_file(folder, name) as file:
         if file is None or not dicom.is_dicom(file.read(132)):
             return None
@@ -259,7 +260,7 @@ def _check_equal(noun: str, values: set[str]) -> None:
 
 
 def _measure_distance(places: list[float]) -> float:
-    """The distance of neighboring slices in mm; 0 for a single slice."""
+    """Return the distance of neighboring slices in mm; 0 for a single slice."""
     if len(places) == 1:
         return 0.0
     gaps = np.diff(places)

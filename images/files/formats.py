@@ -24,7 +24,7 @@ Reserve = Callable[[int], None]  # called once before pixels are decoded, with t
 
 
 def read_source(content: Content, reserve: Reserve, series: str | None = None) -> Source:
-    """The source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one."""
+    """Return the source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one."""
     from . import dicom, dicom_series, nifti
 
     if isinstance(content, Path | int):
@@ -43,7 +43,7 @@ def read_source(content: Content, reserve: Reserve, series: str | None = None) -
 
 
 def read_picture(content: Content, reserve: Reserve, series: str | None = None) -> Image.Image | Source:
-    """The first picture of a file as Pillow decodes it; the source of a deeper format."""
+    """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, Path | int):
         head = _read_head(content)
         if pillow.is_picture(head) and not is_dicom(head):  # a DICOM file may begin like a TIFF
@@ -52,7 +52,7 @@ def read_picture(content: Content, reserve: Reserve, series: str | None = None) 
 
 
 def describe_failure(error: BaseException) -> str:
-    """Why a file could not be read; decoders raise anything, and what they say may quote the file."""
+    """Return why a file could not be read; decoders raise anything, and what they say may quote the file."""
     if isinstance(error, ImageError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -61,7 +61,7 @@ def describe_failure(error: BaseException) -> str:
 
 
 def _read_npy(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
-    """The array in a file; raises `ImageError` for another shape or type, a damaged header, or missing bytes."""
+    """Return the array in a file; raise `ImageError` for another shape or type, a damaged header, or missing bytes."""
     version = np.lib.format.read_magic(file)
     length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
     if not 0 < length < 10_000:

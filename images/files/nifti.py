@@ -22,7 +22,7 @@ BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 
 def is_nifti(head: bytes) -> bool:
-    """Whether a file begins with the header of a NIfTI volume, of either byte order."""
+    """Return whether a file begins with the header of a NIfTI volume, of either byte order."""
     return _get_header_size(head) is not None
 
 
@@ -35,7 +35,7 @@ def _get_header_size(head: bytes) -> int | None:
 
 
 def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Source:
-    """The middle axial slice of a volume; if there are several volumes in time, of the first.
+    """Return the middle axial slice of a volume; if there are several volumes in time, of the first.
 
     Of many volumes in time, no more are read than `limits.MAX_TIMES` allows.
     """
@@ -69,7 +69,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Sou
 
 
 def _build_volume(header: Any, stored: np.ndarray) -> Volume:
-    """The volume of stored values (t, z, y, x), turned to the patient's axes by the header's affine."""
+    """Return the volume of stored values (t, z, y, x), turned to the patient's axes by the header's affine."""
     from nibabel import affines
 
     affine = header.get_best_affine()
@@ -88,7 +88,7 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
 
 
 def _choose_display(header: Any, values: np.ndarray) -> tuple[float, float]:
-    """The range that the header asks for, if it shows any values; else all values, or 0 to 255 for 8 bits."""
+    """Return the range that the header asks for, if it shows any values; else all values, or 0 to 255 for 8 bits."""
     low, high = float(values.min()), float(values.max())
     wanted = float(header["cal_min"]), float(header["cal_max"])
     if wanted[0] < wanted[1] and wanted[0] < high and wanted[1] > low:

@@ -22,7 +22,7 @@ _SERIES = re.compile(r"(.+)#series=([0-9][0-9.]{0,63})", re.DOTALL)  # a SeriesN
 
 
 def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
-    """The name of an image in messages: the last part of its path, or a description if it has no path.
+    """Return the name of an image in messages: the last part of its path, or a description if it has no path.
 
     >>> describe_location("/data/case 7/slice.png"), describe_location("data:image/png;base64,AAAA")
     ("'slice.png'", '(data URL)')
@@ -39,7 +39,7 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
 
 
 def split_series(where: "str | os.PathLike[str] | bytes") -> "tuple[str | os.PathLike[str] | bytes, str | None]":
-    """A location without the series that it chooses, and that series.
+    """Return a location without the series that it chooses, and that series.
 
     >>> split_series("study 7#series=3"), split_series("study 7")
     (('study 7', '3'), ('study 7', None))
@@ -54,7 +54,7 @@ def split_series(where: "str | os.PathLike[str] | bytes") -> "tuple[str | os.Pat
 def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
 ) -> Iterator[BinaryIO | bytes | int | Path]:
-    """Open the file at `where` for reading; raises `ImageError` if it may not be read.
+    """Open the file at `where` for reading; raise `ImageError` if it may not be read.
 
     Yields:
         The open file, its bytes if it has no path, or a folder: its descriptor, or its path on Windows.
@@ -95,7 +95,7 @@ def _describe_size(size: int) -> str:
 
 
 def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
-    """The path with all links resolved; raises `ImageError` if it does not exist or leaves `folder`."""
+    """Return the path with all links resolved; raise `ImageError` if it does not exist or leaves `folder`."""
     try:
         if folder is None:
             return Path(text).resolve(strict=True)
@@ -131,7 +131,7 @@ def _open_descriptor(path: Path) -> Iterator[int]:
 
 
 def decode_data_url(url: str) -> bytes:
-    """The bytes of a `data:…;base64,…` URL.
+    """Return the bytes of a `data:…;base64,…` URL.
 
     >>> decode_data_url("data:image/png;base64,AAEC")
     b'\\x00\\x01\\x02'
@@ -149,7 +149,7 @@ def decode_data_url(url: str) -> bytes:
 
 
 def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
-    """The next `count` bytes of a file as uint8; raises `ImageError` if there are fewer."""
+    """Return the next `count` bytes of a file as uint8; raise `ImageError` if there are fewer."""
     content = np.empty(count, np.uint8)
     done = 0
     while done < count:

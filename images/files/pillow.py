@@ -40,17 +40,17 @@ MAX_SCANNED = 2**30  # pixels times scans of a JPEG: a progressive one has about
 
 
 def is_picture(head: bytes) -> bool:
-    """Whether a file that begins with `head` is one of `FORMATS`."""
+    """Return whether a file that begins with `head` is one of `FORMATS`."""
     return any(accepts(head) for accepts, _ in FORMATS.values())
 
 
 def load_picture(file: BinaryIO, head: bytes, reserve: Reserve) -> Image.Image:
-    """Decode the first picture of a file; raises `ImageError` if it is damaged or, from its header, too large."""
+    """Decode the first picture of a file; raise `ImageError` if it is damaged or, from its header, too large."""
     return _load(file, head, reserve, frames=False)[0]
 
 
 def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
-    """The first frame of a file; if there are several, its volume has the others."""
+    """Return the first frame of a file; if there are several, its volume has the others."""
     image, count = _load(file, head, reserve, frames=True)
     first = pillow_to_array(image)
     frames = [first, *_read_frames(image, count)]
@@ -64,7 +64,7 @@ def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
 
 
 def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tuple[Image.Image, int]:
-    """The first picture, decoded, and how many frames the file has: 1 if they are not wanted."""
+    """Return the first picture, decoded, and how many frames the file has: 1 if they are not wanted."""
     opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
     if opener is None:
         kinds = ", ".join(FORMATS)
@@ -96,7 +96,7 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tup
 
 
 def _count_scans(file: BinaryIO) -> int:
-    """How often the marker of a scan stands in a JPEG file."""
+    """Return how often the marker of a scan stands in a JPEG file."""
     count, last = 0, b""
     while part := file.read(2**20):
         count += part.count(SCAN) + (last + part[:1] == SCAN)
@@ -129,7 +129,7 @@ def _measure_webp(file: BinaryIO) -> int:
 
 
 def _count_frames(image: Image.Image) -> int:
-    """The frames of an animation or the pages of a TIFF: `MAX_FRAMES` + 1 if there are more."""
+    """Return the frames of an animation or the pages of a TIFF: `MAX_FRAMES` + 1 if there are more."""
     if image.format != "TIFF":
         return int(getattr(image, "n_frames", 1))
     for number in range(1, limits.MAX_FRAMES + 1):
@@ -142,7 +142,7 @@ def _count_frames(image: Image.Image) -> int:
 
 
 def _read_frames(image: Image.Image, count: int) -> Iterator[np.ndarray]:
-    """The frames after the first one; pages of another size or depth are previews and are left out."""
+    """Yield the frames after the first one; pages of another size or depth are previews and are left out."""
     shape, depth = (image.height, image.width), _get_depth(image)
     for number in range(1, count):
         try:
@@ -154,5 +154,6 @@ def _read_frames(image: Image.Image, count: int) -> Iterator[np.ndarray]:
 
 
 def _get_depth(image: Image.Image) -> str:
-    """The depth of a mode. The frames of one animation share it, though later ones are often stored in another mode."""
+    """Return the depth of a mode. The frames of one animation share it, though later ones are often stored in another
+    mode."""
     return image.mode if image.mode in ("I", "F") or image.mode.startswith("I;") else "8 bits"

@@ -150,7 +150,7 @@ class WorkerProcess:
     def decode(
         self, what: What, content: formats.Content | bytes, memory: Budget, series: str | None = None
     ) -> Source | Image.Image:
-        """Send a file and receive what is in it; raises `ImageError` if it cannot be decoded."""
+        """Send a file and receive what is in it; raise `ImageError` if it cannot be decoded."""
         self.stays, problem = False, ""
         self._set_time(0)
         try:
@@ -219,7 +219,7 @@ class WorkerProcess:
         return answer
 
     def _finish(self, answer: Message, room: int) -> Source | Image.Image:
-        """What the message and the bytes behind it, at most `room`, say."""
+        """Return what the message and the bytes behind it, at most `room`, say."""
         if "error" in answer:
             self.stays = bool(answer["stays"])
             raise ImageError("".join(letter for letter in str(answer["error"]) if letter.isprintable())[:500])
@@ -239,7 +239,7 @@ class WorkerProcess:
         self.channel.deadline = time.monotonic() + limits.WAIT * self.seconds
 
     def _describe_end(self) -> str:
-        """Why the process has ended; raises `IdleWorkerEnded` if no file was the reason."""
+        """Return why the process has ended; raise `IdleWorkerEnded` if no file was the reason."""
         try:
             status = self.process.wait(1)
         except subprocess.TimeoutExpired:
@@ -265,7 +265,7 @@ class Pool:
 
     @contextmanager
     def lend(self) -> Iterator[WorkerProcess]:
-        """A worker for one file; waits until one is free."""
+        """Lend a worker for one file; wait until one is free."""
         with self._places.hold(1):
             worker = self._take()
             try:
@@ -330,7 +330,7 @@ def _decode_here(what: What, content: formats.Content | bytes, series: str | Non
 
 
 def _get_limits() -> dict[str, float]:
-    """The limits as they are in this process, where a program or a test may have changed them."""
+    """Return the limits as they are in this process, where a program or a test may have changed them."""
     return {name: getattr(limits, name) for name in LIMITS}
 
 

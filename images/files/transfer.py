@@ -46,7 +46,7 @@ class Channel:
         self.ahead = memoryview(b"")
 
     def send(self, message: Message, payload: "bytes | memoryview" = b"", descriptors: Sequence[int] = ()) -> None:
-        """Send a message, the bytes behind it, and open files; raises `ChannelClosed` or `TimeoutError`."""
+        """Send a message, the bytes behind it, and open files; raise `ChannelClosed` or `TimeoutError`."""
         head = json.dumps(message, separators=(",", ":")).encode()
         first = len(head).to_bytes(4, "little") + head
         if payload and len(payload) <= JOINED:
@@ -64,7 +64,7 @@ class Channel:
             raise ChannelClosed from None
 
     def receive(self) -> tuple[Message, list[int]]:
-        """The next message and the files sent with it; raises `ChannelClosed` or `TimeoutError`."""
+        """Return the next message and the files sent with it; raise `ChannelClosed` or `TimeoutError`."""
         descriptors = [] if self.ahead else self._read_ahead()
         length = int.from_bytes(self._read(4), "little")
         if length > MAX_MESSAGE:
@@ -89,7 +89,7 @@ class Channel:
         return descriptors
 
     def _read(self, count: int) -> memoryview:
-        """The next bytes."""
+        """Return the next bytes."""
         if len(self.ahead) < count:
             whole = memoryview(bytearray(count))
             self.read_into(whole)
@@ -98,7 +98,7 @@ class Channel:
         return part
 
     def read_into(self, room: memoryview) -> None:
-        """Fill `room`, which is contiguous bytes; raises `ChannelClosed` or `TimeoutError`."""
+        """Fill `room`, which is contiguous bytes; raise `ChannelClosed` or `TimeoutError`."""
         there = min(len(room), len(self.ahead))
         room[:there], self.ahead = self.ahead[:there], self.ahead[there:]
         room = room[there:]
@@ -123,7 +123,7 @@ DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow im
 
 
 def pack_source(source: Source) -> tuple[Message, memoryview]:
-    """A source, with all slices if it has a volume, as a message and the bytes behind it."""
+    """Return a source, with all slices if it has a volume, as a message and the bytes behind it."""
     volume = source.volume
     values = source.pixels if volume is None else volume.all_voxels
     array, order, flipped = _order_as_in_memory(values)
@@ -141,7 +141,7 @@ def pack_source(source: Source) -> tuple[Message, memoryview]:
 
 
 def unpack_source(message: Message, array: np.ndarray) -> Source:
-    """The source of a message; raises for any that `pack_source` cannot have written."""
+    """Return the source of a message; raises for any that `pack_source` cannot have written."""
     if "order" in message:
         for axis in message["flipped"]:
             array = np.flip(array, int(axis))
@@ -162,7 +162,8 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
 
 
 def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[int]]:
-    """The same values in one piece, without a copy if they are in one already; its axes in `array`, and those turned.
+    """Return the same values in one piece, without a copy if they are in one already; its axes in `array`, and those
+    turned.
 
     The axes of a volume are views of its file: turned round and in another order.
     """
@@ -182,7 +183,8 @@ def _get_floats(values: Any, count: int) -> Any:
 
 
 def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
-    """A Pillow image as a message and the bytes behind it; of its facts only palette, transparency and rotation."""
+    """Return a Pillow image as a message and the bytes behind it; of its facts only palette, transparency and
+    rotation."""
     message: Message = {"dtype": "bytes", "mode": image.mode, "size": image.size}
     if image.palette is not None and image.mode in ("P", "PA"):
         kind = "RGBA" if image.palette.mode == "RGBA" else "RGB"
@@ -196,7 +198,7 @@ def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
 
 
 def unpack_picture(message: Message, content: np.ndarray) -> Image.Image:
-    """The Pillow image of a message."""
+    """Return the Pillow image of a message."""
     image = Image.frombytes(message["mode"], tuple(message["size"]), content)
     if "palette" in message:
         kind, palette = message["palette"]

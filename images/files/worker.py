@@ -107,7 +107,7 @@ class Worker:
         return stays
 
     def decode(self, what: str, content: formats.Content, series: str | None) -> tuple[Message, "bytes | memoryview"]:
-        """The message about a file, and the bytes behind it."""
+        """Return the message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)
         try:

@@ -83,12 +83,12 @@ class ViewboxAgentLoop(AgentLoopBase):
         return output
 
     def _may_leave_out(self, row: Mapping[str, Any]) -> bool:
-        """Whether verl takes a group with fewer rows: not its older trainer, which has no sessions, and not a filter of
-        groups, which ends the run if a group has none."""
+        """Return whether verl takes a group with fewer rows: not its older trainer, which has no sessions, and not a
+        filter of groups, which ends the run if a group has none."""
         return "session_id" in row and not self.config.algorithm.filter_groups.enable
 
     def _build_output(self, episode: Episode, server: "_Server", teaches: bool) -> AgentLoopOutput:
-        """The tokens, images and reward of an episode as verl takes them; a stand-in if it teaches nothing."""
+        """Return the tokens, images and reward of an episode as verl takes them; a stand-in if it teaches nothing."""
         tokens = episode.tokens if teaches else build_stand_in(self.stage.tokens)
         assert tokens is not None
         reward = episode.scores.total if teaches and episode.scores is not None else 0.0
@@ -128,7 +128,7 @@ class _Server:
         self.seconds, self.num_preempted = 0.0, -1
 
     async def ask(self, request: TokenRequest) -> SampledTokens:
-        """A reply of verl's server.
+        """Return a reply of verl's server.
 
         Raises:
             ConfigError: the prompt is longer than verl's rows.
@@ -168,7 +168,7 @@ class _Server:
 
 
 def _open_image(image: ImageRef) -> Image.Image:
-    """The picture for verl's server and trainer, of the size by which its tokens were counted."""
+    """Return the picture for verl's server and trainer, of the size by which its tokens were counted."""
     picture = image.open().convert("RGB")
     if picture.size != (image.width, image.height):
         given = f"{picture.width}x{picture.height}"

@@ -93,7 +93,7 @@ def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> Ve
 
 
 def check_secrets(config: Config) -> None:
-    """Raises `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
+    """Raise `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
     for section in ("env", "reward", "rollout"):
         given = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
         for name, value in given.items():
@@ -170,12 +170,13 @@ def measure_prompts(tokens: "ChatTokens", env: BaseMultiTurnEnv, tasks: Sequence
 
 # ---------------------------------------------------------------------- files
 def build_loop() -> dict[str, Any]:
-    """The entry of the agent-loop YAML."""
+    """Return the entry of the agent-loop YAML."""
     return {"name": NAME, "_target_": "viewbox.integrations.verl.agent_loop.ViewboxAgentLoop", "config": CONFIG}
 
 
 def choose_numbers(config: Config, settings: Mapping[str, Any], count: int) -> Sequence[int]:
-    """The places of the tasks that the training needs: all of `count`, or at random as many as its steps draw."""
+    """Return the places of the tasks that the training needs: all of `count`, or at random as many as its steps
+    draw."""
     steps, prompts = settings["trainer"]["total_training_steps"], settings["data"]["train_batch_size"]
     if steps is None or steps * prompts >= count:
         return range(count)
@@ -185,7 +186,7 @@ def choose_numbers(config: Config, settings: Mapping[str, Any], count: int) -> S
 def build_rows(
     env: BaseMultiTurnEnv, tasks: Sequence[Task], numbers: Sequence[int], split: str
 ) -> Iterator[dict[str, Any]]:
-    """The rows of verl's data set: where each task is found, and nothing of what it shows or asks."""
+    """Yield the rows of verl's data set: where each task is found, and nothing of what it shows or asks."""
     for number in numbers:
         task = tasks[number]
         yield {
@@ -202,14 +203,15 @@ def _dump(path: Path, values: Any) -> None:
 
 
 def write_script(model: str | None = None) -> str:
-    """The script that starts verl; `model` is the folder of the model inside the exported one, if it is there."""
+    """Return the script that starts verl; `model` is the folder of the model inside the exported one, if it is
+    there."""
     return _read_template("run_template.sh").replace(
         "{model}", "" if model is None else MODEL_LINE.format(folder=model)
     )
 
 
 def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> str:
-    """The README of an exported folder."""
+    """Return the README of an exported folder."""
     lines = "".join(f"- `{_quote(line)}`\n" for line in report.left_out)
     return _read_template("readme_template.md").format(
         environment=_quote(env.name),
@@ -227,7 +229,7 @@ def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> s
 
 
 def _quote(text: object) -> str:
-    """A text of others as a line of Markdown's code."""
+    """Return a text of others as a line of Markdown's code."""
     return make_line(mask_message(str(text)), MAX_SHOWN).replace("`", "'")
 
 

@@ -44,7 +44,7 @@ class Stage:
     tokens: ChatTokens
 
     def find_task(self, place: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, Task]:
-        """The environment and the task of a row.
+        """Return the environment and the task of a row.
 
         Args:
             place: `split`, `index` and `task` (its id), as exported.
@@ -72,7 +72,7 @@ class Stage:
         return env, task
 
     def derive_seed(self, task: Task, row: Mapping[str, Any]) -> int:
-        """The seed of an episode: of its step, its task and its place in the group.
+        """Return the seed of an episode: of its step, its task and its place in the group.
 
         verl draws a new `uid` for each group in each run. It is used only if the step is not known.
         """
@@ -87,7 +87,7 @@ _stages: dict[Any, Stage] = {}
 
 
 def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
-    """The stage of a config; made when it is first asked for.
+    """Return the stage of a config; made when it is first asked for.
 
     Args:
         name: the exported config; a relative path begins at the folder of the agent-loop YAML.
@@ -107,7 +107,7 @@ def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
 
 
 def _find_config(name: str, trainer: Any) -> Path:
-    """The path of the config, beside the agent-loop YAML."""
+    """Return the path of the config, beside the agent-loop YAML."""
     if os.path.isabs(name):
         return Path(name)
     from verl.utils.import_utils import resolve_config_path
@@ -134,7 +134,7 @@ def _build_stage(path: Path, trainer: Any, processor: Any, bounds: Mapping[str, 
 
 
 def check_trainer(trainer: Any) -> None:
-    """Raises `ConfigError` if a setting of verl would give other tokens or log-probs than those that are trained on."""
+    """Raise `ConfigError` if a setting of verl would give other tokens or log-probs than those that are trained on."""
     rollout = trainer.actor_rollout_ref.rollout
     for key, given, allowed, reason in (
         ("name", rollout.get("name", "vllm"), "vllm", "others read the tokens of prompts with images again"),
@@ -152,7 +152,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:
-    """Raises `ConfigError` if verl would send data of a restricted environment to another machine."""
+    """Raise `ConfigError` if verl would send data of a restricted environment to another machine."""
     section = trainer.get("trainer") or {}
     nodes = section.get("nnodes", 1)
     if nodes != 1 or _count_machines() > 1:
@@ -180,14 +180,15 @@ def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:
 
 
 def _count_machines() -> int:
-    """How many machines are in the ray cluster of this process; 0 if it is in none."""
+    """Return how many machines are in the ray cluster of this process; 0 if it is in none."""
     import ray
 
     return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 0
 
 
 def set_pixel_bounds(processor: Any, bounds: Mapping[str, Any]) -> Any:
-    """A copy of a processor that resizes images as verl's server and trainer do with `data.mm_processor_kwargs`."""
+    """Return a copy of a processor that resizes images as verl's server and trainer do with
+    `data.mm_processor_kwargs`."""
     if set(bounds) not in (set(), set(PIXEL_BOUNDS)):
         raise ConfigError(
             f"data.mm_processor_kwargs = {dict(bounds)!s:.200}: a prompt would have an unknown length, or the trainer "
@@ -204,7 +205,7 @@ def set_pixel_bounds(processor: Any, bounds: Mapping[str, Any]) -> Any:
 def build_reward_info(
     episode: Episode, env: BaseMultiTurnEnv, missing: float | None = math.nan
 ) -> dict[str, float | None]:
-    """The values of one episode by the names that our own trainer logs.
+    """Return the values of one episode by the names that our own trainer logs.
 
     The names depend on the environment alone: verl puts the values of many episodes side by side. Those of the end are
     `end/<reason>`, 1 for the one that it was. `reward` is left out: verl reports it itself.

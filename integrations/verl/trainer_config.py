@@ -33,7 +33,7 @@ CARRIED = frozenset(
 
 
 def check_config(config: Config) -> None:
-    """Raises `ConfigError` if verl cannot run a config as it is meant; the error names the setting."""
+    """Raise `ConfigError` if verl cannot run a config as it is meant; the error names the setting."""
     train, rollout = config.train, config.rollout
     arguments = train.arguments
 
@@ -62,7 +62,7 @@ def check_config(config: Config) -> None:
 
 
 def describe_left_out(config: Config) -> list[str]:
-    """The settings of a config that verl's trainer decides itself, one `key = value` a line."""
+    """Return the settings of a config that verl's trainer decides itself, one `key = value` a line."""
     arguments = mask_settings(dict(config.train.arguments))
     lines = [f"train.{key} = {value}" for key, value in arguments.items() if key not in CARRIED]
     schedule = config.train.arguments.get("lr_scheduler_type")
@@ -78,7 +78,7 @@ def describe_left_out(config: Config) -> list[str]:
 def build_trainer_config(
     config: Config, env: BaseMultiTurnEnv, *, prompt_length: int, pixels: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The settings of verl's trainer for a config.
+    """Return the settings of verl's trainer for a config.
 
     Args:
         config: a config that `check_config` accepts.
@@ -157,7 +157,7 @@ def _build_model(config: Config) -> dict[str, Any]:
 
 
 def _build_actor(config: Config, prompts: int, length: int) -> dict[str, Any]:
-    """The section `actor`; `length` is that of the longest episode, in tokens."""
+    """Return the section `actor`; `length` is that of the longest episode, in tokens."""
     train, arguments = config.train, config.train.arguments
     epsilon, beta = arguments.get("epsilon", 0.2), arguments.get("beta", 0.0)
     optim: dict[str, Any] = {

@@ -140,7 +140,7 @@ def check_dependencies(trial: Trial) -> str:
 
 
 def _list_modules(tops: Mapping[str, Sequence[str]], found: Iterable[str]) -> set[str]:
-    """The top-level modules that distributions bring."""
+    """Return the top-level modules that distributions bring."""
     wanted = set(found)
     brought = {module for module, names in tops.items() if wanted.intersection(map(canonicalize_name, names))}
     return brought | ({"viewbox"} & wanted)
@@ -151,13 +151,13 @@ def _list_extras(trial: Trial) -> list[str]:
 
 
 def list_missing_programs(trial: Trial) -> set[str]:
-    """The names of what the extras of a package declare and nobody installed here."""
+    """Return the names of what the extras of a package declare and nobody installed here."""
     names = {canonicalize_name(re.split(r"[^\w.-]", line.strip())[0]) for line in _list_extras(trial)}
     return {name for name in names if not find_installed([name])}
 
 
 def _list_imported(path: Path) -> set[str]:
-    """The top-level modules that a file imports, but not where the failure is caught."""
+    """Return the top-level modules that a file imports, but not where the failure is caught."""
     try:
         return {name.partition(".")[0] for name in list_imports(path, caught=False)}
     except (SyntaxError, ValueError, RecursionError, OSError):
@@ -165,7 +165,7 @@ def _list_imported(path: Path) -> set[str]:
 
 
 def find_requirements(names: Sequence[str]) -> set[str]:
-    """The names of the distributions that requirements name, and of all that these require, as installed here.
+    """Return the names of the distributions that requirements name, and of all that these require, as installed here.
 
     Raises:
         Failed: a requirement cannot be read, is not installed here, or is in a version that it does not allow.
@@ -202,7 +202,7 @@ def find_requirements(names: Sequence[str]) -> set[str]:
 
 
 def find_installed(names: Sequence[str]) -> set[str]:
-    """The names of the distributions of requirements, as far as they are installed here."""
+    """Return the names of the distributions of requirements, as far as they are installed here."""
     found: set[str] = set()
     for name in names:
         try:

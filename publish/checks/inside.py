@@ -56,7 +56,7 @@ def make_environment(loaded: Any, project: Mapping[str, Any]) -> Any:
 
 
 def list_tasks(env: Any) -> list[Any]:
-    """The first tasks."""
+    """Return the first tasks."""
     return list(islice(iter(env.tasks), NUM_TASKS))
 
 
@@ -68,14 +68,14 @@ def import_package(project: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure_memory() -> int:
-    """The most bytes that this process took so far."""
+    """Return the most bytes that this process took so far."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def write_gold(env: Any, task: Any) -> str:
-    """The right answer; an answer of no use if none can be written, which is the finding of another row."""
+    """Return the right answer; an answer of no use if none can be written, which is the finding of another row."""
     from viewbox.errors import ConfigError
 
     try:
@@ -85,7 +85,7 @@ def write_gold(env: Any, task: Any) -> str:
 
 
 def script_policy(replies: Sequence[str]) -> Any:
-    """A policy that gives these replies, and then nothing of use."""
+    """Return a policy that gives these replies, and then nothing of use."""
     waiting: Iterator[str] = iter(replies)
     return lambda messages: next(waiting, JUNK)
 
@@ -278,7 +278,7 @@ def check_reward(env: Any, project: Mapping[str, Any]) -> str:
 
 
 def _change(value: Any) -> Any:
-    """An answer with every value changed; its form stays.
+    """Return an answer with every value changed; its form stays.
 
     >>> _change({"label": "cyst", "count": 3, "sure": True, "box": [0.5, 0.5, 1.0, 1.0]})
     {'label': 'not cyst', 'count': 1007, 'sure': False, 'box': [0.0, 0.0, 0.01, 0.01]}
@@ -307,7 +307,8 @@ def check_seed(env: Any, project: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """What playing the first tasks gives, as hashes: the task, its images and messages, and the end and scores."""
+    """Return what playing the first tasks gives, as hashes: the task, its images and messages, and the end and
+    scores."""
     from viewbox.images.task_images import open_source
 
     found = {}

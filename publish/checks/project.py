@@ -82,7 +82,8 @@ class Project:
         return source if (source / self.module).exists() or (source / f"{self.module}.py").exists() else self.folder
 
     def list_files(self, *, hidden: bool = False) -> list[Path]:
-        """The files of the module, relative to the folder, without what Python writes, and hidden ones if asked for."""
+        """Return the files of the module, relative to the folder, without what Python writes, and hidden ones if asked
+        for."""
         single = self.home / f"{self.module}.py"
         found = [single] if single.is_file() else sorted((self.home / self.module).rglob("*"))
         files = [path for path in found if (path.is_symlink() and hidden) or (path.is_file() and path.suffix != ".pyc")]
@@ -122,7 +123,7 @@ def read_project(folder: Path) -> Project:
 
 
 def copy_project(project: Project, to: Path) -> Project:
-    """A copy of a project elsewhere: what works there does not lean on the folder it was written in."""
+    """Return a copy of a project elsewhere: what works there does not lean on the folder it was written in."""
 
     def leave_out(folder: str, names: list[str]) -> list[str]:
         is_top = Path(folder) == project.folder  # what is hidden deeper may be packed

@@ -42,7 +42,7 @@ class Seen:
     refused: Sequence[Sequence[str]]
 
     def get(self, name: str) -> Any:
-        """The value that a function returned.
+        """Return the value that a function returned.
 
         Raises:
             Failed: it failed, or the process ended in it.
@@ -158,6 +158,6 @@ def _read_line(line: str) -> Any:
 
 
 def make_path(site: Path) -> dict[str, str]:
-    """The variables with which programs find a package in the folder of its wheel."""
+    """Return the variables with which programs find a package in the folder of its wheel."""
     paths = (str(site / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(site)}

@@ -17,7 +17,7 @@ HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFac
 def open_hub(
     to: str, kind: Kind, id: str | None, out: str | Path | None, *, public: bool = False, force: bool = False
 ) -> Hub:
-    """The place that `--to` names.
+    """Return the place that `--to` names.
 
     Args:
         to: a name of `HUBS`.

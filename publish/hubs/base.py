@@ -55,11 +55,11 @@ class Hub(Protocol):
     def __init__(self, place: Place) -> None: ...
 
     def describe(self) -> str:
-        """The address, and who may read it."""
+        """Return the address, and who may read it."""
         ...
 
     def list_versions(self) -> list[str]:
-        """The versions that it holds; empty if there is nothing yet."""
+        """Return the versions that it holds; empty if there is nothing yet."""
         ...
 
     def check(self, release: Release) -> None:

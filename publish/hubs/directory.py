@@ -57,7 +57,7 @@ class Directory:
 
 
 def install_folder(folder: Path, bin: Path) -> None:
-    """Install the package in a folder with the `pip` of a virtual environment; raises `ConfigError` if it fails."""
+    """Install the package in a folder with the `pip` of a virtual environment; raise `ConfigError` if it fails."""
     done = subprocess.run(
         [bin / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", folder],
         capture_output=True,
@@ -71,7 +71,7 @@ def install_folder(folder: Path, bin: Path) -> None:
 
 
 def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
-    """Copies the staged files to `out`, and removes the files of an older package there.
+    """Copy the staged files to `out`, and remove the files of an older package there.
 
     Args:
         staged: the folder of the new files.
@@ -106,7 +106,7 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
 
 
 def _list_own_files(out: Path, force: bool) -> list[Path]:
-    """The files in `out` that an earlier call wrote; raises `ConfigError` if any of them may not be replaced."""
+    """Return the files in `out` that an earlier call wrote; raise `ConfigError` if any of them may not be replaced."""
     try:
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         files = {Path(name): str(digest) for name, digest in manifest["files"].items()}

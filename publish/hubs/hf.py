@@ -104,7 +104,7 @@ class HuggingFace:
         return str(made.oid)
 
     def _read_manifest(self, revision: str) -> dict[str, str]:
-        """The files of an older release with their hashes; empty if nothing readable says which they are."""
+        """Return the files of an older release with their hashes; empty if nothing readable says which they are."""
         path = Path(self.api.hf_hub_download(**self.where, filename=MANIFEST, revision=revision))
         try:
             if path.stat().st_size > MAX_MANIFEST:
@@ -162,6 +162,7 @@ def _import_hub() -> Any:
 
 
 def _find_network_errors(hub: Any) -> tuple[type[Exception], ...]:
-    """The errors of the HTTP library that the client uses (httpx or its successor) if a server cannot be reached."""
+    """Return the errors of the HTTP library that the client uses (httpx or its successor) if a server cannot be
+    reached."""
     library = importlib.import_module(type(hub.get_session()).__module__.partition(".")[0])
     return (library.TransportError,)

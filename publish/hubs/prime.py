@@ -70,7 +70,7 @@ class Prime:
         return [words[0] for line in said if (words := line.split()) and words[0][:1].isdigit()]
 
     def _read_status(self) -> dict[str, Any] | None:
-        """What the hub says of the environment; None if it has none of this name."""
+        """Return what the hub says of the environment; None if it has none of this name."""
         try:
             said = self._run("status", self.place.repository, "--output", "json")
             status = json.loads(said[said.index("{") :])
@@ -111,7 +111,7 @@ class Prime:
             raise ConfigError(f"--to prime: `prime env install` failed: {make_line(said[-MAX_SHOWN:])}", key="to")
 
     def _run(self, *words: str, **variables: str) -> str:
-        """What `prime env …` prints; a busy hub is asked again."""
+        """Return what `prime env …` prints; a busy hub is asked again."""
         command = find_command()
         quiet = {"PRIME_DISABLE_VERSION_CHECK": "1", "NO_COLOR": "1", "TERM": "dumb"}
         for attempt in range(ATTEMPTS):
@@ -147,7 +147,7 @@ class _Missing(ConfigError):
 
 
 def find_command() -> str:
-    """The path of the command `prime`; raises `ConfigError` if there is none."""
+    """Return the path of the command `prime`; raise `ConfigError` if there is none."""
     found = shutil.which(COMMAND)
     if found is None:
         raise ConfigError(
@@ -164,7 +164,7 @@ def _remember_key() -> None:
 
 
 def _read_config() -> dict[str, str]:
-    """The settings of the command, as it reads them; empty if there are none."""
+    """Return the settings of the command, as it reads them; empty if there are none."""
     folder, context = Path.home() / ".prime", os.environ.get("PRIME_CONTEXT")
     path = folder / "environments" / f"{context}.json" if context else folder / "config.json"
     try:

@@ -31,7 +31,8 @@ class PreparedMetric(Protocol):
     effort: int  # numbers read per draw; if this is large, a bootstrap may use fewer draws
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
-        """The figures of each draw, (draws, names); NaN if undefined. `counts`, (draws, groups), weights the groups."""
+        """Return the figures of each draw, (draws, names); NaN if undefined. `counts`, (draws, groups), weights the
+        groups."""
         ...
 
 
@@ -39,7 +40,7 @@ class PairMetric:
     """The base class of viewbox's metrics: statistics of each pair, then figures of all pairs."""
 
     def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> Any:
-        """What the metric needs of one pair; small, because it is kept for every pair."""
+        """Return what the metric needs of one pair; small, because it is kept for every pair."""
         raise NotImplementedError
 
     def prepare(self, rows: Sequence[Any], groups: np.ndarray) -> PreparedMetric:
@@ -75,7 +76,7 @@ class SumFigures:
 
 
 def sum_by_group(stats: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """The sums of `stats`, (pairs, columns), over each group."""
+    """Return the sums of `stats`, (pairs, columns), over each group."""
     sums = np.zeros((int(groups.max(initial=-1)) + 1, stats.shape[1]))
     np.add.at(sums, groups, stats)
     return sums

@@ -102,7 +102,7 @@ def _read_confidence(stated: Any) -> float:
 
 
 def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresholds: Sequence[float]) -> list[int]:
-    """The thresholds at which each box gets a gold box of its own, as bits: bit i for threshold i.
+    """Return the thresholds at which each box gets a gold box of its own, as bits: bit i for threshold i.
 
     `boxes` are ordered, the most confident first.
 
@@ -194,7 +194,7 @@ class _Class:
 
 
 def _collect_classes(rows: Sequence[MatchedPair], groups: np.ndarray, thresholds: int, together: bool) -> list[_Class]:
-    """The classes that have gold."""
+    """Return the classes that have gold."""
     count = int(groups.max(initial=-1)) + 1
     labels = len({label for row in rows for label, _ in row.gold})
     if labels * count > MAX_CELLS:
@@ -281,7 +281,7 @@ def _compute_precision(
 
 
 def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
-    """The fewest hits whose recall reaches each of `RECALLS`, (draws, 101), rounded as in COCO's division."""
+    """Return the fewest hits whose recall reaches each of `RECALLS`, (draws, 101), rounded as in COCO's division."""
     whole = np.maximum(gold, 1)[:, None]
     needed = np.ceil(RECALLS * whole)
     needed = np.where((needed - 1) / whole >= RECALLS, needed - 1, needed)
@@ -289,7 +289,7 @@ def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
 
 
 def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
-    """The mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (draws,).
+    """Return the mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (draws,).
 
     `precision` and `true`, the hits so far, are (points, draws).
     """

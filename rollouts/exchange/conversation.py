@@ -23,7 +23,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 
 def list_messages(episode: Episode) -> list[Message]:
-    """The messages of an episode, as far as its turns tell them; native calls stand beside the text.
+    """Return the messages of an episode, as far as its turns tell them; native calls stand beside the text.
 
     A call whose name stands in quotes in its reply was written in the text. If the texts of several results cannot be
     told apart in a turn, each result has its own text, without the marks around it.
@@ -65,7 +65,7 @@ def _list_results(turn: Turn) -> list[Message]:
 
 
 def build_turns(messages: Sequence[Message]) -> tuple[str, tuple[Turn, ...]]:
-    """The system prompt and the turns of a conversation.
+    """Return the system prompt and the turns of a conversation.
 
     >>> system, turns = build_turns([Message("system", ("Look.",)), Message("user", ("What?",))])
     >>> system, [turn.content for turn in turns]
@@ -109,7 +109,7 @@ def _build_results(messages: Sequence[Message], names: Mapping[str, str]) -> Tur
 
 
 def to_plain_messages(messages: Sequence[Message]) -> list[Message]:
-    """The messages with calls and their results as text, as Qwen's chat templates write both."""
+    """Return the messages with calls and their results as text, as Qwen's chat templates write both."""
     plain: list[Message] = []
     for message in messages:
         if message.role == "assistant" and message.tool_calls:
@@ -147,7 +147,8 @@ def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], lis
 
 
 def read_message(given: Any, open_url: Callable[[str], ImageRef]) -> Message:
-    """One message; raises `StoreError` if it has another form, and `ImageError` for an image that cannot be opened.
+    """Return one message; raise `StoreError` if it has another form, and `ImageError` for an image that cannot be
+    opened.
 
     >>> read_message({"role": "user", "content": [{"type": "text", "text": "What is it?"}]}, ImageRef.of).text
     'What is it?'
@@ -187,7 +188,8 @@ def _read_parts(content: Any, open_url: Callable[[str], ImageRef]) -> Sequence[s
 
 
 def open_reference(url: str, folder: Path) -> ImageRef:
-    """The image of a data URL or of a file in `folder`; raises `ImageError` for any other, and fetches nothing."""
+    """Return the image of a data URL or of a file in `folder`; raise `ImageError` for any other, and fetches
+    nothing."""
     scheme = url.partition(":")[0].lower()
     if scheme != "data" and "://" in url:
         raise ImageError(f"image {url[:80]!r}: is not fetched; allowed: data URLs, and files beside this one")

@@ -73,7 +73,7 @@ def import_file(file: str | Path, source: str, out: str | Path) -> Report:
 
 
 def _explain(error: Exception, source: str) -> str:
-    """The reason for a bad row. Those that Python found say little without the tool whose form was expected."""
+    """Return the reason for a bad row. Those that Python found say little without the tool whose form was expected."""
     if isinstance(error, StoreError | ImageError) or type(error) is ValueError:
         return str(error)
     return f"not as {source} writes it ({type(error).__name__}: {error})"
@@ -134,7 +134,7 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
 
 
 def _find_branch(nodes: Sequence[Any]) -> list[Any]:
-    """The nodes from the root to the last leaf."""
+    """Return the nodes from the root to the last leaf."""
     branch: list[Any] = []
     place: int | None = len(nodes) - 1
     while place is not None and 0 <= place < len(nodes) and len(branch) <= len(nodes):
@@ -164,7 +164,7 @@ def _list_table(needed: tuple[str, ...], writer: str, file: Path) -> Iterator[Ro
 
 
 def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episode:
-    """The episode of a row that viewbox exported; its pictures are found by the hashes of their pixels."""
+    """Return the episode of a row that viewbox exported; its pictures are found by the hashes of their pixels."""
     encoded = [base64.b64encode(image["bytes"]).decode() for image in row["images"] or ()]
     parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{one}"}} for one in encoded]
     messages = _read_messages([{"role": "user", "content": parts}], file) if parts else []
@@ -246,7 +246,7 @@ def _build_episode(
 
 
 def _restore(record: Any, messages: Sequence[Message], report: Report, compare: bool = True) -> Episode:
-    """The episode that viewbox recorded, with the pictures of the messages.
+    """Return the episode that viewbox recorded, with the pictures of the messages.
 
     Pictures are found by the hash of their pixels, wherever the record says they are. If the messages are other ones
     than those of the record, somebody edited them: then they are the turns.

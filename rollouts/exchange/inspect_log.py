@@ -20,7 +20,7 @@ RECORD = "viewbox"
 
 
 def build_sample(episode: Episode, number: int, messages: Sequence[Message], record: dict[str, Any]) -> dict[str, Any]:
-    """The sample of an episode; every component of its score is a score, and `reward` is the total."""
+    """Return the sample of an episode; every component of its score is a score, and `reward` is the total."""
     wire = [_from_openai(message) for message in to_openai_messages(messages)]
     scores: dict[str, float | None] = {}
     if episode.scores is not None:
@@ -74,7 +74,7 @@ def _from_openai(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_samples(file: Path) -> Iterator[tuple[str, Any, str]]:
-    """The samples of a log: place, content, and the reason if it cannot be read.
+    """Yield the samples of a log: place, content, and the reason if it cannot be read.
 
     Raises:
         ConfigError: the file is no log.
@@ -115,7 +115,7 @@ def _list_packed(file: Path) -> Iterator[tuple[str, Any, str]]:
 
 
 def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, Any]]:
-    """The messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
+    """Return the messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
     attachments = sample.get("attachments") or {}
     made = []
     for message in sample["messages"]:

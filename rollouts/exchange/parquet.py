@@ -48,7 +48,7 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> int:
-    """Write rows of a kind (`FEATURES`) into one file; returns how many. Raises `ConfigError` without pyarrow."""
+    """Write rows of a kind (`FEATURES`) into one file; returns how many. Raise `ConfigError` without pyarrow."""
     pyarrow, parquet = _import_pyarrow()
     schema = pyarrow.schema([(name, _find_type(feature)) for name, feature in FEATURES[kind].items()])
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": FEATURES[kind]}})})
@@ -61,7 +61,7 @@ def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> int:
 
 
 def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
-    """Write rows of a kind as a folder that `datasets.load_from_disk` opens; raises `ConfigError` without datasets."""
+    """Write rows of a kind as a folder that `datasets.load_from_disk` opens; raise `ConfigError` without datasets."""
     try:
         import datasets
     except ImportError as error:
@@ -106,7 +106,7 @@ def _find_type(feature: dict[str, Any]) -> Any:
 
 
 def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file; raises `ConfigError` if it is none, or lacks a column that `writer` writes."""
+    """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that `writer` writes."""
     pyarrow, parquet = _import_pyarrow()
     try:
         with open_regular(path, limit=MAX_FILE) as opened, parquet.ParquetFile(opened) as file:
@@ -131,7 +131,8 @@ def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict
 
 
 def _list_bounded(path: Path, file: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a file whose texts are read as dictionaries: a value that is repeated a million times stands once."""
+    """Yield the rows of a file whose texts are read as dictionaries: a value that is repeated a million times stands
+    once."""
     left = max(FLOOR, MAX_RATIO * path.stat().st_size)
     for batch in file.iter_batches(BATCH):
         for number in range(batch.num_rows):
@@ -146,7 +147,7 @@ def _list_bounded(path: Path, file: Any) -> Iterator[dict[str, Any]]:
 
 
 def _measure(array: Any) -> int:
-    """The bytes of an array if every value is written out."""
+    """Return the bytes of an array if every value is written out."""
     import pyarrow
     from pyarrow import compute
 

@@ -45,7 +45,7 @@ class Report:
             self.broken[place] = str(reason)
 
     def describe(self) -> str:
-        """The counts in one line.
+        """Return the counts in one line.
 
         >>> Report("out", 2, Counter({"not reward>0.5": 3})).describe()
         'out: 2 of 5 episodes; left out: 3 (not reward>0.5)'
@@ -85,7 +85,7 @@ class Choice:
 
 
 def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> Iterator[Episode]:
-    """The chosen episodes in their order; the run is read twice if they are compared with each other.
+    """Yield the chosen episodes in their order; the run is read twice if they are compared with each other.
 
     `report` counts those that are left out. `reader` must skip what cannot be read (`errors="skip"`).
     """
@@ -105,7 +105,7 @@ def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> It
 
 
 def _compare_episodes(reader: EpisodeReader, choice: Choice) -> Mapping[int, str]:
-    """Why lines are left out, by line, as far as it depends on other episodes."""
+    """Return why lines are left out, by line, as far as it depends on other episodes."""
     conditions = [parse_filter(text) for text in choice.where]
     rewards: dict[str, list[float]] = defaultdict(list)
     ranked: dict[str, list[tuple[float, int]]] = defaultdict(list)

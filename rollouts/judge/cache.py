@@ -27,7 +27,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT N
 
 
 def find_cache_folder(name: Any) -> Any:
-    """The folder of a judge's replies: inside the user's cache folder if a config names it.
+    """Return the folder of a judge's replies: inside the user's cache folder if a config names it.
 
     Args:
         name: text is the name of a folder in there, because a config may be somebody else's. Anything else (a `Path`,
@@ -57,7 +57,8 @@ def find_cache_folder(name: Any) -> Any:
 
 
 def find_cache_root() -> Path:
-    """Where all judges' replies are kept: `$XDG_CACHE_HOME/viewbox/judge`, else in the system's folder for caches."""
+    """Return where all judges' replies are kept: `$XDG_CACHE_HOME/viewbox/judge`, else in the system's folder for
+    caches."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(given):
         caches = Path(given)
@@ -84,7 +85,7 @@ class ReplyCache:
         self._lock = Lock()
 
     def get(self, key: str) -> str | None:
-        """The reply stored under `key`, or None."""
+        """Return the reply stored under `key`, or None."""
         with self._lock:
             reply = self._in_memory.get(key)
         path = self.path

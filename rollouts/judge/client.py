@@ -74,7 +74,7 @@ class JudgeClient:
 
     # ------------------------------------------------------------------ asking
     def ask(self, messages: Sequence[Message]) -> str | None:
-        """The reply to `messages`, from the cache if possible; None if the judge cannot be reached.
+        """Return the reply to `messages`, from the cache if possible; None if the judge cannot be reached.
 
         Equal requests that are made at the same time are sent once.
 
@@ -125,7 +125,7 @@ class JudgeClient:
         return self._cache.put(key, reply)
 
     def _is_refusal(self, error: Exception) -> bool:
-        """Whether an error is about what the request says, and so about what the policy wrote."""
+        """Return whether an error is about what the request says, and so about what the policy wrote."""
         status = getattr(error, "status", None)
         if status in NOT_ABOUT_THE_TEXT:
             return False
@@ -161,7 +161,7 @@ class JudgeClient:
                 raise
 
     def _compute_key(self, conversation: Conversation) -> str:
-        """The hash of the address and the whole request."""
+        """Return the hash of the address and the whole request."""
         request = [self._generator.url, self._generator.build_request(conversation)]
         return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
@@ -172,7 +172,7 @@ class JudgeClient:
             self._counts[name] += 1
 
     def take_counts(self) -> dict[str, int]:
-        """The counts since the last call."""
+        """Return the counts since the last call."""
         with self._lock:
             counts = {name: self._counts[name] for name in COUNTED}
             self._counts.clear()

@@ -58,7 +58,7 @@ class RunList:
     broken: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The list as JSON values."""
+        """Return the list as JSON values."""
         return asdict(self)
 
 
@@ -140,20 +140,21 @@ def _read_figures(run: Path) -> RunFigures:
 
 
 def _count_episodes(folder: Path) -> int:
-    """The lines of a folder of episodes, read or not."""
+    """Return the lines of a folder of episodes, read or not."""
     check_format(folder)
     with open_lines(folder) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def _average_stored(folder: Path) -> float | None:
-    """The mean of the rewards that the lines hold."""
+    """Return the mean of the rewards that the lines hold."""
     totals = [one.scores.total for one in load(folder, errors="skip") if one.scores and one.scores.total is not None]
     return sum(totals) / len(totals) if totals else None
 
 
 def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None]:
-    """The last step, and the rewards of the first and the last step that have one; a torn last line is passed over."""
+    """Return the last step, and the rewards of the first and the last step that have one; a torn last line is passed
+    over."""
     if not os.path.lexists(path):
         return None, None, None
     step, first, last = None, None, None
@@ -171,7 +172,7 @@ def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None]:
 
 
 def _measure(run: Path) -> tuple[int, float]:
-    """The bytes of the files of a run, and when the last of them was written."""
+    """Return the bytes of the files of a run, and when the last of them was written."""
     size, modified, waiting = 0, 0.0, [str(run)]
     while waiting:
         with os.scandir(waiting.pop()) as entries:

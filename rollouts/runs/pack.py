@@ -139,7 +139,7 @@ def unpack_run(pack: str | Path, out: str | Path) -> PackedRun:
 
 
 def find_restriction(run: Path, episodes: Path) -> str | None:
-    """Why the data of a run must not leave this machine, or may not; None if it may.
+    """Return why the data of a run must not leave this machine, or may not; None if it may.
 
     Its config declares it, or its environment does; an environment that is not registered may, and so may a part of
     the config that cannot be read. Without a config, the episodes name the environment.
@@ -154,7 +154,7 @@ def find_restriction(run: Path, episodes: Path) -> str | None:
 
 
 def _find_in_section(section: object, place: str, key: str | None, known: Collection[str] = ()) -> str | None:
-    """Why an environment's section is restricted, or may be.
+    """Return why an environment's section is restricted, or may be.
 
     `key` is its name if it states none; None: it needs none, as it only changes another section, whose parts are
     `known`.
@@ -189,7 +189,7 @@ def _find_own_restriction(name: str) -> str | None:
 
 
 def _list_files(run: Path, weights: bool) -> Iterator[str]:
-    """The files of a run by their path in it; raises `ConfigError` for anything but files and folders."""
+    """Yield the files of a run by their path in it; raise `ConfigError` for anything but files and folders."""
     waiting = [run]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -220,7 +220,7 @@ def _add_file(archive: tarfile.TarFile, run: Path, name: str) -> int:
 
 
 def _find_last_end(file: BinaryIO, size: int) -> int:
-    """Where the last complete line ends; the file is left at its beginning."""
+    """Return where the last complete line ends; the file is left at its beginning."""
     place = size
     while place > 0:
         start = max(0, place - _BLOCK)
@@ -235,7 +235,7 @@ def _find_last_end(file: BinaryIO, size: int) -> int:
 
 
 def _unpack(pack: Path, folder: Path) -> tuple[int, int, dict[str, str]]:
-    """The number of files that were written, their bytes, and what was left out."""
+    """Return the number of files that were written, their bytes, and what was left out."""
     names: set[str] = set()
     folders: set[str] = set()
     left_out: dict[str, str] = {}
@@ -292,7 +292,7 @@ class _Unpacked(gzip.GzipFile):
 
 
 def _find_conflict(name: str, names: set[str], folders: set[str]) -> str | None:
-    """Why a file cannot lie beside those that came before it; else it is added to them."""
+    """Return why a file cannot lie beside those that came before it; else it is added to them."""
     name = name.casefold()
     above = {str(path) for path in PurePosixPath(name).parents}
     if name in names or name in folders or above & names:
@@ -303,7 +303,7 @@ def _find_conflict(name: str, names: set[str], folders: set[str]) -> str | None:
 
 
 def find_bad_name(name: str) -> str | None:
-    """Why a name is none of a file in a pack; it must lie in the folder on every system."""
+    """Return why a name is none of a file in a pack; it must lie in the folder on every system."""
     parts = name.split("/")
     if len(parts) > MAX_PARTS or any(len(part.encode()) > MAX_NAME for part in parts):
         return "its name is too long"
@@ -314,7 +314,7 @@ def find_bad_name(name: str) -> str | None:
 
 
 def _check_image(path: Path, folder: Path, digest: str) -> str | None:
-    """Why a file does not hold the pixels of its name; None if it does."""
+    """Return why a file does not hold the pixels of its name; None if it does."""
     try:
         found = ImageRef.of(open_picture(str(path.relative_to(folder)), str(folder))).hash
     except ViewboxError as error:

@@ -99,7 +99,7 @@ class Comparison:
     rewards: tuple[TaskReward, ...] = field(default=(), repr=False)
 
     def explain(self) -> str:
-        """The finding in a sentence.
+        """Return the finding in a sentence.
 
         >>> side = Side("a", 1, 1, 0, 1, 0, ())
         >>> Comparison(side, side, 0, {}).explain()
@@ -116,7 +116,7 @@ class Comparison:
         return f"Reward is {abs(reward.difference.mean):.3f} {verb} in the second run.{few}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON values, without the single tasks."""
+        """Return the comparison as JSON values, without the single tasks."""
         values = asdict(replace(self, rewards=()))
         del values["rewards"]
         return {**values, "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}
@@ -192,7 +192,7 @@ def compare_runs(
 
 
 def find_held_out(run: str | Path) -> tuple[Path, Path]:
-    """The first and the last held-out episodes that a training run has stored.
+    """Return the first and the last held-out episodes that a training run has stored.
 
     Raises:
         ConfigError: it has stored none, or only once.
@@ -253,7 +253,8 @@ class _SideReader:
 
 
 def _pair_tasks(a: _SideReader, b: _SideReader) -> Table:
-    """A row for each task of both, in the order of the first: its means, of the columns that apply on both sides."""
+    """Return a row for each task of both, in the order of the first: its means, of the columns that apply on both
+    sides."""
     pairs, others = Table(), b.table.average_tasks()
     for task, means in a.table.average_tasks().items():
         if task in others:
@@ -276,7 +277,7 @@ def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskRew
 
 
 def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], tuple[TaskReward, ...]]:
-    """The tasks that only b solves, and those that only a solves; the largest changes first."""
+    """Return the tasks that only b solves, and those that only a solves; the largest changes first."""
     flips: tuple[list[TaskReward], list[TaskReward]] = ([], [])
     for one in sorted(rewards, key=lambda one: (-abs(one.b - one.a), one.task)):
         if (one.a >= SOLVED - SAME) != (one.b >= SOLVED - SAME):
@@ -285,7 +286,7 @@ def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], 
 
 
 def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Difference]:
-    """The differences of the total, and of each component that a pair has on both sides."""
+    """Return the differences of the total, and of each component that a pair has on both sides."""
     columns, found = pairs.get_columns(), {}
     for name, (a, b, change) in pairs.compute_changes("a", "b", resamples, seed=seed).items():
         if a is not None and b is not None and change is not None:

@@ -85,7 +85,7 @@ class _Restricted:
 
 
 def is_declared_restricted(settings: Mapping[str, Any]) -> bool:
-    """Whether the data of an environment, or of one that it mixes, is declared restricted in a run's config."""
+    """Return whether the data of an environment, or of one that it mixes, is declared restricted in a run's config."""
     data, parts = settings.get("data"), settings.get("environments")
     if isinstance(data, Mapping) and data.get("restricted"):
         return True
@@ -94,19 +94,20 @@ def is_declared_restricted(settings: Mapping[str, Any]) -> bool:
 
 
 def read_environment_section(run: Path, folder: Path) -> Mapping[str, Any]:
-    """The section `env` in the config.yaml of a run, without `eval`; empty if it has none."""
+    """Return the section `env` in the config.yaml of a run, without `eval`; empty if it has none."""
     section = read_config(run, folder)[1].get("env")
     return {key: value for key, value in section.items() if key != "eval"} if isinstance(section, Mapping) else {}
 
 
 def read_environment_name(run: Path, folder: Path) -> str | None:
-    """The environment named in the config.yaml of a run, if it has one; `folder` is that of its episodes."""
+    """Return the environment named in the config.yaml of a run, if it has one; `folder` is that of its episodes."""
     name = read_environment_section(run, folder).get("name")
     return str(name) if name else None
 
 
 def read_environment(run: Path, folder: Path, trust: Trust) -> BaseMultiTurnEnv | str | None:
-    """What declares the metrics of a run: the name of its environment, or the mixture itself, if it can be made."""
+    """Return what declares the metrics of a run: the name of its environment, or the mixture itself, if it can be
+    made."""
     section = read_environment_section(run, folder)
     name = read_environment_name(run, folder)
     if name != MIXTURE:

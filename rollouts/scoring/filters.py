@@ -30,7 +30,7 @@ _INNER: dict[str, type[PlainRecord]] = {"task": Task, "scores": Scores, "run_con
 
 
 def parse_filter(text: str, source: str = "--where") -> Callable[[Episode], bool]:
-    """Parse a condition into a function that returns whether an episode meets it; raises `ConfigError`.
+    """Parse a condition into a function that returns whether an episode meets it; raise `ConfigError`.
 
     `source` is the option or key that holds the condition, for errors.
 
@@ -54,7 +54,7 @@ prompt, reference (did you mean 'id'?)
 
 
 def expand_field(field: str) -> str:
-    """The path that a field with a short name stands for.
+    """Return the path that a field with a short name stands for.
 
     >>> expand_field("reward"), expand_field("reward.box"), expand_field("answer.reward")
     ('scores.total', 'scores.components.box', 'answer.reward')
@@ -76,19 +76,19 @@ def check_field(field: str) -> None:
 
 
 def describe_fields() -> dict[str, Any]:
-    """The names that a field may begin with, for a program that reads the same filters."""
+    """Return the names that a field may begin with, for a program that reads the same filters."""
     inner = {name: record.list_fields() for name, record in _INNER.items()}
     return {"names": [*Episode.list_fields(), *_PROPERTIES, *SHORT], "inner": inner, "short": SHORT}
 
 
 def write_fields(episode: Episode) -> str:
-    """Every field of an episode as JSON, its values written as `format_value` writes them."""
+    """Return every field of an episode as JSON, its values written as `format_value` writes them."""
     values = {name: getattr(episode, name) for name in (*Episode.list_fields(), *_PROPERTIES)}
     return format_value({name: value() if callable(value) else value for name, value in values.items()})
 
 
 def explain_missing(episodes: Iterable[Episode], field: str) -> str:
-    """Why no episode has the field, with the nearest name that the first of them have; "" if one has it."""
+    """Return why no episode has the field, with the nearest name that the first of them have; "" if one has it."""
     near: set[str] = set()
     head, dot, last = expand_field(field).rpartition(".")
     for number, episode in enumerate(episodes):
@@ -102,7 +102,7 @@ def explain_missing(episodes: Iterable[Episode], field: str) -> str:
 
 
 def get_field(episode: Episode, field: str) -> Any:
-    """The value at a dotted path, or None. Keys may contain dots.
+    """Return the value at a dotted path, or None. Keys may contain dots.
 
     >>> from viewbox.records import Task
     >>> get_field(Episode(Task("t1", metadata={"boxes": [[0, 1]]})), "task.metadata.boxes.0")

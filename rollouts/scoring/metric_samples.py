@@ -53,7 +53,7 @@ class EnvironmentMetrics:
         return self.source is None or hasattr(self.source, "metrics_of")
 
     def get_metrics(self, environment: str) -> Mapping[str, Metric]:
-        """The metrics of an episode of this environment.
+        """Return the metrics of an episode of this environment.
 
         >>> EnvironmentMetrics().get_metrics("nowhere"), EnvironmentMetrics({}).get_metrics("nowhere")
         ({}, {})
@@ -161,7 +161,7 @@ class MetricBootstrap:
             self._draws = np.concatenate([self._draws, *map(self.prepared.compute_figures, draws)])
 
     def compute_figures(self, prefix: str, count: int) -> dict[str, Interval]:
-        """Every defined figure, over `count` episodes, by its full name."""
+        """Return every defined figure, over `count` episodes, by its full name."""
         return {
             prefix + name: Interval(float(value), *compute_interval(column), count)
             for name, value, column in zip(self.prepared.names, self.values, self._draws.T, strict=True)

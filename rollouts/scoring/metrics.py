@@ -100,7 +100,7 @@ def _mean(values: Iterable[float | None]) -> float:
 
 
 def drop_undefined(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics without those that no episode has: JSON knows no NaN.
+    """Return the metrics without those that no episode has: JSON knows no NaN.
 
     >>> drop_undefined({"reward": math.nan, "tools/rate": 0.5})
     {'tools/rate': 0.5}
@@ -109,7 +109,7 @@ def drop_undefined(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def format_part(scored: float | None) -> str:
-    """What stands behind a mean reward that is of a part of the episodes; empty if all have a score.
+    """Return what stands behind a mean reward that is of a part of the episodes; empty if all have a score.
 
     >>> format_part(0.48), format_part(0.999), format_part(1.0)
     (' (of 48 %)', ' (of 99 %)', '')
@@ -118,7 +118,7 @@ def format_part(scored: float | None) -> str:
 
 
 def count_malformed(episode: Episode) -> int:
-    """The episode's malformed replies; 0 if it does not say, or says what is not a count.
+    """Return the episode's malformed replies; 0 if it does not say, or says what is not a count.
 
     >>> from viewbox.records import Task
     >>> [count_malformed(Episode(Task("a"), info={"malformed": value})) for value in (2, "x", -1, 10**400)]
@@ -129,7 +129,7 @@ def count_malformed(episode: Episode) -> int:
 
 
 def get_episode_values(episode: Episode) -> dict[str, float | None]:
-    """The values of one episode, by `NAMES` and the components of its scores; None if one does not apply."""
+    """Return the values of one episode, by `NAMES` and the components of its scores; None if one does not apply."""
     scores = episode.scores
     return {
         "reward": scores.total if scores else None,

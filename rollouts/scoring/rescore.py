@@ -86,7 +86,7 @@ class ScoreReport:
     saved: str | None = None  # the part of the episodes of each step that is stored, such as "8 of 64"; None: all
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return {**asdict(self), "reward": mask_settings(self.reward), "confidence": CONFIDENCE, "viewbox": __version__}
 
 
@@ -202,7 +202,7 @@ def _describe_change(one: Change) -> ScoreChange:
 
 
 def _compare_groups(table: Table, resamples: int, seed: int) -> tuple[EpisodeGroup, ...]:
-    """The total of each group, in the order of their values."""
+    """Return the total of each group, in the order of their values."""
     groups = table.by_group(SIDES)
     found = []
     for value in sorted(groups, key=sort_key):
@@ -221,7 +221,7 @@ def write_task_rewards(path: Path, totals: Mapping[str, Sequence[float]]) -> Non
 
 
 def _explain_empty(file: Path, found: ScoredLines, where: Sequence[str]) -> ConfigError | StoreError:
-    """The error if no episode was scored."""
+    """Return the error if no episode was scored."""
     if where:
         return ConfigError(f"{file}: no episode meets --where {' and '.join(map(repr, where))}")
     reason = next((f"; line {line}: {reason}" for line, reason in found.unreadable.items()), "")
@@ -281,7 +281,7 @@ def _list_fields(reward: Any) -> Iterator[str]:
 
 
 def _get_first(field: str) -> str:
-    """The field of the answer that a path begins with.
+    """Return the field of the answer that a path begins with.
 
     >>> _get_first("findings[].box"), _get_first("size.mm")
     ('findings', 'size')

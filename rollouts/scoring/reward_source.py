@@ -105,7 +105,7 @@ def open_environment(name: str | Path, run: Path, folder: Path) -> BaseMultiTurn
 
 
 def try_environment(run: Path, folder: Path, trust: Trust) -> BaseMultiTurnEnv | None:
-    """The environment of a run's config, or None if there is none or it cannot be made."""
+    """Return the environment of a run's config, or None if there is none or it cannot be made."""
     section = read_environment_section(run, folder)
     settings = {key: value for key, value in section.items() if key != "name"}
     try:
@@ -120,7 +120,7 @@ def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, n
 
 
 def _read_reward(path: Path, runs: Sequence[Path], trust: Trust) -> RewardSource:
-    """The reward in a YAML file; one in a run's folder may have been written by whoever made the run."""
+    """Return the reward in a YAML file; one in a run's folder may have been written by whoever made the run."""
     spec, home = _read_spec(path), find_run_of(path, *runs)
     if home is None:
         return _build_source(build(spec), _make_plain(spec), path.stem)
@@ -128,7 +128,7 @@ def _read_reward(path: Path, runs: Sequence[Path], trust: Trust) -> RewardSource
 
 
 def _read_spec(path: Path) -> Any:
-    """The reward in a file: all of it, or the section `reward` of a whole config."""
+    """Return the reward in a file: all of it, or the section `reward` of a whole config."""
     values = yaml_reader.read(path).values
     if isinstance(values, Mapping) and "type" not in values and values.get("reward") is not None:
         return values["reward"]
@@ -140,7 +140,7 @@ def _read_spec(path: Path) -> Any:
 
 
 def _make_plain(value: Any) -> Any:
-    """A value of YAML as JSON can hold it: dates, bytes, sets and infinities become text or lists."""
+    """Return a value of YAML as JSON can hold it: dates, bytes, sets and infinities become text or lists."""
     if isinstance(value, Mapping):
         return {str(key): _make_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
@@ -151,7 +151,8 @@ def _make_plain(value: Any) -> Any:
 
 
 def _find_own_reward(run: Path, folder: Path, trust: Trust) -> RewardSource:
-    """The reward in the run's config, else that of its environment there, else those of the episodes' environments."""
+    """Return the reward in the run's config, else that of its environment there, else those of the episodes'
+    environments."""
     path, config = read_config(run, folder)
     if config.get("reward") is not None:
         return _build_source(build_reward(config["reward"], str(path), trust), _make_plain(config["reward"]), OWN)

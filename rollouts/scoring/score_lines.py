@@ -146,7 +146,7 @@ def score_lines(job: ScoreJob, write: Callable[[bytes], object] | None = None) -
 
 @contextmanager
 def _collect_garbage_rarely() -> Iterator[None]:
-    """Records hold no cycles, and a search of the numbers that are kept would take a third of the time."""
+    """Record hold no cycles, and a search of the numbers that are kept would take a third of the time."""
     thresholds = gc.get_threshold()
     gc.set_threshold(GARBAGE, *thresholds[1:])
     try:
@@ -169,7 +169,7 @@ def _score_lines(job: ScoreJob, write: Callable[[bytes], object] | None) -> Scor
 
 
 def count_processes(job: ScoreJob) -> int:
-    """How many processes score a run: one for each core, or 1 if code that may keep a state is called.
+    """Return how many processes score a run: one for each core, or 1 if code that may keep a state is called.
 
     A copy of such code in another process would keep a state of its own. Nor is a process copied that has threads.
     """
@@ -179,7 +179,7 @@ def count_processes(job: ScoreJob) -> int:
 
 
 def _is_built_in(job: ScoreJob) -> bool:
-    """Whether only viewbox's own code is called, which keeps no state and sends nothing."""
+    """Return whether only viewbox's own code is called, which keeps no state and sends nothing."""
     reward, environment = job.source.reward, job.metrics.source
     if reward is None or count_threads(reward) > 1 or find_remote_address(reward) is not None:
         return False

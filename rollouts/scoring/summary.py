@@ -44,7 +44,7 @@ class Summary:
         return self.figures[name]
 
     def get_means(self) -> dict[str, float]:
-        """The figures without their intervals."""
+        """Return the figures without their intervals."""
         return {name: figure.mean for name, figure in self.figures.items()}
 
     def get_intervals(self) -> dict[str, list[float]]:
@@ -56,7 +56,7 @@ class Summary:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON values."""
+        """Return the summary as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE}
 
     def __str__(self) -> str:
@@ -172,7 +172,8 @@ class EpisodeTally:
         return Summary(self.table.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
 
     def _group_by_prefix(self) -> dict[str, MetricSamples]:
-        """The samples of each metric by the prefix of its figures, which names the environment if there are several."""
+        """Return the samples of each metric by the prefix of its figures, which names the environment if there are
+        several."""
         several = len({environment for environment, _ in self._metric_samples}) > 1
         groups = {"replies": self._well_formed} if self.table.rows else {}
         for (environment, name), samples in self._metric_samples.items():
@@ -180,7 +181,8 @@ class EpisodeTally:
         return groups
 
     def _rank_episodes(self) -> np.ndarray:
-        """The rank of each episode by task and sample, so that figures do not depend on which episode ended first."""
+        """Return the rank of each episode by task and sample, so that figures do not depend on which episode ended
+        first."""
         ids = self.table.task_ids
         place = {task: number for number, task in enumerate(sorted(ids))}
         places = np.array([place[task] for task in ids], int)[self.table.task_numbers]

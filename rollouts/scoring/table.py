@@ -129,7 +129,7 @@ class Table:
         self.rows += other.rows
 
     def by_group(self, names: Iterable[str]) -> "dict[str, Table]":
-        """The rows of each group, with the columns of these names."""
+        """Return the rows of each group, with the columns of these names."""
         columns = {name: column for name, column in self.get_columns().items() if name in set(names)}
         ids, tasks, groups = self.task_ids, self.task_numbers, np.array(self._group, int)
         found = {}
@@ -142,7 +142,7 @@ class Table:
         return found
 
     def average_tasks(self) -> "dict[str, dict[str, float | None]]":
-        """The means of the rows of each task, by task and column; None if a column applies to none of them."""
+        """Return the means of the rows of each task, by task and column; None if a column applies to none of them."""
         columns = self.get_columns()
         sums, counts = self._sum_by_task(columns)
         with np.errstate(invalid="ignore"):
@@ -164,17 +164,17 @@ class Table:
             self._dropped[name] = None
 
     def get_names(self) -> list[str]:
-        """The names of the columns, in the order they were first added."""
+        """Return the names of the columns, in the order they were first added."""
         return list(self._columns)
 
     def get_columns(self) -> dict[str, np.ndarray]:
-        """Every column, (rows,) float64."""
+        """Return every column, (rows,) float64."""
         for column in self._columns.values():
             self._pad_column(column)
         return {name: np.array(column) for name, column in self._columns.items()}
 
     def describe_dropped(self) -> list[str]:
-        """A sentence about the columns that are left out, if there are any."""
+        """Return a sentence about the columns that are left out, if there are any."""
         if not self._dropped:
             return []
         count = f"{len(self._dropped)}{' or more' if len(self._dropped) == MAX_COLUMNS else ''}"
@@ -186,7 +186,7 @@ class Table:
         return self.collect_changes(self.compute_intervals(resamples, seed=seed, change=(old, new)), old, new)
 
     def collect_changes(self, found: Mapping[str, Interval], old: str, new: str) -> dict[str, Change]:
-        """The changes among the intervals of this table."""
+        """Return the changes among the intervals of this table."""
         sides = (f"{new}/", f"{old}/")
         names = dict.fromkeys(key.removeprefix(side) for side in sides for key in self._columns if key.startswith(side))
         return {name: Change(*(found.get(f"{part}/{name}") for part in (old, new, "change"))) for name in names}
@@ -222,7 +222,7 @@ class Table:
         column.extend([_NAN] * (self.rows - len(column)))
 
     def _sum_by_task(self, columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The sum and the count of every column for each task, (tasks, columns) each."""
+        """Return the sum and the count of every column for each task, (tasks, columns) each."""
         task = np.array(self._task)
         sums, counts = np.empty((2, self.tasks, len(columns)))
         for i, column in enumerate(columns.values()):
@@ -233,7 +233,7 @@ class Table:
 
 
 def compute_interval(draws: np.ndarray) -> tuple[float | None, float | None]:
-    """The percentile interval of a figure's draws; NaN marks a draw for which the figure is undefined."""
+    """Return the percentile interval of a figure's draws; NaN marks a draw for which the figure is undefined."""
     defined = draws[~np.isnan(draws)]
     if not len(defined):
         return None, None
@@ -256,7 +256,7 @@ def _draw_and_keep(tasks: int, resamples: int, seed: int) -> tuple[np.ndarray, .
 
 
 def _draw_blocks(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """The counts of `draw_tasks`, in the smallest type that holds them."""
+    """Yield the counts of `draw_tasks`, in the smallest type that holds them."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // tasks)
     for start in range(0, resamples, block):

@@ -68,7 +68,7 @@ class ToolGain:
     seed: int
 
     def explain(self) -> str:
-        """The finding in a sentence."""
+        """Return the finding in a sentence."""
         reward = self.gains.get("reward")
         faults = ""
         if any(self.faults):
@@ -100,7 +100,7 @@ class ToolGain:
         return finding
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON values."""
+        """Return the comparison as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE, "finding": self.explain()}
 
 

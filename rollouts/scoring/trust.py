@@ -91,7 +91,7 @@ run's own files: the registered environments (..., digits, ...); if you know who
 
 
 def _list_names(specialists: Any) -> list[str]:
-    """The names of specialists, and of the tools of a server that have no prefix."""
+    """Return the names of specialists, and of the tools of a server that have no prefix."""
     if not isinstance(specialists, Mapping):
         return []
     listed = [spec.get("tools") for spec in specialists.values() if isinstance(spec, Mapping)]
@@ -99,7 +99,7 @@ def _list_names(specialists: Any) -> list[str]:
 
 
 def _forget_tools(settings: Mapping[str, Any], specialists: Sequence[str]) -> dict[str, Any]:
-    """The settings that scores depend on; they name no tool of these specialists, because there is none."""
+    """Return the settings that scores depend on; they name no tool of these specialists, because there is none."""
 
     def is_theirs(tool: Any) -> bool:
         return isinstance(tool, str) and any(tool == name or tool.startswith(f"{name}_") for name in specialists)
@@ -113,7 +113,7 @@ def _forget_tools(settings: Mapping[str, Any], specialists: Sequence[str]) -> di
 
 
 def _check_parts(sections: Any, where: str, trust: Trust, specialists: Sequence[str]) -> dict[str, Any]:
-    """The sections of a mixture, each checked like an environment of its own, with its reward built."""
+    """Return the sections of a mixture, each checked like an environment of its own, with its reward built."""
     parts: dict[str, Any] = {}
     for key, section in sections.items() if isinstance(sections, Mapping) else ():
         part = {str(name): value for name, value in section.items()} if isinstance(section, Mapping) else {}
@@ -170,7 +170,8 @@ a reward of your own with --reward, or an environment with --env
 
 
 def find_run_of(path: Path, *runs: Path) -> Path | None:
-    """The run whose folder holds a file, so that whoever made the run may have written it; None if there is none.
+    """Return the run whose folder holds a file, so that whoever made the run may have written it; None if there is
+    none.
 
     Args:
         path: the file.
@@ -209,12 +210,13 @@ def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
 
 
 def _get_loop_settings() -> set[str]:
-    """Settings of every environment: names of tools, formats and numbers. None of them opens or imports anything."""
+    """Return settings of every environment: names of tools, formats and numbers. None of them opens or imports
+    anything."""
     return {*LoopSettings.__annotations__, "tools", "coordinates", "max_pixels", "pixel_multiple"}
 
 
 def _has_choices(annotation: Any) -> bool:
-    """Whether a setting takes no text but that of a `Literal`, and names of tools."""
+    """Return whether a setting takes no text but that of a `Literal`, and names of tools."""
     if annotation is Ellipsis or annotation == ToolName:
         return True
     if annotation in (str, Any, object) or (

@@ -45,12 +45,12 @@ def compute_checksum(line: bytes) -> int:
 
 
 def list_columns(folder: Path) -> list[str]:
-    """The names of the score columns in a folder of episodes."""
+    """Return the names of the score columns in a folder of episodes."""
     return sorted(path.stem for path in (folder / FOLDER).glob("*.jsonl") if _NAME.fullmatch(path.stem))
 
 
 def build_column_path(folder: Path, name: str) -> Path:
-    """The file of a column; raises `ConfigError` if `name` is not a valid column name."""
+    """Return the file of a column; raise `ConfigError` if `name` is not a valid column name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} cannot name a column; allowed: letters, digits, '_', '-', '.' (not first)")
     return folder / FOLDER / f"{name}.jsonl"
@@ -96,7 +96,7 @@ class ScoreColumnWriter:
 
 
 def encode_scores(line: int, crc: int, task: str, scores: Scores) -> bytes:
-    """The line of a column for the episode in line `line`."""
+    """Return the line of a column for the episode in line `line`."""
     data = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
     try:
         encoded = msgspec.json.encode(data)
@@ -109,7 +109,7 @@ def encode_scores(line: int, crc: int, task: str, scores: Scores) -> bytes:
 
 
 def open_column(folder: Path, name: str) -> BinaryIO:
-    """The lines of a column; raises `StoreError` if there is none, or it cannot be read."""
+    """Return the lines of a column; raise `StoreError` if there is none, or it cannot be read."""
     path = build_column_path(folder, name)
     try:
         check_inside(path, folder)
@@ -129,7 +129,7 @@ class ScoreColumn:
             self._lines = {found.line: found for found in self._read(file)}
 
     def find(self, line: int, crc: int) -> Scores | None:
-        """The scores of the episode in a line; raises `StoreError` if that is another one by now."""
+        """Return the scores of the episode in a line; raise `StoreError` if that is another one by now."""
         found = self._lines.get(line)
         if found is None:
             return None

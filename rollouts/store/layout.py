@@ -65,7 +65,7 @@ def start_format(folder: Path) -> None:
 
 
 def find_episodes_folder(path: str | Path) -> Path:
-    """The absolute folder of episodes at `path`: `path` itself or its subfolder `episodes/`."""
+    """Return the absolute folder of episodes at `path`: `path` itself or its subfolder `episodes/`."""
     path = Path(path)
     for folder in (path, path / "episodes"):
         if os.path.lexists(folder / LINES):
@@ -91,7 +91,7 @@ def _check_folder(folder: Path, run: Path) -> None:
 
 
 def build_image_path(digest: str, mode: str) -> str:
-    """The path of an image in a folder of episodes; raises `ValueError` if `digest` is not the hash of an image.
+    """Return the path of an image in a folder of episodes; raise `ValueError` if `digest` is not the hash of an image.
 
     >>> build_image_path("ab12", "L"), build_image_path("ab12", "F")
     ('images/ab/ab12.png', 'images/ab/ab12.tif')
@@ -116,7 +116,7 @@ def _locate_image(folder: str, digest: str, mode: str) -> str:
 
 
 def iter_images(episode: Episode) -> Iterator[ImageRef]:
-    """Every image of an episode, those of its tokens included; the same image may come several times."""
+    """Yield every image of an episode, those of its tokens included; the same image may come several times."""
     yield from episode.task.images
     for turn in episode.turns:
         yield from turn.images
@@ -125,7 +125,7 @@ def iter_images(episode: Episode) -> Iterator[ImageRef]:
 
 
 def iter_image_dicts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every image in the result of `Episode.to_dict`."""
+    """Yield every image in the result of `Episode.to_dict`."""
     yield from data["task"].get("images", ())
     for turn in data.get("turns", ()):
         yield from turn.get("images", ())

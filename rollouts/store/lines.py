@@ -39,7 +39,7 @@ class LinePart(NamedTuple):
 
 
 def open_lines(folder: Path) -> BinaryIO:
-    """The lines of a folder of episodes; raises `StoreError` if they cannot be read."""
+    """Return the lines of a folder of episodes; raise `StoreError` if they cannot be read."""
     try:
         return open_regular(folder / LINES, limit=MAX_FILE, inside=folder)
     except OSError as error:
@@ -69,7 +69,7 @@ def split_lines(folder: Path, size: int) -> list[LinePart]:
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """The lines of a file with their line breaks; None for a line longer than `MAX_LINE`, which is not kept.
+    """Yield the lines of a file with their line breaks; None for a line longer than `MAX_LINE`, which is not kept.
 
     Of a line without an end, `MAX_SKIPPED` bytes are read; it is then the last one.
 
@@ -91,14 +91,14 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
 
 
 def is_passed_over(line: bytes | None) -> bool:
-    """Whether a line is blank, or the partial last line of a killed process."""
+    """Return whether a line is blank, or the partial last line of a killed process."""
     if line is None:
         return False
     return (not line.endswith(b"\n") and not is_json(line)) or line.isspace()
 
 
 def is_json(line: bytes) -> bool:
-    """Whether a line is complete JSON."""
+    """Return whether a line is complete JSON."""
     try:
         json.loads(line)
     except (ValueError, RecursionError, MemoryError):
@@ -107,7 +107,7 @@ def is_json(line: bytes) -> bool:
 
 
 def encode_line(text: str) -> bytes:
-    r"""A line of JSON as the bytes of a file that every reader opens, and that acts on no terminal.
+    r"""Return a line of JSON as the bytes of a file that every reader opens, and that acts on no terminal.
 
     Control characters and marks of direction are written as escapes; JSON reads them as before. A lone surrogate
     becomes U+FFFD: many readers refuse its escape, too.
@@ -125,7 +125,7 @@ def _write_out(match: re.Match[str]) -> str:
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
-    """The JSON object in a line; raises `ValueError` if it is none, or holds NaN or an infinity.
+    """Return the JSON object in a line; raise `ValueError` if it is none, or holds NaN or an infinity.
 
     >>> parse_line(b'{"a": [1, 2.5]}')
     {'a': [1, 2.5]}
@@ -151,7 +151,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def decode_episode(line: bytes) -> Episode:
-    """The episode in a line, as the line says; raises `ValueError` that says what is wrong with it.
+    """Return the episode in a line, as the line says; raise `ValueError` that says what is wrong with it.
 
     >>> decode_episode(b'{"task": {"id": "a"}, "end_reason": "won"}')
     Traceback (most recent call last):
@@ -163,7 +163,8 @@ def decode_episode(line: bytes) -> Episode:
 
 
 def decode_line(line: bytes) -> tuple[Episode, tuple[Turn, ...], msgspec.Raw | None]:
-    """The episode in a line, its turns, which are not frozen, and what the line says of its tokens: see `postpone`."""
+    """Return the episode in a line, its turns, which are not frozen, and what the line says of its tokens: see
+    `postpone`."""
     _check_brackets(line)
     try:
         try:

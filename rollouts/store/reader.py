@@ -93,7 +93,7 @@ class EpisodeReader(Sequence[Episode]):
             raise IndexError(f"episode {index}: there are {len(numbers)}") from None
 
     def to_pandas(self) -> "DataFrame":
-        """A data frame with a row for each episode. What no episode has is no column, what one lacks is missing.
+        """Return a data frame with a row for each episode. What no episode has is no column, what one lacks is missing.
 
         line, task, environment, step, index, sample   where it is stored, and what was played
         end_reason, turns, tool_calls, tools, tokens   how it went; `tools` names those that succeeded, in a text
@@ -116,7 +116,7 @@ class EpisodeReader(Sequence[Episode]):
             self.unreadable[line] = reason
 
     def walk(self, part: LinePart) -> Iterator[Episode]:
-        """The episodes of a part of the lines."""
+        """Yield the episodes of a part of the lines."""
         with ExitStack() as stack:
             file = stack.enter_context(open_lines(self.folder))
             column = None if self._scores is None else columns.ScoreColumn(self.folder, self._scores)
@@ -137,7 +137,7 @@ class EpisodeReader(Sequence[Episode]):
                 yield episode
 
     def _find_places(self) -> tuple["array[int]", "array[int]"]:
-        """The number of the line of each episode, and the byte where it begins."""
+        """Return the number of the line of each episode, and the byte where it begins."""
         if self._places is None:
             numbers, places = array("q"), array("q")
             kept = self.line, self._content, self.skipped, self.unreadable
@@ -213,7 +213,7 @@ def load(
     errors: Literal["raise", "skip"] = "raise",
     scores: str | None = None,
 ) -> EpisodeReader:
-    """The episodes in `path`, in the order they were appended: a sequence that reads one line at a time.
+    """Return the episodes in `path`, in the order they were appended: a sequence that reads one line at a time.
 
     Images are references whose `uri` is the file in the folder: `ref.open()` reads the pixels. A partial last line,
     left by a killed process, is ignored.
@@ -267,5 +267,5 @@ def _build_row(episode: Episode) -> dict[str, Any]:
 
 
 def _flatten(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a mapping as columns; what is inside a field stays as plain lists and dicts."""
+    """Return the fields of a mapping as columns; what is inside a field stays as plain lists and dicts."""
     return {f"{name}.{key}": thaw(value) for key, value in values.items()}

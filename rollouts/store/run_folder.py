@@ -52,7 +52,7 @@ def create_folder(parent: Path, name: str) -> Path:
 
 
 def find_latest_folder(parent: Path, name: str) -> Path | None:
-    """The newest folder that `create_folder` made for `name`, or None."""
+    """Return the newest folder that `create_folder` made for `name`, or None."""
     folders = {1: parent / name} if (parent / name).is_dir() else {}
     for folder in parent.glob(f"{glob.escape(name)}-*"):
         number = folder.name.removeprefix(f"{name}-")
@@ -112,7 +112,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def read_config(run: Path, episodes: Path) -> tuple[Path | None, Mapping[str, Any]]:
-    """The config.yaml of a run and its values; (None, {}) if there is none.
+    """Return the config.yaml of a run and its values; (None, {}) if there is none.
 
     Args:
         run: what the user named: the run's folder, or its folder of episodes.
@@ -127,7 +127,7 @@ def read_config(run: Path, episodes: Path) -> tuple[Path | None, Mapping[str, An
 
 
 def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
-    """The JSON object in a small file of a run; raises `ConfigError` if it cannot be read or is none."""
+    """Return the JSON object in a small file of a run; raise `ConfigError` if it cannot be read or is none."""
     try:
         value = json.loads(read_regular(path, limit=limit, inside=path.parent))
     except (OSError, ValueError, RecursionError) as error:
@@ -143,13 +143,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def list_held_out(run: Path) -> list[Path]:
-    """The folders of a run's held-out episodes, in the order of their steps."""
+    """Return the folders of a run's held-out episodes, in the order of their steps."""
     paths = (path for path in (run / HELD_OUT).glob("*") if path.name.isdecimal() and len(path.name) < 12)
     return sorted(paths, key=lambda path: int(path.name))
 
 
 def describe_view(run: str | Path) -> str:
-    """The line that says how to look at the episodes of a run.
+    """Return the line that says how to look at the episodes of a run.
 
     >>> describe_view("runs/mine"), describe_view("my runs/a")
     ('look: viewbox view runs/mine', "look: viewbox view 'my runs/a'")
@@ -191,7 +191,7 @@ def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str,
 
 
 def _check_data(folder: Path, before: Any, now: Mapping[str, str] | None) -> None:
-    """Raises `ConfigError` if the files of the tasks hold something else than when the rollout was started."""
+    """Raise `ConfigError` if the files of the tasks hold something else than when the rollout was started."""
     changes = list_changed(before if isinstance(before, Mapping) else {}, now or {})
     if changes:
         problem = f"{folder}: its data have changed since it was started: {'; '.join(changes):.500}"
@@ -238,7 +238,7 @@ def _read_end_reason(line: bytes) -> str | None:
 
 
 def _iter_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every (dotted key, value) in nested mappings."""
+    """Yield every (dotted key, value) in nested mappings."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _iter_leaves(item, f"{path}.{key}" if path else str(key))

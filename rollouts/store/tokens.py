@@ -45,7 +45,7 @@ decode_place = msgspec.json.Decoder(TokenPlace | None).decode
 
 
 def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
-    """One row per token, prompt first, (P + C,)."""
+    """Return one row per token, prompt first, (P + C,)."""
     prompt = len(tokens.prompt_ids)
     rows = np.zeros(prompt + len(tokens.completion_ids), dtype=TOKEN)
     rows["id"] = tokens.prompt_ids + tokens.completion_ids
@@ -55,7 +55,7 @@ def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
 
 
 def decode_rows(stored: tuple[np.ndarray, TokenPlace]) -> EpisodeTokens:
-    """The tokens of rows, (P + C,), and what the line says about them."""
+    """Return the tokens of rows, (P + C,), and what the line says about them."""
     rows, place = stored
     prompt, completion = rows[: place.prompt_length], rows[place.prompt_length :]
     ids, mask, logprobs = (tuple(completion[name].tolist()) for name in ("id", "mask", "logprob"))
@@ -74,7 +74,7 @@ class TokenShard:
         self._name, self._end, self._process, self._fd = "", 0, 0, -1
 
     def reserve(self, size: int) -> tuple[str, int]:
-        """The name of the file and the place of the next `size` bytes in it."""
+        """Return the name of the file and the place of the next `size` bytes in it."""
         with self._lock:
             if self._process != os.getpid():  # the first use, or a copy of the writer in a forked process
                 self._name, self._end, self._process, self._fd = f"{uuid.uuid4().hex}.bin", 0, os.getpid(), -1
@@ -82,7 +82,7 @@ class TokenShard:
             return self._name, self._end - size
 
     def write(self, rows: bytes, offset: int, *, sync: bool = False) -> None:
-        """Write rows at a place that was reserved; raises `OSError` if they cannot be written whole."""
+        """Write rows at a place that was reserved; raise `OSError` if they cannot be written whole."""
         with self._lock:
             if self._fd < 0:
                 path = self._folder / TOKENS / self._name
@@ -111,7 +111,8 @@ class TokenFiles:
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
 
     def read_rows(self, place: TokenPlace) -> np.ndarray:
-        """The rows that a line names, (P + C,); raises `OSError`, `ValueError` or `EOFError` if they are not there."""
+        """Return the rows that a line names, (P + C,); raise `OSError`, `ValueError` or `EOFError` if they are not
+        there."""
         if place.rows == 0:  # such an episode needs no file
             return np.empty(0, TOKEN)
         name, offset, size = os.path.basename(place.file), place.offset, place.rows * TOKEN.itemsize

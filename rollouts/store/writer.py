@@ -118,7 +118,7 @@ class EpisodeWriter:
     def append_or_error(self, episode: Episode) -> Episode:
         """Store one episode, or in its place that it cannot be stored; returns what was stored.
 
-        A record may hold what no file can: a number that is not finite, or an object of a tool. Raises `StoreError` if
+        A record may hold what no file can: a number that is not finite, or an object of a tool. Raise `StoreError` if
         nothing can be written.
         """
         try:
@@ -179,7 +179,7 @@ class EpisodeWriter:
                 draft.unlink(missing_ok=True)
 
     def _encode_images(self, episode: Episode) -> dict[Path, bytes]:
-        """The files of the images that are not stored yet."""
+        """Return the files of the images that are not stored yet."""
         files: dict[Path, bytes] = {}
         for ref in iter_images(episode):
             path = self.path / build_image_path(ref.hash, ref.mode)
@@ -201,7 +201,7 @@ class EpisodeWriter:
             self._stored.add(str(folder))
 
     def _place_tokens(self, tokens: EpisodeTokens) -> tuple[bytes, TokenPlace]:
-        """The rows of tokens, and what the line says about where they are."""
+        """Return the rows of tokens, and what the line says about where they are."""
         rows = encode_rows(tokens).tobytes()
         name, offset = self._shard.reserve(len(rows))
         size, crc, prompt = len(rows) // TOKEN.itemsize, zlib.crc32(rows), len(tokens.prompt_ids)
@@ -225,7 +225,8 @@ MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stor
 
 
 def encode_episode(episode: Episode, place: TokenPlace | None) -> bytes:
-    """The line of an episode, whose tokens are in `place`; raises if it cannot be written, or not be read again."""
+    """Return the line of an episode, whose tokens are in `place`; raises if it cannot be written, or not be read
+    again."""
     data = episode.to_dict()
     for reference in iter_image_dicts(data):
         reference["uri"] = None
@@ -242,7 +243,7 @@ def encode_episode(episode: Episode, place: TokenPlace | None) -> bytes:
 
 
 def build_stand_in(episode: Episode, reason: str) -> Episode:
-    """What is stored of an episode that cannot be: its place in the run, and the reason."""
+    """Return what is stored of an episode that cannot be: its place in the run, and the reason."""
     places = {
         name: value
         for name in ("index", "sample", "number", "step")
@@ -259,7 +260,7 @@ def build_stand_in(episode: Episode, reason: str) -> Episode:
 
 
 def describe_object(value: object) -> str:
-    """A text of an author's object, which may have none."""
+    """Return a text of an author's object, which may have none."""
     try:
         return str(value)[:MAX_REASON]
     except Exception:
@@ -267,7 +268,7 @@ def describe_object(value: object) -> str:
 
 
 def encode_image(image: Image.Image, digest: str) -> bytes:
-    """The pixels as a PNG or TIFF file, without the metadata of the original file."""
+    """Return the pixels as a PNG or TIFF file, without the metadata of the original file."""
     bare = image.copy()
     bare.info = {key: value for key, value in image.info.items() if key == "transparency"}
     buffer = io.BytesIO()

@@ -68,7 +68,7 @@ def show_beside(
 
 
 def _find_slice(shown: Source, other: Source, index: int | None) -> Source:
-    """The slice of another image that is beside the shown one."""
+    """Return the slice of another image that is beside the shown one."""
     if other.volume is None:
         if index is not None:
             raise ArgumentError("show_beside: slice: that image is a single picture; allowed: none")
@@ -127,7 +127,7 @@ def overlay_mask(
 
 
 def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
-    """The mask among the task's images, or the one that the environment gives: a path or an image in memory."""
+    """Return the mask among the task's images, or the one that the environment gives: a path or an image in memory."""
     if name is not None:
         return images[find_named(name, len(images))]
     if mask is None:
@@ -138,7 +138,7 @@ def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
 
 
 def _find_mask(shown: Source, mask: Source) -> Source:
-    """The picture of the mask that lies on the shown one; raises `ArgumentError` if it is of another geometry."""
+    """Return the picture of the mask that lies on the shown one; raise `ArgumentError` if it is of another geometry."""
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
         if volume is not None or other is not None:
@@ -161,7 +161,7 @@ def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> Argu
 
 
 def _sample_mask(view: View, mask: Source) -> np.ndarray:
-    """Which pixels of the view are inside; (height, width).
+    """Return which pixels of the view are inside; (height, width).
 
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
     if the structure is too thin for that.

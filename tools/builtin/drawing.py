@@ -34,7 +34,7 @@ def _load_font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:
-    """A copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the outline of a box and the label above it.
+    """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the outline of a box and the label above it.
 
     `box` is (left, top, right, bottom) in pixels, right and bottom excluded; the outline, `OUTLINE` pixels wide, lies
     inside.
@@ -50,14 +50,15 @@ def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") 
 
 
 def draw_mask(pixels: np.ndarray, inside: np.ndarray, color: Color, opacity: float = 0.4) -> np.ndarray:
-    """A copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the color over all pixels `inside`, a bool (h, w)."""
+    """Return a copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the color over all pixels `inside`, a bool (h,
+    w)."""
     marked = _to_color(pixels)
     marked[inside] = np.rint(marked[inside] * (1 - opacity) + np.array(color) * opacity).astype(np.uint8)
     return marked
 
 
 def find_mask_box(inside: np.ndarray) -> tuple[float, ...] | None:
-    """The box around a bool mask of shape (h, w) as fractions (x1, y1, x2, y2); None if the mask is empty.
+    """Return the box around a bool mask of shape (h, w) as fractions (x1, y1, x2, y2); None if the mask is empty.
 
     >>> find_mask_box(np.array([[False, False], [False, True]]))
     (0.5, 0.5, 1.0, 1.0)
@@ -71,7 +72,8 @@ def find_mask_box(inside: np.ndarray) -> tuple[float, ...] | None:
 
 
 def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarray:
-    """A copy of uint8 `pixels` in RGB, cut by lines into divisions x divisions cells with labels, given row by row."""
+    """Return a copy of uint8 `pixels` in RGB, cut by lines into divisions x divisions cells with labels, given row by
+    row."""
     marked = _to_color(pixels)
     height, width = marked.shape[:2]
     columns, rows = ([round(i * side / divisions) for i in range(divisions)] for side in (width, height))
@@ -87,7 +89,7 @@ def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarr
 def _write_label(
     marked: np.ndarray, at: tuple[int, int], text: str, color: Color, letters: int, above: bool = False
 ) -> None:
-    """Writes text on black, its corner at `at` (left, top), or above it if there is room; stays within the picture."""
+    """Write text on black, its corner at `at` (left, top), or above it if there is room; stays within the picture."""
     font = _load_font(min(max(letters, SMALLEST_LETTERS), LARGEST_LETTERS))
     bounds = ImageDraw.Draw(Image.new("RGB", (1, 1))).textbbox((0, 0), text, font=font, anchor="lt")
     width, height = (round(edge) + 2 * RIM for edge in bounds[2:])

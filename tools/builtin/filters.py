@@ -139,7 +139,7 @@ class Edges:
 
 
 def reduce_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
-    """The grid of a view, (h, w), reduced to at most one pixel for each native pixel."""
+    """Return the grid of a view, (h, w), reduced to at most one pixel for each native pixel."""
     x1, y1, x2, y2 = view.native
     sides = (y2 - y1, x2 - x1) if view.turned else (x2 - x1, y2 - y1)
     width, height = (min(count, max(1, round(side))) for count, side in zip(view.size, sides, strict=True))
@@ -149,7 +149,8 @@ def reduce_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
 
 
 def iter_edge_strips(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Strips of the edges of uint8 pixels: (first row, strength, which may be negative). The border is reflected."""
+    """Yield strips of the edges of uint8 pixels: (first row, strength, which may be negative). The border is
+    reflected."""
     framed = cv2.copyMakeBorder(pixels, 1, 1, 0, 0, cv2.BORDER_REFLECT_101)
     for start in range(0, len(pixels), STRIP):
         strip = framed[start : start + STRIP + 2]

@@ -84,7 +84,8 @@ def flip_vertical(view: View) -> ToolOutput:
 
 
 def _compare_to_original(view: View, axis: int) -> str:
-    """Whether left and right (axis 0) or top and bottom (1) are swapped; for a turned view, whether it is mirrored."""
+    """Return whether left and right (axis 0) or top and bottom (1) are swapped; for a turned view, whether it is
+    mirrored."""
     swapped = view.is_mirror_image if view.turned else view.mirrored[axis]
     return "reversed" if swapped else "as in the original"
 
@@ -106,7 +107,7 @@ def undo(view: View) -> ToolOutput:
 
 
 def _describe_view(view: View) -> str:
-    """A view in a few words."""
+    """Return a view in a few words."""
     changes = ["the whole image" if view.window == WHOLE else "a part of the image"]
     if view.turned or view.mirrored == (True, True):
         changes.append("turned")

@@ -36,7 +36,7 @@ class Table:
 
     @classmethod
     def from_levels(cls, name: str, levels: np.ndarray, *, grays: bool = False) -> "Table":
-        """The table of 256 numbers, rounded and clipped to 0–255."""
+        """Return the table of 256 numbers, rounded and clipped to 0–255."""
         return cls(name, np.clip(np.rint(levels), 0, 255).astype(np.uint8).tobytes(), grays)
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:

@@ -112,7 +112,7 @@ def window_level(
 
 
 def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
-    """The tool `window_level` with more presets; one of the same name replaces a built-in one.
+    """Return the tool `window_level` with more presets; one of the same name replaces a built-in one.
 
     The function receives them as its hidden argument `windows`.
     """
@@ -123,7 +123,7 @@ def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
 
 
 def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:
-    """The center and the width of a preset, for a view."""
+    """Return the center and the width of a preset, for a view."""
     if preset.percentiles is None:
         assert preset.center is not None and preset.width is not None  # noqa: PT018
         return preset.center, preset.width
@@ -134,13 +134,13 @@ def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:
 
 
 def _remove_window(view: View) -> View:
-    """The view without its window if that is its only change: windows do not accumulate."""
+    """Return the view without its window if that is its only change: windows do not accumulate."""
     only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
     return replace(view, operations=(), parent=None) if only else view
 
 
 def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[str, WindowPreset]) -> None:
-    """Raises `ArgumentError` for a preset whose unit the view does not have."""
+    """Raise `ArgumentError` for a preset whose unit the view does not have."""
     purpose = {"HU": "Hounsfield units", "native": "the image's own values"}.get(preset.unit)
     if preset.unit == "HU" and view.source.unit != "HU":
         others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
@@ -155,7 +155,7 @@ def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[
 
 
 def _find_change(view: View) -> str:
-    """The tool that made the picture 8-bit. A first window does not count if other changes follow it."""
+    """Return the tool that made the picture 8-bit. A first window does not count if other changes follow it."""
     names = [_name_operation(operation) for operation in view.operations]
     return names[1] if names[0] == "window_level" and len(names) > 1 else names[0]
 
@@ -165,10 +165,10 @@ def _name_operation(operation: object) -> str:
 
 
 def _is_deep(view: View) -> bool:
-    """Whether the grid still holds native values that 8 bits cannot."""
+    """Return whether the grid still holds native values that 8 bits cannot."""
     return not view.operations and view.source.pixels.dtype != np.uint8
 
 
 def _name_unit(view: View, native: bool) -> str:
-    """The unit of the numbers: "HU", "native value", or "gray level" (0–255)."""
+    """Return the unit of the numbers: "HU", "native value", or "gray level" (0–255)."""
     return (view.source.unit or "native value") if native else "gray level"

@@ -98,7 +98,8 @@ class AnswerCache:
                 total -= oldest[1]
 
     def _run(self, use: Callable[[sqlite3.Connection], T]) -> T | None:
-        """What `use` makes of the file, opened for this once: a connection is no good in another thread or a fork."""
+        """Return what `use` makes of the file, opened for this once: a connection is no good in another thread or a
+        fork."""
         assert self.path is not None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

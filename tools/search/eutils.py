@@ -57,7 +57,7 @@ FILTERS: Final[Mapping[SearchType, str]] = {
 
 
 def build_term(query: ArticleQuery, year: int) -> str:
-    """What PubMed is asked for; `year` is the present one.
+    """Return what PubMed is asked for; `year` is the present one.
 
     Words with brackets that do not close would take the filter into them, so these are left out.
 
@@ -101,7 +101,7 @@ class EutilsClient:
         self._always = {"db": "pubmed", **{name: value for name, value in names.items() if value}}
 
     async def search(self, query: ArticleQuery) -> list[Article]:
-        """The articles, the best first; one whose record cannot be had is left out.
+        """Return the articles, the best first; one whose record cannot be had is left out.
 
         Raises:
             ToolError: PubMed gives no answer.
@@ -118,7 +118,7 @@ class EutilsClient:
         return [article for batch in batches for article in await self._load(batch)]
 
     async def _load(self, ids: list[str]) -> list[Article]:
-        """The articles with these PMIDs, in their order; others that the server sends are dropped."""
+        """Return the articles with these PMIDs, in their order; others that the server sends are dropped."""
         asked = {**self._always, "id": ",".join(ids), "retmode": "xml"}
 
         def read(content: bytes) -> list[Article]:
@@ -145,7 +145,7 @@ _NO_LABELS = frozenset({"", "UNLABELLED", "UNASSIGNED"})
 
 
 def read_ids(content: bytes, limit: int) -> list[str]:
-    """The PMIDs of an answer of ESearch, the best first; what is no PMID is left out.
+    """Return the PMIDs of an answer of ESearch, the best first; what is no PMID is left out.
 
     Raises:
         UnusableReplyError: it says that the search failed, or is something else.
@@ -165,7 +165,7 @@ def read_ids(content: bytes, limit: int) -> list[str]:
 
 
 def read_object(content: bytes, what: str) -> Mapping[str, Any]:
-    """The object of JSON in an answer of a service; raises `UnusableReplyError` if it is none."""
+    """Return the object of JSON in an answer of a service; raise `UnusableReplyError` if it is none."""
     try:
         value = parse_body(content)
     except (ValueError, RecursionError):
@@ -178,7 +178,7 @@ def read_object(content: bytes, what: str) -> Mapping[str, Any]:
 
 
 def read_articles(content: bytes) -> dict[str, Article]:
-    """The articles by PMID; one without a PMID is left out.
+    """Return the articles by PMID; one without a PMID is left out.
 
     Raises:
         UnusableReplyError: it is not a PubmedArticleSet, such as an error document of EFetch.
@@ -258,7 +258,7 @@ def _read_chapter(record: Element) -> Article | None:
 
 
 def _read_abstract(parent: Element) -> str:
-    """The parts of an abstract, those of a structured one behind their labels."""
+    """Return the parts of an abstract, those of a structured one behind their labels."""
     parts = []
     for part in parent.iterfind("Abstract/AbstractText"):
         text, label = _read(part), read_text(part.get("Label"))
@@ -277,7 +277,8 @@ def _list_texts(elements: Iterator[Element]) -> tuple[str, ...]:
 
 
 def _read(element: Element | None) -> str:
-    """The text of an element with all inside it, in one line; formulas without the spaces between their parts."""
+    """Return the text of an element with all inside it, in one line; formulas without the spaces between their
+    parts."""
     if element is None:
         return ""
     inner: set[int] = set()  # formulas in formulas
@@ -292,12 +293,12 @@ def _read(element: Element | None) -> str:
 
 
 def read_text(value: object) -> str:
-    """A text in one line; empty if it is none."""
+    """Return a text in one line; empty if it is none."""
     return " ".join(value[: 2 * MAX_TEXT].split())[:MAX_TEXT] if isinstance(value, str) else ""
 
 
 def read_pmid(value: object) -> str:
-    """A PMID; empty if it is none.
+    """Return a PMID; empty if it is none.
 
     >>> read_pmid(" 123 "), read_pmid(123), read_pmid("12a"), read_pmid("0"), read_pmid(True)
     ('123', '123', '', '', '')
@@ -307,7 +308,7 @@ def read_pmid(value: object) -> str:
 
 
 def read_year(value: object) -> int | None:
-    """The first year in a date as PubMed writes them.
+    """Return the first year in a date as PubMed writes them.
 
     >>> read_year("1998 Dec-1999 Jan"), read_year("Winter 2024"), read_year("n.d.")
     (1998, 2024, None)
@@ -317,11 +318,11 @@ def read_year(value: object) -> int | None:
 
 
 def read_doi(value: object) -> str:
-    """A DOI (ISO 26324); empty if it is none."""
+    """Return a DOI (ISO 26324); empty if it is none."""
     text = value.strip() if isinstance(value, str) else ""
     return text if _DOI.fullmatch(text) else ""
 
 
 def build_url(pmid: str) -> str:
-    """The page of an article."""
+    """Return the page of an article."""
     return f"https://pubmed.ncbi.nlm.nih.gov/{pmid}/"

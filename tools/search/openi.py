@@ -41,7 +41,7 @@ _NARROWER = frozenset({"echocardiography", "mammography", "endoscopy", "dermosco
 
 
 def find_kind(modality: str) -> str | None:
-    """The value of `it` for a modality as a model writes it; None if there is none.
+    """Return the value of `it` for a modality as a model writes it; None if there is none.
 
     >>> find_kind("X-Ray"), find_kind("CT scan"), find_kind("fluoroscopy")
     ('x', 'c', None)
@@ -50,7 +50,7 @@ def find_kind(modality: str) -> str | None:
 
 
 def build_parameters(query: ImageQuery, limit: int) -> dict[str, str]:
-    """What Open-i is asked for.
+    """Return what Open-i is asked for.
 
     >>> build_parameters(ImageQuery("nodule", "ct", "chest"), 4)
     {'query': 'nodule chest', 'm': '1', 'n': '4', 'it': 'c'}
@@ -72,7 +72,7 @@ class OpeniClient:
         self.service = service
 
     async def search(self, query: ImageQuery) -> list[FoundImage]:
-        """The figures, the best first.
+        """Return the figures, the best first.
 
         Raises:
             ToolError: Open-i gives no answer.
@@ -86,12 +86,12 @@ class OpeniClient:
         return await self.service.ask("/api/search", parameters, lambda body: read_figures(body, base, limit, modality))
 
     async def load(self, url: str) -> bytes:
-        """The file of a picture, PNG or JPEG; raises `ToolError`."""
+        """Return the file of a picture, PNG or JPEG; raise `ToolError`."""
         return await self.service.load(url, _check_format)
 
 
 def _check_format(content: bytes) -> bytes:
-    """The file of a picture by its first bytes; whether it is one says the decoder."""
+    """Return the file of a picture by its first bytes; whether it is one says the decoder."""
     if not content.startswith((PNG, JPEG)):
         raise RequestError("the picture is neither PNG nor JPEG")
     return content
@@ -106,7 +106,7 @@ _IMAGE_FIELDS = ("imgLarge", "imgGrid150", "imgThumbLarge", "imgThumb")  # the l
 
 
 def read_figures(content: bytes, base: str, limit: int, modality: str = "") -> list[FoundImage]:
-    """The figures of an answer, the best first; one without an id or a picture is left out.
+    """Return the figures of an answer, the best first; one without an id or a picture is left out.
 
     Args:
         content: the answer.
@@ -161,7 +161,7 @@ def _read_figure(value: Mapping[str, Any], base: str, modality: str) -> FoundIma
 
 
 def read_html(value: object) -> str:
-    """The text of a fragment of HTML in one line; empty if the value is no text.
+    """Return the text of a fragment of HTML in one line; empty if the value is no text.
 
     >>> read_html("<p>CT &amp; MRI:<br/>a<sub>1</sub> (p < 0.05)"), read_html(None)
     ('CT & MRI: a1 (p < 0.05)', '')
@@ -176,7 +176,7 @@ def _read_id(value: object) -> str:
 
 
 def _join(base: str, path: str) -> str:
-    """The address of a picture; it is judged where it is fetched."""
+    """Return the address of a picture; it is judged where it is fetched."""
     try:
         return urljoin(base, path[:2000])
     except ValueError:

@@ -85,15 +85,15 @@ class SearchSource(Protocol):
     """Answers queries: live, or from a snapshot. Raises `ToolError`, in words for the model, if it cannot."""
 
     async def search_articles(self, query: ArticleQuery) -> Sequence[Article]:
-        """The articles found, the best first."""
+        """Return the articles found, the best first."""
         ...
 
     async def search_images(self, query: ImageQuery) -> Sequence[FoundImage]:
-        """The figures found, the best first."""
+        """Return the figures found, the best first."""
         ...
 
     async def load_image(self, found: FoundImage) -> bytes:
-        """The file of a figure: PNG or JPEG, undecoded."""
+        """Return the file of a figure: PNG or JPEG, undecoded."""
         ...
 
     def prepare(self) -> None:

@@ -59,7 +59,7 @@ class Service:
         )
 
     async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """What `read` makes of the answer to a query.
+        """Return what `read` makes of the answer to a query.
 
         Args:
             path: of the URL.
@@ -73,7 +73,7 @@ class Service:
         return await self.load(f"https://{self.host}{path}?{urlencode(parameters)}", read)
 
     async def load(self, url: str, read: Callable[[bytes], T]) -> T:
-        """The same for a URL of this service as a stranger may have written it."""
+        """Return the same for a URL of this service as a stranger may have written it."""
         try:
             return await self._connection.request("GET", check_public_url(url, self.host), read)
         except (RequestError, AddressError) as error:

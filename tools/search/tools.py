@@ -92,7 +92,7 @@ class LiteratureSpecialist(Specialist):
         return Tool.from_function(function, name, words, self.max_calls)  # type: ignore[arg-type]
 
     def open_source(self) -> SearchSource:
-        """The source that answers; all tools of a process with the same settings share one."""
+        """Return the source that answers; all tools of a process with the same settings share one."""
         if self.snapshot is not None:
             return _open_snapshot(resolve_snapshot_path(self.snapshot))
         return _open_live(self.api_key_env, self.email_env, self.cache)
@@ -130,7 +130,7 @@ class LiteratureTools:
         return self._source or self.settings.open_source()
 
     def prepare(self) -> None:
-        """Check that the source can answer. Raises `ConfigError`; its key begins with `specialists.NAME`."""
+        """Check that the source can answer. Raise `ConfigError`; its key begins with `specialists.NAME`."""
         path = f"specialists.{self.name}"
         try:
             self.source.prepare()
@@ -177,7 +177,7 @@ class LiteratureTools:
         return ToolOutput(text, facts, _show(pictures), tells_facts=False)
 
     async def _load(self, figure: FoundImage) -> Source | str:
-        """The picture of a figure, or why there is none."""
+        """Return the picture of a figure, or why there is none."""
         try:
             content = await self.source.load_image(figure)
             return await concurrency.run_in_thread(_decode, content)
@@ -186,7 +186,7 @@ class LiteratureTools:
 
 
 def _show(pictures: Mapping[int, Source]) -> Source | np.ndarray | None:
-    """What the model sees of found pictures, by their numbers: one alone as it is, several as a sheet."""
+    """Return what the model sees of found pictures, by their numbers: one alone as it is, several as a sheet."""
     if len(pictures) > 1:
         return draw_sheet(list(pictures.values()), list(pictures))
     return next(iter(pictures.values()), None)
@@ -201,7 +201,7 @@ def _check_query(query: str) -> str:
 
 @cached(_kept, key=lambda content: hashlib.sha256(content).digest(), lock=Lock())
 def _decode(content: bytes) -> Source:
-    """The picture of a file, with at most `MAX_PIXELS` pixels; raises `ToolError`."""
+    """Return the picture of a file, with at most `MAX_PIXELS` pixels; raise `ToolError`."""
     source = decode_picture(content, "the picture")
     if source.width * source.height <= MAX_PIXELS:
         return source
@@ -213,7 +213,7 @@ PAPER, INK = 32, 255
 
 
 def draw_sheet(sources: Sequence[Source], numbers: Sequence[int]) -> np.ndarray:
-    """A sheet of the pictures, uint8 (height, width, 3), each with its number at the upper left.
+    """Return a sheet of the pictures, uint8 (height, width, 3), each with its number at the upper left.
 
     >>> draw_sheet([Source.of(np.zeros((30, 60), np.uint8))] * 3, [1, 2, 4]).shape
     (520, 520, 3)

@@ -150,7 +150,7 @@ class HttpTool:
             client.is_reached = True
 
     async def _send(self, body: bytes) -> dict[str, Any]:
-        """The reply to a request, as an object of JSON; raises `ToolError` (a refusal) or `ToolFault`."""
+        """Return the reply to a request, as an object of JSON; raise `ToolError` (a refusal) or `ToolFault`."""
         client = self._get_client()
         info: dict[str, Any] = {}
         async with client.places:

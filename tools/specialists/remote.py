@@ -58,7 +58,8 @@ class Returns(BaseModel):
 def build_remote_tool(
     name: str, function: Any, parameters: Parameters, description: str, max_calls: int | None
 ) -> Tool:
-    """A stateless tool whose coroutine function takes these parameters; raises `TypeError` for a name that is none."""
+    """Return a stateless tool whose coroutine function takes these parameters; raise `TypeError` for a name that is
+    none."""
     if not is_tool_name(name):
         raise TypeError(f"{name!r} is not a tool name; allowed: letters, digits, _ and -")
     return Tool(
@@ -85,14 +86,14 @@ def check_places(parameters: Parameters, returns: Returns, key: str) -> None:
 
 
 def find_picture(parameters: Parameters, arguments: Mapping[str, Any]) -> View | None:
-    """The first picture of a call, in which its points and boxes lie."""
+    """Return the first picture of a call, in which its points and boxes lie."""
     return next((arguments[name] for name in parameters.get_names("picture") if name in arguments), None)
 
 
 def encode_arguments(
     parameters: Parameters, arguments: Mapping[str, Any], *, unit: Unit, form: Form
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arguments of a call in JSON's types, and its pictures as PNG by name."""
+    """Return the arguments of a call in JSON's types, and its pictures as PNG by name."""
     view, pictures = find_picture(parameters, arguments), {}
     plain: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -110,7 +111,7 @@ def encode_arguments(
 
 
 def read_reply(reply: Mapping[str, Any], returns: Returns, unit: Unit, view: View | None, name: str) -> ToolOutput:
-    """The reply of a server as the output of the tool `name`, whose call had the picture `view`.
+    """Return the reply of a server as the output of the tool `name`, whose call had the picture `view`.
 
     Raises:
         ToolFault: a field does not hold what `returns` says.
@@ -140,12 +141,13 @@ def read_reply(reply: Mapping[str, Any], returns: Returns, unit: Unit, view: Vie
 
 
 def clean_text(text: str) -> str:
-    """A server's text without the keys of this process and halves of characters, cut to what is stored at most."""
+    """Return a server's text without the keys of this process and halves of characters, cut to what is stored at
+    most."""
     return replace_surrogates(mask_text(text[:MAX_CHARACTERS]))
 
 
 def read_picture(value: Any, place: str, formats: Sequence[bytes] = (PNG,)) -> Source:
-    """A picture that a server sent as Base64 or as a data URL; raises `ToolError`.
+    """Return a picture that a server sent as Base64 or as a data URL; raise `ToolError`.
 
     Args:
         value: what the server sent.
@@ -163,7 +165,7 @@ def read_picture(value: Any, place: str, formats: Sequence[bytes] = (PNG,)) -> S
 
 
 def decode_picture(content: bytes, place: str, formats: Sequence[bytes] = (PNG, JPEG)) -> Source:
-    """The file of a picture, decoded in another process; raises `ToolError`.
+    """Return the file of a picture, decoded in another process; raise `ToolError`.
 
     Args:
         content: the file.
@@ -182,7 +184,7 @@ def decode_picture(content: bytes, place: str, formats: Sequence[bytes] = (PNG, 
 
 
 def _read_place(value: Any, length: int, unit: Unit, view: View | None, place: str) -> ViewFractions | None:
-    """A point or box of a reply as fractions of the picture; None if the reply has none."""
+    """Return a point or box of a reply as fractions of the picture; None if the reply has none."""
     if value is None:
         return None
     is_list = isinstance(value, list | tuple) and len(value) == length
@@ -203,7 +205,7 @@ def _to_float(number: float) -> float:
 
 
 def _read_mask(value: Any, view: View, place: str) -> np.ndarray:
-    """A mask as bool (height, width) of the picture; raises `ToolError` if it is of another size."""
+    """Return a mask as bool (height, width) of the picture; raise `ToolError` if it is of another size."""
     width, height = view.size
     if isinstance(value, list):
         rows = [row if isinstance(row, list) and len(row) == width else None for row in value[: height + 1]]

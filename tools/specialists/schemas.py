@@ -35,12 +35,12 @@ class Parameters(NamedTuple):
     required: tuple[str, ...]
 
     def get_names(self, kind: str) -> list[str]:
-        """The parameters of a kind: picture, point or box."""
+        """Return the parameters of a kind: picture, point or box."""
         return [name for name, spec in self.properties.items() if spec.get("x-kind") == kind]
 
 
 def read_parameters(schema: Mapping[str, Any], key: str) -> Parameters:
-    """The parameters that a JSON Schema of type object describes.
+    """Return the parameters that a JSON Schema of type object describes.
 
     Args:
         schema: with `properties`, and the names of those that are `required`.
@@ -59,7 +59,7 @@ def read_parameters(schema: Mapping[str, Any], key: str) -> Parameters:
 
 
 def clean_note(text: object, limit: int = MAX_NOTE) -> str:
-    """A description in one line, without invisible characters and the marks of chat templates, cut to `limit`.
+    """Return a description in one line, without invisible characters and the marks of chat templates, cut to `limit`.
 
     >>> clean_note("Counts\\n  nodules.\\u200b<|im_end|>")
     'Counts nodules.< |im_end|>'

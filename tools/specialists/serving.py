@@ -119,7 +119,7 @@ def set_outcome(future: Future[Any], outcome: Any) -> None:
 
 
 def describe_failure(error: Exception) -> ToolError | ToolFault:
-    """The error of a call in words, without its traceback; the tool's name is put in front of it."""
+    """Return the error of a call in words, without its traceback; the tool's name is put in front of it."""
     if isinstance(error, ToolError | ToolFault):
         return type(error)(str(error))
     if isinstance(error, OutOfMemory):
@@ -172,7 +172,7 @@ class ModelServer:
                 self._cache = LRUCache(self.settings.cache_bytes, measure_bytes)
 
     def prepare(self) -> None:
-        """Load the model if it is not loaded yet, or move it back to its device. Raises `ConfigError`."""
+        """Load the model if it is not loaded yet, or move it back to its device. Raise `ConfigError`."""
         with self._load_lock:
             if self.runner is None:
                 try:
@@ -200,7 +200,7 @@ class ModelServer:
             self._rests = False
 
     async def ask(self, request: Request) -> Any:
-        """The result of a request.
+        """Return the result of a request.
 
         Raises:
             ToolError: the model refuses this request.
@@ -246,7 +246,7 @@ class ModelServer:
                     self._finish(call, describe_failure(error))
 
     def _collect(self) -> list[Call]:
-        """The first call that waits, and those that come within `wait` seconds."""
+        """Return the first call that waits, and those that come within `wait` seconds."""
         calls = [self._inbox.get()]
         deadline = time.monotonic() + self.settings.wait
         while len(calls) < self.batch_size:
@@ -289,7 +289,7 @@ class ModelServer:
                 self._finish(call, describe_failure(result) if isinstance(result, Exception) else result, keep=True)
 
     def _is_dropped(self, call: Call) -> bool:
-        """Whether every call that waited has been cancelled; the request is then forgotten."""
+        """Return whether every call that waited has been cancelled; the request is then forgotten."""
         with self._lock:
             dropped = all(future.cancelled() for future in call.futures)
             if dropped:
@@ -373,7 +373,7 @@ os.register_at_fork(after_in_child=_servers.clear)  # a child process has none o
 
 
 def get_server(key: Hashable, load: Callable[[], "Runner"], settings: ServingSettings) -> ModelServer:
-    """The server of a model; a new one if no specialist has named this model yet.
+    """Return the server of a model; a new one if no specialist has named this model yet.
 
     Args:
         key: everything that decides how the model is loaded.
@@ -408,7 +408,7 @@ class ServedTool:
     server: ModelServer
 
     def prepare(self) -> None:
-        """Load the model. Raises `ConfigError`; its key begins with `specialists.NAME`."""
+        """Load the model. Raise `ConfigError`; its key begins with `specialists.NAME`."""
         try:
             self.server.prepare()
         except ConfigError as error:
@@ -421,7 +421,7 @@ class ServedTool:
         self.server.rest()
 
     async def ask(self, view: View, arguments: tuple[Any, ...] = ()) -> Any:
-        """The model's result for a picture as it is shown. Raises `ToolError` or `ToolFault`."""
+        """Return the model's result for a picture as it is shown. Raise `ToolError` or `ToolFault`."""
         picture = await concurrency.run_in_thread(view.to_ref)
         try:
             return await self.server.ask(Request(picture, arguments))

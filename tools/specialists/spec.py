@@ -63,7 +63,7 @@ class Specialist(BaseModel):
 
 
 def register_specialist(kind: str) -> Callable[[C], C]:
-    """A decorator: makes a `Specialist` the one of `kind: …` in YAML.
+    """Return a decorator: makes a `Specialist` the one of `kind: …` in YAML.
 
     >>> @register_specialist("constant")
     ... class Constant(Specialist):
@@ -87,12 +87,12 @@ def register_specialist(kind: str) -> Callable[[C], C]:
 
 
 def list_kinds() -> list[str]:
-    """Every `kind` that YAML may name, including kinds whose module is not imported yet."""
+    """Return every `kind` that YAML may name, including kinds whose module is not imported yet."""
     return sorted({*SPECIALISTS, *plugins.list_plugins("specialists")})
 
 
 def get_specialist_class(kind: str) -> type[Specialist]:
-    """The class of a `kind` in YAML.
+    """Return the class of a `kind` in YAML.
 
     `plugins.py` names the module of each kind; it is imported when the kind is first asked for.
 
@@ -108,7 +108,7 @@ def get_specialist_class(kind: str) -> type[Specialist]:
 
 
 def build_specialists(specs: Mapping[str, Any]) -> dict[str, Specialist]:
-    """The specialists of the setting `specialists`, by name; those that are built already stay as they are.
+    """Return the specialists of the setting `specialists`, by name; those that are built already stay as they are.
 
     Raises:
         ConfigError: a name, kind or key is not allowed; its key begins with `specialists`.
@@ -141,7 +141,7 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
 
 
 def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Tool]) -> dict[str, Tool]:
-    """The tools of all specialists, by name.
+    """Return the tools of all specialists, by name.
 
     Args:
         specialists: by name.
@@ -169,6 +169,6 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
 
 
 def find_hook(tool: Tool, name: Literal["prepare", "rest"]) -> Callable[[], None] | None:
-    """A method of a tool's function (of its object, if the function is a method itself); None if it has none."""
+    """Return a method of a tool's function (of its object, if the function is a method itself); None if it has none."""
     hook = getattr(getattr(tool.function, "__self__", tool.function), name, None)
     return hook if callable(hook) else None

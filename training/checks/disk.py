@@ -19,7 +19,7 @@ _SHARDED = {
 
 
 def check_folders(config: Config) -> None:
-    """Raises `ConfigError` if `log.dir` or `log.export` is not a folder that can be written to."""
+    """Raise `ConfigError` if `log.dir` or `log.export` is not a folder that can be written to."""
     for key, given in (("log.dir", config.log.dir), ("log.export", config.log.export)):
         if given is None:
             continue
@@ -31,7 +31,7 @@ def check_folders(config: Config) -> None:
 
 
 def find_existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
+    """Return the path, or the nearest folder above it that exists."""
     path = path.absolute()
     while not os.path.lexists(path):
         path = path.parent
@@ -39,7 +39,8 @@ def find_existing(path: Path) -> Path:
 
 
 def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> int:
-    """The bytes that a run writes: its checkpoints, the final model and `log.export`, which are saved in float32.
+    """Return the bytes that a run writes: its checkpoints, the final model and `log.export`, which are saved in
+    float32.
 
     Args:
         config: the run.
@@ -60,7 +61,7 @@ def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> 
 
 
 def check_space(config: Config, needed: int) -> str:
-    """The needed and the free space in words.
+    """Return the needed and the free space in words.
 
     Raises:
         ConfigError: there is not enough.
@@ -77,7 +78,7 @@ def check_space(config: Config, needed: int) -> str:
 
 
 def check_launch(variables: Mapping[str, str] = os.environ) -> None:
-    """Raises `ConfigError` if the launcher's environment variables ask for what would not happen.
+    """Raise `ConfigError` if the launcher's environment variables ask for what would not happen.
 
     >>> check_launch({"WORLD_SIZE": "2", "MASTER_PORT": "29500", "ACCELERATE_MIXED_PRECISION": "no"})
     """

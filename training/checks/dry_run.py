@@ -24,7 +24,7 @@ FIRST = 3  # tasks of each environment whose images are opened
 
 
 def inspect(config: Config) -> dict[str, Any]:
-    """Opens the first images, renders the first prompt and plays right answers; returns what was found by topic.
+    """Open the first images, renders the first prompt and play right answers; return what was found by topic.
 
     Raises:
         ViewboxError: an image cannot be opened.
@@ -51,7 +51,7 @@ def inspect(config: Config) -> dict[str, Any]:
 
 
 def _describe_memory(config: Config) -> str:
-    """The largest memory of the run; for a model whose config is not here, what is needed to tell."""
+    """Return the largest memory of the run; for a model whose config is not here, what is needed to tell."""
     from ..memory.forecast import find_device_memory, predict
 
     try:
@@ -61,7 +61,7 @@ def _describe_memory(config: Config) -> str:
 
 
 def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
-    """The sizes of the first tasks' images, as they are and as the model first sees them."""
+    """Return the sizes of the first tasks' images, as they are and as the model first sees them."""
     sizes = []
     for task in islice(to_sequence(env.tasks, env.name), FIRST):
         try:
@@ -78,7 +78,7 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
 
 
 def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None) -> Path:
-    """Writes the first prompt with its images as a page of HTML, readable by this user only; returns its path."""
+    """Write the first prompt with its images as a page of HTML, readable by this user only; return its path."""
     task = open_first_task(env, "env")
     state = env.for_task(task).reset(task, seed=0)
     path = Path(tempfile.mkdtemp(prefix="viewbox-dry-run-")) / "prompt.html"
@@ -88,7 +88,7 @@ def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
 
 
 def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
-    """The report as lines: the settings as YAML, then what was found, then notes.
+    """Return the report as lines: the settings as YAML, then what was found, then notes.
 
     >>> from viewbox.configs.schema import parse
     >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}})

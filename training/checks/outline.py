@@ -36,7 +36,7 @@ class Parameters:
     adapted: dict[str, int]
 
     def describe(self) -> str:
-        """The parameters in one line.
+        """Return the parameters in one line.
 
         >>> Parameters(4_000_000, 40_000, {"language": 14, "vision": 2}).describe()
         '0.0 M of 4.0 M parameters: adapters on 14 language and 2 vision layers'
@@ -47,7 +47,7 @@ class Parameters:
 
 
 def count_parameters(model_config: Any, config: Config) -> Parameters:
-    """The parameters of a run, from the shapes alone: no weights are made.
+    """Return the parameters of a run, from the shapes alone: no weights are made.
 
     Raises:
         ConfigError: `lora.target_modules` names no layer of the model.
@@ -64,7 +64,7 @@ def count_parameters(model_config: Any, config: Config) -> Parameters:
 
 
 def outline_run(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, arguments: Any) -> dict[str, str]:
-    """What is known of a run without its model, by topic.
+    """Return what is known of a run without its model, by topic.
 
     Raises:
         ConfigError: no step would be trained.
@@ -90,7 +90,7 @@ def outline_run(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEn
 
 
 def describe_filters(sampling: SamplingParams, method: str) -> list[str]:
-    """A warning if a GRPO run samples with filters: the loss uses log-probs of the unfiltered distribution.
+    """Return a warning if a GRPO run samples with filters: the loss uses log-probs of the unfiltered distribution.
 
     >>> print(*describe_filters(SamplingParams(top_p=0.9), "grpo"))
     rollout.top_p = 0.9: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one
@@ -129,7 +129,8 @@ def plan_steps(num_tasks: int, arguments: Any) -> str:
 
 
 def describe_overlap(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv) -> str | None:
-    """A warning if tasks that measure the policy are also trained on; None if there are none, or nothing is measured.
+    """Return a warning if tasks that measure the policy are also trained on; None if there are none, or nothing is
+    measured.
 
     Only the first tasks of each environment are compared, as many as are made in `MAX_SECONDS`, and tasks are equal if
     all their fields are.
@@ -150,7 +151,7 @@ def describe_overlap(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiT
 
 
 def _make_tasks(env: BaseMultiTurnEnv, count: int) -> Iterator[Task]:
-    """The first `count` tasks, or fewer once the time is over."""
+    """Yield the first `count` tasks, or fewer once the time is over."""
     end = time.monotonic() + MAX_SECONDS
     for task in islice(to_sequence(env.tasks, env.name), count):
         yield task

@@ -62,7 +62,7 @@ class LocalModel:
 
 
 def check(config: Config) -> dict[str, Any]:
-    """Checks a run and returns its resolved settings, which `--dry-run` prints.
+    """Check a run and return its resolved settings, which `--dry-run` prints.
 
     Raises:
         ViewboxError: the first setting that is wrong, with the line of the file that sets it.
@@ -168,7 +168,7 @@ def _list_contradictions(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
-    """Raises `ConfigError` if an environment, or one of a mixture, allows no training."""
+    """Raise `ConfigError` if an environment, or one of a mixture, allows no training."""
     check_turns(env, section)
     try:
         env.check_may_train()
@@ -177,7 +177,8 @@ def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
 
 
 def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
-    """The first task of an environment that is no bad row, after an episode of it was opened. Raises `ViewboxError`."""
+    """Return the first task of an environment that is no bad row, after an episode of it was opened. Raise
+    `ViewboxError`."""
     try:
         tasks = to_sequence(env.tasks, f"{section}: {env.name}", section)
     except MISSING_FILE as error:
@@ -220,7 +221,7 @@ def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
 
 
 def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
-    """Raises if a reward reads a field that no answer can have: it would always be 0."""
+    """Raise if a reward reads a field that no answer can have: it would always be 0."""
     if not isinstance(spec, dict) or not isinstance(env.answer_format.schema, dict):
         return
     known = env.answer_format.schema.get("properties", {})
@@ -259,7 +260,7 @@ def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
 
 
 def find_model(section: ModelSection) -> LocalModel | None:
-    """The model of a folder; None for a hub name and for `model.tiny`. Raises `ConfigError` and `ModelError`."""
+    """Return the model of a folder; None for a hub name and for `model.tiny`. Raise `ConfigError` and `ModelError`."""
     if section.name is None:
         return None
     from transformers import CONFIG_MAPPING
@@ -294,7 +295,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
 
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
-    """Raises `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
+    """Raise `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
     state = env.for_task(task).reset(task, seed=0)
     tokens, prompt, images = model.encode_prompt(config, env, state)
     budget = config.rollout.max_completion_tokens

@@ -31,7 +31,7 @@ class Prompt(NamedTuple):
 
 
 def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None, state: EpisodeState) -> Prompt:
-    """The prompt of an episode that was just opened: as the model's chat template writes it, or as messages."""
+    """Return the prompt of an episode that was just opened: as the model's chat template writes it, or as messages."""
     if model is None:  # a hub name or a new model: its chat template is not here
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
         return Prompt(tuple(parts), None)

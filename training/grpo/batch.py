@@ -24,7 +24,7 @@ from ...records import EpisodeTokens
 def collate(
     episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: torch.device | str = "cpu"
 ) -> dict[str, Any]:
-    """A batch of B episodes as tensors, under the names that TRL's loss reads.
+    """Return a batch of B episodes as tensors, under the names that TRL's loss reads.
 
     Returns:
         prompt_ids, prompt_mask: (B, P), padded left.
@@ -65,18 +65,19 @@ def collate(
 
 
 def get_image_key(image: ImageRef) -> int:
-    """The key of an image in a batch."""
+    """Return the key of an image in a batch."""
     return int(image.hash[:KEY_DIGITS], 16)
 
 
 def collect_pixels(episodes: Iterable[EpisodeTokens], tokens: ChatTokens) -> dict[int, Pixels]:
-    """The pixels of each distinct image of the episodes, on the host, by key."""
+    """Return the pixels of each distinct image of the episodes, on the host, by key."""
     images = {get_image_key(image): image for episode in episodes for image in episode.images}
     return {key: tokens.get_pixels(image) for key, image in images.items()}
 
 
 def add_pixels(batch: dict[str, Any], episodes: Sequence[EpisodeTokens], tokens: ChatTokens) -> dict[str, Any]:
-    """The batch of these episodes with `pixel_values` and `image_grid_thw` of all images in order, if it has any."""
+    """Return the batch of these episodes with `pixel_values` and `image_grid_thw` of all images in order, if it has
+    any."""
     pixels = [tokens.get_pixels(image) for episode in episodes for image in episode.images]
     return batch | tokens.architecture.build_vision_inputs(pixels, batch["prompt_ids"].device, torch.float32)
 
@@ -87,7 +88,7 @@ def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def build_model_inputs(batch: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the model's forward pass for a collated batch with its pixels (`add_pixels`)."""
+    """Return the keyword arguments of the model's forward pass for a collated batch with its pixels (`add_pixels`)."""
     vision = ("pixel_values", "image_grid_thw", "mm_token_type_ids") if "pixel_values" in batch else ()
     return {
         "input_ids": torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
@@ -98,7 +99,7 @@ def build_model_inputs(batch: dict[str, Any]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- micro-batches
 def check_additive_loss(tokens: int | None, arguments: GRPOConfig) -> None:
-    """Raises `ConfigError` if micro-batches are used (`tokens` is not None) and the loss is not a sum over them."""
+    """Raise `ConfigError` if micro-batches are used (`tokens` is not None) and the loss is not a sum over them."""
     if tokens is None:
         return
     neutral_values = {"entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0}
@@ -114,7 +115,7 @@ def check_additive_loss(tokens: int | None, arguments: GRPOConfig) -> None:
 def split_by_tokens(
     batch: dict[str, Any], tokens: int, gather: Callable[[torch.Tensor], torch.Tensor] = lambda table: table
 ) -> list[list[int]]:
-    """Splits a batch into parts of at most `tokens` tokens; a prompt that episodes share counts once.
+    """Split a batch into parts of at most `tokens` tokens; a prompt that episodes share counts once.
 
     Episodes of a group stay together if they fit. An episode longer than `tokens` is a part of its own.
 
@@ -139,7 +140,7 @@ def split_by_tokens(
 
 
 def _find_cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
-    """Where parts end such that no process has more than `tokens` in one; rows are (group, prompt, completion).
+    """Return where parts end such that no process has more than `tokens` in one; rows are (group, prompt, completion).
 
     >>> _find_cuts([[[0, 10, 5], [0, 10, 5], [1, 10, 5]], [[0, 10, 1], [0, 10, 1], [0, 10, 1]]], 25)
     [2, 3]
@@ -155,7 +156,7 @@ def _find_cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
 
 
 def select(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
-    """The batch of only the episodes with the indices `part`, in that order."""
+    """Return the batch of only the episodes with the indices `part`, in that order."""
     count = len(batch["prompt_ids"])
     rows = list(part)
     return {
@@ -172,7 +173,8 @@ def accumulate_loss(
     compute_loss: Callable[[dict[str, Any]], torch.Tensor],
     loss_type: str,
 ) -> torch.Tensor:
-    """The loss of a batch in parts of at most `tokens` tokens. All parts but the last do their backward pass here.
+    """Return the loss of a batch in parts of at most `tokens` tokens. All parts but the last do their backward pass
+    here.
 
     Args:
         batch: a collated batch.
@@ -193,7 +195,8 @@ def accumulate_loss(
 
 
 def compute_share(batch: dict[str, Any], part: Sequence[int], loss_type: str) -> float:
-    """The weight of a part's loss in the loss of the batch; it depends on what TRL averages over for `loss_type`."""
+    """Return the weight of a part's loss in the loss of the batch; it depends on what TRL averages over for
+    `loss_type`."""
     if loss_type in ("dapo", "cispo", "vespo"):  # sums over tokens, divided by the number in the whole batch
         return 1.0
     if loss_type == "bnpo":

@@ -124,7 +124,7 @@ def compute_importance_ratio(old: torch.Tensor, engine: torch.Tensor, mask: torc
 def weight_advantages(
     advantages: torch.Tensor, ratio: torch.Tensor, cap: float, loss_type: str
 ) -> dict[str, torch.Tensor]:
-    """The entries of a batch that make TRL 1.16's loss weight every token by min(ratio, cap).
+    """Return the entries of a batch that make TRL 1.16's loss weight every token by min(ratio, cap).
 
     The losses are linear in the advantage and accept advantages of (B, T). The exception is `vespo`, which reads the
     ratio from an entry of its own.

@@ -57,13 +57,13 @@ class Curriculum:
         self._envs: dict[tuple[int, int], BaseMultiTurnEnv] = {}
 
     def get_level(self, step: int) -> int:
-        """The index of the level that is played at a step."""
+        """Return the index of the level that is played at a step."""
         if not self.section.is_scheduled:
             return self.level
         return max((i for i, level in enumerate(self.section.levels) if (level.from_step or 0) <= step), default=0)
 
     def get_env(self, step: int) -> BaseMultiTurnEnv:
-        """The environment that is played at a step, with the reward of that step."""
+        """Return the environment that is played at a step, with the reward of that step."""
         phases = self.section.reward_weights
         phase = max((i for i, weights in enumerate(phases) if weights.from_step <= step), default=-1)
         key = self.get_level(step), phase
@@ -76,7 +76,7 @@ class Curriculum:
         return self._envs[key]
 
     def add_reward(self, reward: float) -> None:
-        """Takes the mean reward of a step; the level changes if the mean of the last ones is out of the band."""
+        """Take the mean reward of a step; the level changes if the mean of the last ones is out of the band."""
         section = self.section
         if section.is_scheduled or math.isnan(reward):
             return
@@ -89,16 +89,16 @@ class Curriculum:
             self.level, self.recent = level, []
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs."""
+        """Return what a resumed run needs."""
         return {"level": self.level, "recent": self.recent}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self.level, self.recent = min(state["level"], len(self.levels) - 1), list(state["recent"])
 
 
 def build_curriculum(config: Config, env: BaseMultiTurnEnv, defaults: Mapping[str, Any]) -> Curriculum | None:
-    """The curriculum of a run; None if it has none.
+    """Return the curriculum of a run; None if it has none.
 
     Args:
         config: the run.

@@ -22,7 +22,7 @@ _EPSILON = 1e-4  # added to the deviation, as TRL does
 
 
 def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
-    """The advantage of every episode: its reward minus the mean of its group, scaled.
+    """Return the advantage of every episode: its reward minus the mean of its group, scaled.
 
     Args:
         rewards: (groups x group_size,); NaN marks an episode that cannot be trained on. It gets an advantage of 0 and
@@ -65,13 +65,13 @@ def summarize_rewards(rewards: torch.Tensor, group_size: int) -> dict[str, float
 
 
 def _find_uniform(grouped: torch.Tensor) -> torch.Tensor:
-    """(groups,): whether the rewards of a row are all the same, without its NaNs."""
+    """Return (groups,): whether the rewards of a row are all the same, without its NaNs."""
     highest, lowest = grouped.nan_to_num(nan=-torch.inf).amax(1), grouped.nan_to_num(nan=torch.inf).amin(1)
     return highest - lowest < SAME_REWARD
 
 
 def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
-    """(groups, 1): the standard deviation of each row without its NaNs; 0 for groups of one."""
+    """Return (groups, 1): the standard deviation of each row without its NaNs; 0 for groups of one."""
     if grouped.shape[1] == 1:
         return torch.zeros_like(grouped)
     return nanstd(grouped, dim=1, keepdim=True)
@@ -79,7 +79,7 @@ def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
 
 # ---------------------------------------------------------------------- dynamic sampling
 def check_whole_groups(rounds: int, batch: int, group: int) -> None:
-    """Raises `ConfigError` if a process would play only a part of a group, so that it cannot see if it is uniform.
+    """Raise `ConfigError` if a process would play only a part of a group, so that it cannot see if it is uniform.
 
     >>> check_whole_groups(1, 6, 4)
     Traceback (most recent call last):
@@ -97,7 +97,8 @@ train.steps_per_generation)
 
 
 def find_uniform_groups(rewards: Sequence[float | None], group: int) -> list[int]:
-    """The numbers of the groups whose rewards are all the same; None (an episode that cannot be used) does not count.
+    """Return the numbers of the groups whose rewards are all the same; None (an episode that cannot be used) does not
+    count.
 
     >>> find_uniform_groups([0.5, 0.5, 0.0, 1.0, None, 1.0], group=2)
     [0, 2]
@@ -132,7 +133,7 @@ def replace_uniform_groups(
     reward: Callable[[T], float | None],
     play: Callable[[list[int]], Sequence[T]],
 ) -> tuple[list[T], int]:
-    """The batch with its uniform groups replaced, and how many groups were played to replace them.
+    """Return the batch with its uniform groups replaced, and how many groups were played to replace them.
 
     Args:
         batch: episodes, those of a group next to each other.

@@ -92,12 +92,12 @@ class EpisodeLogProbs:
         return logps, entropies
 
     def _read_images(self, batch: dict[str, Any]) -> list[list[BatchImage]]:
-        """Each episode's images, in order."""
+        """Return each episode's images, in order."""
         rows = zip(batch["image_keys"].tolist(), batch["image_grids"].tolist(), strict=True)
         return [[BatchImage(key, tuple(grid)) for key, grid in zip(*row, strict=True) if any(grid)] for row in rows]
 
     def _compute_features(self, images: Sequence[Sequence[BatchImage]]) -> dict[int, Any]:
-        """The vision features of each distinct image, by its key."""
+        """Return the vision features of each distinct image, by its key."""
         pixels = {image.key: self.pixels[image.key] for row in images for image in row}
         if self.vision_cache is not None:
             known = self.vision_cache.get_features({name_image(key): image for key, image in pixels.items()})
@@ -113,7 +113,7 @@ class EpisodeLogProbs:
         return math.prod(image.grid) // self.architecture.merge**2
 
     def _build_groups(self, batch: dict[str, Any], images: Sequence[list[BatchImage]]) -> list[Group]:
-        """The episodes, each with those that have the same prompt and the same images in it."""
+        """Return the episodes, each with those that have the same prompt and the same images in it."""
         groups: dict[Any, tuple[Group, int]] = {}
         for number, (prompt, completion, sampled, shown) in enumerate(zip(*self._unpad(batch), images, strict=True)):
             before = self._count_prompt_images(prompt, shown)
@@ -127,7 +127,7 @@ class EpisodeLogProbs:
         return [group for group, _ in groups.values()]
 
     def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[Segment, int]:
-        """A segment whose first position is `start`, and the position after it."""
+        """Return a segment whose first position is `start`, and the position after it."""
         positions, after = self.architecture.compute_positions(
             ids, self.image_id, [image.grid for image in images], start
         )
@@ -143,7 +143,7 @@ class EpisodeLogProbs:
         return [*unpadded, [[place for place, bit in enumerate(row) if bit] for row in sampled]]
 
     def _count_prompt_images(self, prompt: list[int], images: Sequence[BatchImage]) -> int:
-        """The number of an episode's images that are in its prompt."""
+        """Return the number of an episode's images that are in its prompt."""
         left, count = prompt.count(self.image_id), 0
         while left > 0:
             left, count = left - self._count_tokens(images[count]), count + 1
@@ -182,7 +182,7 @@ class EpisodeLogProbs:
 
 
 def name_image(key: int) -> str:
-    """The name in a `VisionCache` of an image with this key.
+    """Return the name in a `VisionCache` of an image with this key.
 
     >>> name_image(0xABC)
     '000000000000abc'
@@ -191,7 +191,7 @@ def name_image(key: int) -> str:
 
 
 def add_compute_argument(model: torch.nn.Module) -> None:
-    """Makes `model(compute=function)` return `function()`.
+    """Make `model(compute=function)` return `function()`.
 
     DDP needs one call of its wrapper for each batch to see every weight that was used; `function` may then make several
     forward passes.
@@ -209,7 +209,7 @@ GROUPED = {"sdpa": "viewbox_sdpa", "eager": "viewbox_eager"}  # the grouped atte
 
 
 def use_grouped_attention(config: PretrainedConfig) -> None:
-    """Lets a language model accept `layout`; without this argument it computes what it did before."""
+    """Let a language model accept `layout`; without this argument it computes what it did before."""
     config._attn_implementation = GROUPED.get(config._attn_implementation or "sdpa", config._attn_implementation)
 
 
@@ -225,7 +225,7 @@ def attend(
     plain: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """An attention function of transformers: (1, heads, tokens, size) states to (1, tokens, heads, size).
+    """Return an attention function of transformers: (1, heads, tokens, size) states to (1, tokens, heads, size).
 
     Args:
         layout: the parts of a packed row; None: `attention_mask` says which tokens are seen.
@@ -257,7 +257,7 @@ def _take(states: torch.Tensor, part: AttentionPart) -> torch.Tensor:
 
 
 def _can_group_heads(query: torch.Tensor) -> bool:
-    """Whether a fused kernel takes fewer heads of keys than of queries. On a GPU, only in two bytes."""
+    """Return whether a fused kernel takes fewer heads of keys than of queries. On a GPU, only in two bytes."""
     device = query.device.type
     return device == "cpu" or query.element_size() == 2 or torch.is_autocast_enabled(device)
 

@@ -37,7 +37,7 @@ class Group:
     rows: list[Segment]
 
     def count_tokens(self) -> int:
-        """The number of tokens in a packed row."""
+        """Return the number of tokens in a packed row."""
         return (len(self.prompt.ids) if self.prompt else 0) + sum(len(row.ids) for row in self.rows)
 
 
@@ -68,7 +68,7 @@ class Pack:
 
 
 def split_into_packs(groups: Sequence[Group], device: torch.device) -> Iterator[Pack]:
-    """Packs groups into rows of at most `MAX_TOKENS` tokens. A larger group is split: each part has its own prompt."""
+    """Pack groups into rows of at most `MAX_TOKENS` tokens. A larger group is split: each part has its own prompt."""
     held: list[Group] = []
     for group in chain.from_iterable(map(_split_group, groups)):
         if held and sum(each.count_tokens() for each in [*held, group]) > MAX_TOKENS:
@@ -79,7 +79,7 @@ def split_into_packs(groups: Sequence[Group], device: torch.device) -> Iterator[
 
 
 def _split_group(group: Group) -> Iterator[Group]:
-    """The group in parts of at most `MAX_TOKENS` tokens, or of one episode."""
+    """Yield the group in parts of at most `MAX_TOKENS` tokens, or of one episode."""
     rows: list[Segment] = []
     for row in group.rows:
         if rows and Group(group.prompt, [*rows, row]).count_tokens() > MAX_TOKENS:
@@ -117,7 +117,7 @@ def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
 
 
 def split_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """The numbers of the rows in each part: rows of similar length, the longest first."""
+    """Yield the numbers of the rows in each part: rows of similar length, the longest first."""
     part: list[int] = []
     held = 0
     for k in sorted(range(len(lengths)), key=lambda k: -lengths[k]):

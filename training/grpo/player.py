@@ -72,7 +72,8 @@ class BatchPlayer:
         num_seeds: int | None = None,
         group_size: int = 1,
     ) -> list[Episode]:
-        """An episode for each task, in order, each with its own seed and its number in its group (`info.sample`).
+        """Return an episode for each task, in order, each with its own seed and its number in its group
+        (`info.sample`).
 
         `num_seeds` seeds are reserved for each process (default: one for each task), whether they are used or not. A
         group is `group_size` tasks in a row, over the borders of processes.
@@ -112,7 +113,7 @@ class BatchPlayer:
         get_reward: Callable[[Episode], float | None],
         play: Callable[[list[int], int], Sequence[Episode]],
     ) -> tuple[list[Episode], int]:
-        """The batch with its uniform groups replaced, and how many groups this process played for that.
+        """Return the batch with its uniform groups replaced, and how many groups this process played for that.
 
         All processes shuffle the tasks in the same way and take every n-th of them. A process does not know how many
         rounds the others play, so the sample numbers of all rounds are reserved.
@@ -138,8 +139,8 @@ class BatchPlayer:
         return result
 
     def store(self, episodes: Sequence[Episode], advantages: Sequence[float]) -> None:
-        """Keeps episodes of a batch with their advantages in `info`, and appends those that were trained on to the
-        run's folder. If they are a part, whole groups are drawn at random, and `info["saved"]` says "8 of 64"."""
+        """Keep episodes of a batch with their advantages in `info`, and append those that were trained on to the run's
+        folder. If they are a part, whole groups are drawn at random, and `info["saved"]` says "8 of 64"."""
         kept = list(zip(episodes, advantages, strict=True))
         said: dict[str, str] = {}
         if self.episodes_per_step is not None and self.episodes_per_step < len(kept):

@@ -283,7 +283,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """The loss of a batch. With `micro_batch_tokens`, all parts but the last also do their backward pass here."""
+        """Return the loss of a batch. With `micro_batch_tokens`, all parts but the last also do their backward pass
+        here."""
         if self.micro_batch_tokens is None:
             return self._compute_loss(model, inputs)
         compute = partial(self._compute_loss, model)
@@ -302,7 +303,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return loss
 
     def add_figures(self, figures: Mapping[str, float]) -> None:
-        """Adds figures to the next line of metrics."""
+        """Add figures to the next line of metrics."""
         self.figures.add(figures)
 
 
@@ -314,7 +315,7 @@ class SkipEmptyUpdates(TrainerCallback):
         self._learned = torch.zeros((), device=accelerator.device)
 
     def add(self, tokens: torch.Tensor) -> None:
-        """Counts tokens that the update learns from, a tensor of one number."""
+        """Count tokens that the update learns from, a tensor of one number."""
         self._learned += tokens
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -336,18 +337,18 @@ class Figures:
         self.accelerator, self.values = accelerator, values
 
     def add(self, figures: Mapping[str, float]) -> None:
-        """Adds figures that are the same on all processes."""
+        """Add figures that are the same on all processes."""
         for name, value in figures.items():
             self.values[name].append(value)
 
     def add_mean(self, name: str, value: float, times: int = 1) -> None:
-        """Adds `times` the mean over processes. All of them must call it; a process without a value gives NaN."""
+        """Add `times` the mean over processes. All of them must call it; a process without a value gives NaN."""
         mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
         if not math.isnan(mean):
             self.add({name: mean * times})
 
     def add_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, env: BaseMultiTurnEnv) -> None:
-        """Adds every component, end reason and rate of a batch; NaN among `rewards` (B,) is a dropped episode."""
+        """Add every component, end reason and rate of a batch; NaN among `rewards` (B,) is a dropped episode."""
         for name, value in compute_environment_metrics(episodes, env).items():
             if name != "reward":
                 self.add_mean(name, value)

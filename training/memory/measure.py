@@ -26,7 +26,8 @@ UPDATES = 2  # the second one has the optimizer's state
 
 
 def measure(config: Config) -> int:
-    """The most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew by.
+    """Return the most bytes that two updates on the longest episodes take here: of the GPU, or what this process grew
+    by.
 
     Raises:
         ViewboxError: the model's config is not here, or its weights would be quantized, which needs their numbers.
@@ -81,7 +82,7 @@ def _use_autocast(arguments: Any, device: str) -> AbstractContextManager[Any]:
 def _build_grpo_losses(
     model: Any, config: Config, arguments: Any, workload: Workload
 ) -> Iterator[Callable[[], torch.Tensor]]:
-    """The loss of each part of a device batch; the features of a frozen tower are known."""
+    """Yield the loss of each part of a device batch; the features of a frozen tower are known."""
     architecture, image_id = get_architecture(model.config), model.config.image_token_id
     batch = build_batch(workload, arguments.per_device_train_batch_size, arguments.num_generations, image_id)
     pixels = build_batch_pixels(batch, model)
@@ -103,7 +104,7 @@ def _sum_log_probs(log_probs: EpisodeLogProbs, batch: dict[str, Any]) -> torch.T
 def _build_sft_loss(
     model: Any, config: Config, arguments: Any, workload: Workload
 ) -> Iterator[Callable[[], torch.Tensor]]:
-    """The loss of a device batch, in the parts into which `SFTTrainer` cuts it."""
+    """Yield the loss of a device batch, in the parts into which `SFTTrainer` cuts it."""
     left, image_id, batches = arguments.per_device_train_batch_size, model.config.image_token_id, []
     size = -(-left // SFT_BATCHES)
     while left > 0:

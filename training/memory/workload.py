@@ -51,7 +51,7 @@ class Workload:
     exact: bool = True
 
     def describe(self) -> str:
-        """The episode in one line.
+        """Return the episode in one line.
 
         >>> Workload(600, 2560, 1536, 208, ((1, 24, 24),), ((1, 24, 24),) * 3, exact=False).describe()
         'an episode: about 600 tokens of prompt with 1 image, at most 2,560 after it (1,536 sampled, 3 images)'
@@ -65,12 +65,13 @@ class Workload:
 
 
 def count_image_tokens(grid: Grid, merge: int = 2) -> int:
-    """The image tokens of a grid of patches."""
+    """Return the image tokens of a grid of patches."""
     return math.prod(grid) // merge**2
 
 
 def find_workload(config: Config, model_config: PretrainedConfig, processor: Any) -> Workload:
-    """The longest episode of a run: the prompt with most images, and as many tokens after it as the config allows."""
+    """Return the longest episode of a run: the prompt with most images, and as many tokens after it as the config
+    allows."""
     vision = model_config.vision_config
     side = vision.patch_size * vision.spatial_merge_size
     profile = model_profiles.get_model_defaults(get_architecture(model_config).model_type).to_settings()
@@ -102,14 +103,15 @@ def find_workload(config: Config, model_config: PretrainedConfig, processor: Any
 
 
 def _find_grid(width: int, height: int, max_pixels: int, side: int) -> Grid:
-    """The patches of an image of this size, which the processor shrinks to `max_pixels`."""
+    """Return the patches of an image of this size, which the processor shrinks to `max_pixels`."""
     scale = min(1.0, math.sqrt(max_pixels / (width * height)))
     rows, columns = (max(1, round(n * scale / side)) for n in (height, width))
     return 1, 2 * rows, 2 * columns
 
 
 def build_batch(workload: Workload, episodes: int, group: int, image_id: int) -> dict[str, Any]:
-    """The tensors of `collate` for episodes of this length in groups of one prompt; every result image is distinct."""
+    """Return the tensors of `collate` for episodes of this length in groups of one prompt; every result image is
+    distinct."""
     filler = 0 if image_id else 1
     prompt = torch.tensor(_place_images([filler] * workload.prompt, workload.grids, image_id)).repeat(episodes, 1)
     completion = torch.tensor(_place_images([filler] * workload.completion, workload.result_grids, image_id))
@@ -133,7 +135,7 @@ def build_batch(workload: Workload, episodes: int, group: int, image_id: int) ->
 
 
 def _place_images(ids: list[int], grids: tuple[Grid, ...], image_id: int) -> list[int]:
-    """The ids with the tokens of images from the second place on, one text token between two images."""
+    """Return the ids with the tokens of images from the second place on, one text token between two images."""
     start = 1
     for grid in grids:
         count = count_image_tokens(grid)
@@ -154,7 +156,7 @@ def build_batch_pixels(batch: Mapping[str, Any], model: Any) -> dict[int, Pixels
 
 
 def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[PretrainedConfig, Any]:
-    """The (config, processor) of a model, from this machine alone; the processor is None if it is not here.
+    """Return the (config, processor) of a model, from this machine alone; the processor is None if it is not here.
 
     A folder needs no weights. A hub name is looked up among downloaded files, then among the models of the shipped
     configs.
@@ -191,10 +193,10 @@ def _explain_missing(name: str) -> str:
 
 @cache
 def read_known_models() -> dict[str, Any]:
-    """The config.json of the models of the shipped configs, with its source, by hub name."""
+    """Return the config.json of the models of the shipped configs, with its source, by hub name."""
     return json.loads(Path(__file__).with_name("known_models.json").read_text())
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """The bytes of tensors; one that is given twice counts once."""
+    """Return the bytes of tensors; one that is given twice counts once."""
     return sum({id(tensor): tensor.nbytes for tensor in tensors}.values())

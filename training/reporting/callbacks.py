@@ -37,11 +37,11 @@ class ProgressPrinter:
         self._live: Live | None = None
 
     def print_line(self, line: str) -> None:
-        """Prints a line that stays."""
+        """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show_status(self, line: str) -> None:
-        """Replaces the status line; does nothing if the output is not a terminal."""
+        """Replace the status line; does nothing if the output is not a terminal."""
         if not self.console.is_terminal:
             return
         if self._live is None:
@@ -50,7 +50,7 @@ class ProgressPrinter:
         self._live.update(Text(line), refresh=True)
 
     def close(self) -> None:
-        """Removes the status line."""
+        """Remove the status line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -234,7 +234,7 @@ class Interrupt(TrainerCallback):
         self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
 
     def restore_handlers(self) -> None:
-        """Restores the signal handlers that were set before training."""
+        """Restore the signal handlers that were set before training."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
@@ -251,7 +251,8 @@ class Interrupt(TrainerCallback):
             self.stopped = control.should_save = control.should_training_stop = True
 
     def _is_requested_anywhere(self) -> bool:
-        """Whether any process was asked to stop. All must stop after the same step, or some would wait forever."""
+        """Return whether any process was asked to stop. All must stop after the same step, or some would wait
+        forever."""
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return self.requested
         on_gpu = torch.distributed.get_backend() == "nccl"

@@ -88,7 +88,7 @@ class Base:
 
 
 def write_card(folder: Path, config: Config, summary: Mapping[str, Any]) -> None:
-    """Writes README.md into a folder of weights."""
+    """Write README.md into a folder of weights."""
     base = Base(config.model.name, find_license(config.model))
     (folder / "README.md").write_text(build_card(folder.name, config, summary, base), encoding="utf-8")
 
@@ -103,7 +103,7 @@ def build_card(
     is_adapter: bool = False,
     shown: Mapping[str, Any] | None = None,
 ) -> str:
-    """The text of a model card, with the header that hubs read.
+    """Return the text of a model card, with the header that hubs read.
 
     Args:
         title: its first line.
@@ -149,7 +149,7 @@ def build_card(
 
 
 def _describe_data(config: Config) -> tuple[str, list[str]]:
-    """The data of a run in words, and the names of its hub datasets."""
+    """Return the data of a run in words, and the names of its hub datasets."""
     parts = config.env.settings.get("environments")
     blocks = [config.env.settings, *(parts.values() if isinstance(parts, Mapping) else ())]
     data = [block["data"] for block in blocks if isinstance(block, Mapping) and isinstance(block.get("data"), Mapping)]
@@ -162,7 +162,7 @@ def _describe_data(config: Config) -> tuple[str, list[str]]:
 
 
 def find_license(model: ModelSection) -> dict[str, str]:
-    """The license entries of the base model's card; empty if they are not known.
+    """Return the license entries of the base model's card; empty if they are not known.
 
     They are read from the model's folder, or from the card on the hub (cached where the hub cannot be reached).
 
@@ -207,7 +207,7 @@ def read_front_matter(card: Path) -> dict[str, Any]:
 
 
 def _format_figures(held_out: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each evaluation: reward, its components, and the environment's own metrics."""
+    """Return a line for each evaluation: reward, its components, and the environment's own metrics."""
     lines = []
     for when, figures in held_out.items():
         chosen = {

@@ -23,7 +23,7 @@ _ROWS = {
 
 
 def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, Any]) -> None:
-    """Writes curve.png: rewards and rates over steps with the held-out figures; for a warm start, the loss.
+    """Write curve.png: rewards and rates over steps with the held-out figures; for a warm start, the loss.
 
     `lines` are those of metrics.jsonl. Nothing is written if no step was logged.
     """
@@ -90,7 +90,7 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
 
 
 def print_table(summary: Mapping[str, Any], folder: Path) -> None:
-    """Prints the held-out figures before and after, beside the oracle's; nothing if none were measured."""
+    """Print the held-out figures before and after, beside the oracle's; nothing if none were measured."""
     held_out = summary["held_out"]
     if not held_out:
         return
@@ -118,7 +118,7 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
 
 
 def _find_called_tools(figures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The tools that were called at least once: the key of the calls per episode, and the name of the tool.
+    """Return the tools that were called at least once: the key of the calls per episode, and the name of the tool.
 
     >>> _find_called_tools([{"tools/zoom/calls": 0.0, "tools/ask/calls": 0.5}, {"tools/calls": 0.5}])
     {'tools/ask/calls': 'ask'}
@@ -129,7 +129,8 @@ def _find_called_tools(figures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def format_figure(figures: Mapping[str, Any], key: str) -> str:
-    """A figure with its confidence interval if it has one, or "-" if it is missing; a reward with its part of episodes.
+    """Return a figure with its confidence interval if it has one, or "-" if it is missing; a reward with its part of
+    episodes.
 
     >>> format_figure({"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}, "reward"), format_figure({}, "reward")
     ('0.500 [0.400, 0.600]', '-')
@@ -142,7 +143,7 @@ def format_figure(figures: Mapping[str, Any], key: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as hours, minutes and seconds.
+    """Return a duration as hours, minutes and seconds.
 
     >>> format_duration(75), format_duration(3 * 86400 + 7200)
     ('1:15', '3 d 2:00:00')

@@ -36,7 +36,7 @@ TABLE_EVERY = 10  # steps
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises `ConfigError` if a tracker of `log.report_to` is unknown or not installed."""
+    """Raise `ConfigError` if a tracker of `log.report_to` is unknown or not installed."""
     from transformers.integrations.integration_utils import (
         INTEGRATION_TO_CALLBACK,
         get_available_reporting_integrations,
@@ -57,7 +57,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def prepare_wandb(log: LogSection, folder: Path, print_line: Callable[[str], None]) -> None:
-    """Sets the environment variables that W&B reads, unless the user has set them.
+    """Set the environment variables that W&B reads, unless the user has set them.
 
     Args:
         log: the config's section; nothing is done unless it reports to wandb.
@@ -88,7 +88,7 @@ def prepare_wandb(log: LogSection, folder: Path, print_line: Callable[[str], Non
 
 
 def has_api_key() -> bool:
-    """Whether W&B can log in: by WANDB_API_KEY, or by the netrc file that `wandb login` writes."""
+    """Return whether W&B can log in: by WANDB_API_KEY, or by the netrc file that `wandb login` writes."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
@@ -99,7 +99,7 @@ def has_api_key() -> bool:
 
 
 def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
-    """Raises `ConfigError` if `log.send_images` is set, but images must stay here or no tracker takes them."""
+    """Raise `ConfigError` if `log.send_images` is set, but images must stay here or no tracker takes them."""
     if not log.send_images:
         return
     key = "log.send_images"
@@ -109,7 +109,7 @@ def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
 
 
 def check_uploads(log: LogSection, env: BaseMultiTurnEnv, arguments: TrainingArguments) -> None:
-    """Raises `ConfigError` if more than figures would be uploaded from a run on a restricted environment.
+    """Raise `ConfigError` if more than figures would be uploaded from a run on a restricted environment.
 
     Args:
         log: the config's section.
@@ -129,14 +129,14 @@ def check_uploads(log: LogSection, env: BaseMultiTurnEnv, arguments: TrainingArg
 
 
 def send_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> None:
-    """Writes the held-out figures into the summary of the W&B run, if there is one."""
+    """Write the held-out figures into the summary of the W&B run, if there is one."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.run.summary.update(flatten_held_out(held_out))
 
 
 def flatten_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """The held-out figures as `eval/<when>/<figure>`, and the ends of their intervals under /low and /high.
+    """Return the held-out figures as `eval/<when>/<figure>`, and the ends of their intervals under /low and /high.
 
     >>> flatten_held_out({"after": {"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}})
     {'eval/after/reward': 0.5, 'eval/after/reward/low': 0.4, 'eval/after/reward/high': 0.6}

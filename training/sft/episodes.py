@@ -31,7 +31,7 @@ from .transcripts import read_transcripts
 def read_episodes(
     saved: str, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int, print_line: Callable[[str], None]
 ) -> list[Episode]:
-    """The episodes of a folder, or one for each conversation of a JSONL file (`transcripts.py`).
+    """Return the episodes of a folder, or one for each conversation of a JSONL file (`transcripts.py`).
 
     Those of a folder come as they were stored, by task; `add_tokens` gives tokens to those that have none.
     """
@@ -66,7 +66,8 @@ def add_tokens(
     max_completion_tokens: int,
     print_line: Callable[[str], None],
 ) -> list[Episode]:
-    """The episodes, those without tokens tokenized here; those that cannot be are left out, and the reasons told."""
+    """Return the episodes, those without tokens tokenized here; those that cannot be are left out, and the reasons
+    told."""
     complete, problems = [], Counter[str]()
     for episode in episodes:
         if episode.tokens is None:
@@ -103,7 +104,7 @@ def tokenize_conversation(
     prompts: Prompts | None = None,
     max_completion_tokens: int = 4096,
 ) -> EpisodeTokens:
-    """The tokens of a conversation; messages after the last reply are left out.
+    """Return the tokens of a conversation; messages after the last reply are left out.
 
     Args:
         messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`.
@@ -140,7 +141,7 @@ def tokenize_conversation(
 
 
 def write_reply(message: Message, reply_format: ReplyFormat = "hermes") -> str:
-    """A reply as text, with its native calls in the format that the prompt teaches.
+    """Return a reply as text, with its native calls in the format that the prompt teaches.
 
     >>> print(write_reply(Message("assistant", ("Closer.",), tool_calls=(ToolCall("a", "zoom", {"factor": 2}),))))
     Closer.
@@ -168,7 +169,7 @@ def _write_call(call: ToolCall, reply_format: ReplyFormat) -> str:
 def tokenize_episode(
     episode: Episode, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int = 4096
 ) -> EpisodeTokens:
-    """The tokens of an episode that was stored without: that of an endpoint, of a person or of a script.
+    """Return the tokens of an episode that was stored without: that of an endpoint, of a person or of a script.
 
     Raises:
         StoreError: it was played with another system prompt than `env` has, or cannot be tokenized.
@@ -191,7 +192,7 @@ def tokenize_episode(
 
 
 def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
-    """The messages of an episode from its turns."""
+    """Return the messages of an episode from its turns."""
     messages = [Message("system", (episode.system_prompt,))]
     for number, turn in enumerate(episode.turns):
         if turn.role == "assistant":
@@ -206,7 +207,7 @@ def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
 
 
 def _rebuild_reply(turn: Turn, env: BaseMultiTurnEnv) -> Message:
-    """The native calls are those that are not in the text; they come first among the turn's calls."""
+    """Return the native calls are those that are not in the text; they come first among the turn's calls."""
     parsed = parse_reply(env, turn.content)
     in_text = len(parsed.calls) if isinstance(parsed, ToolCalls) else 0
     native = turn.tool_calls[: len(turn.tool_calls) - in_text]
@@ -214,7 +215,8 @@ def _rebuild_reply(turn: Turn, env: BaseMultiTurnEnv) -> Message:
 
 
 def _rebuild_results(turn: Turn) -> list[Message]:
-    """One message for each result. The turn has their texts joined, so they are found again one after the other."""
+    """Return one message for each result. The turn has their texts joined, so they are found again one after the
+    other."""
     texts = _split_texts(turn.content, [result.text for result in turn.tool_results])
     pictures = list(turn.images)
     messages = []
@@ -229,7 +231,7 @@ def _rebuild_results(turn: Turn) -> list[Message]:
 
 
 def _split_texts(joined: str, results: Sequence[str]) -> list[str]:
-    """The texts whose lines `joined` holds; each begins with a boundary mark, or is the text of its result."""
+    """Return the texts whose lines `joined` holds; each begins with a boundary mark, or is the text of its result."""
     starts = [0]
     for number, text in enumerate(results[1:], 1):
         after = joined.find(results[number - 1], starts[-1])

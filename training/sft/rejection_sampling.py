@@ -83,7 +83,8 @@ class RejectionSamplingTrainer(SFTTrainer):
         return -(-number * self.args.max_steps // self.sampling.rounds)
 
     def _draw(self, number: int, k: int, counts: Sequence[int]) -> list[EpisodeTokens]:
-        """The episodes of accumulation step `k` on this process: the next ones in shuffled passes over the round."""
+        """Return the episodes of accumulation step `k` on this process: the next ones in shuffled passes over the
+        round."""
         window = counts[0] * len(counts) * self.accelerator.num_processes
         start = (self.state.global_step - self._find_first_step(number)) * window
         start += (k * self.accelerator.num_processes + self.accelerator.process_index) * counts[0]
@@ -97,7 +98,7 @@ class RejectionSamplingTrainer(SFTTrainer):
 
     # ------------------------------------------------------------------ a round
     def _start_round(self, number: int) -> list[EpisodeTokens]:
-        """Plays what is missing of a round, and returns the episodes that are learned from."""
+        """Play what is missing of a round, and return the episodes that are learned from."""
         process, processes = self.accelerator.process_index, self.accelerator.num_processes
         tasks = self._choose_tasks(number)
         parent = self.folder / f"round-{number + 1}"
@@ -121,7 +122,7 @@ class RejectionSamplingTrainer(SFTTrainer):
         return select_usable(selection.kept, self.tokens)
 
     def _choose_tasks(self, number: int) -> list[Task]:
-        """The tasks of a round: the next ones in an order that the seed decides."""
+        """Return the tasks of a round: the next ones in an order that the seed decides."""
         tasks = to_sequence(self.env.tasks, self.env.name)
         order = torch.randperm(len(tasks), generator=torch.Generator().manual_seed(self.args.seed)).tolist()
         count = min(self.sampling.tasks, len(tasks))

@@ -22,14 +22,15 @@ class Selection:
     left_out: Mapping[str, int]
 
     def describe(self) -> str:
-        """The counts in one line."""
+        """Return the counts in one line."""
         total = len(self.kept) + sum(self.left_out.values())
         reasons = ", ".join(f"{count} ({reason})" for reason, count in self.left_out.items())
         return f"{len(self.kept)} of {total} episodes are kept" + (f"; left out: {reasons}" if reasons else "")
 
 
 def select_episodes(episodes: Iterable[Episode], section: TrainSection) -> Selection:
-    """The episodes that meet all conditions of `train.where`, and with `train.best_of_group` the best of each task.
+    """Return the episodes that meet all conditions of `train.where`, and with `train.best_of_group` the best of each
+    task.
 
     An episode that a fault ended is never kept. Of equal scores the first is the best; an episode without a score is
     not compared and left out.
@@ -57,7 +58,7 @@ def select_episodes(episodes: Iterable[Episode], section: TrainSection) -> Selec
 
 
 def find_best_of_each_task(episodes: Iterable[Episode]) -> list[Episode]:
-    """The episode with the highest total of each task, by the order in which the tasks appear."""
+    """Return the episode with the highest total of each task, by the order in which the tasks appear."""
     best: dict[tuple[str, str], tuple[float, Episode]] = {}
     for episode in episodes:
         total, key = _get_total(episode), (episode.environment, episode.task.id)
@@ -71,7 +72,7 @@ def _get_total(episode: Episode) -> float | None:
 
 
 def check_selection(section: TrainSection) -> None:
-    """Raises `ConfigError` if a condition of `train.where` cannot be read."""
+    """Raise `ConfigError` if a condition of `train.where` cannot be read."""
     try:
         for text in section.filters:
             parse_filter(text, "train.where")
@@ -81,7 +82,7 @@ def check_selection(section: TrainSection) -> None:
 
 
 def check_rounds(section: TrainSection) -> None:
-    """Raises `ConfigError` if rejection sampling would reject nothing, or has fewer steps than rounds."""
+    """Raise `ConfigError` if rejection sampling would reject nothing, or has fewer steps than rounds."""
     if not section.filters and not section.best_of_group:
         raise ConfigError(
             "train.method = rejection_sampling: every episode would be kept; allowed: train.where (such as "
@@ -99,6 +100,6 @@ def check_rounds(section: TrainSection) -> None:
 
 
 def require_episodes(selection: Selection, what: str) -> None:
-    """Raises `StoreError` with the counts if no episode is kept."""
+    """Raise `StoreError` with the counts if no episode is kept."""
     if not selection.kept:
         raise StoreError(f"{what}: {selection.describe()}; allowed: at least one to train on")

@@ -32,7 +32,7 @@ _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 
 
 def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative_weight: float) -> list[float]:
-    """A weight for each completion token: 0 on the environment's tokens, 1 on the policy's.
+    """Return a weight for each completion token: 0 on the environment's tokens, 1 on the policy's.
 
     The tokens of a scalar value in a reply's JSON share `informative_weight`, so that a label of one token counts as
     much as a coordinate of three; a token never has a weight below 1.
@@ -90,14 +90,14 @@ def build_sft_batches(
 
 
 def sum_weights(batches: Iterable[dict[str, Any]]) -> torch.Tensor:
-    """The sum of all token weights, a scalar."""
+    """Return the sum of all token weights, a scalar."""
     return torch.stack([batch["weights"].sum() for batch in batches]).sum()
 
 
 def compute_sft_loss(
     model: torch.nn.Module, batches: Sequence[dict[str, Any]], total: torch.Tensor | float | None = None
 ) -> torch.Tensor:
-    """The weighted sum of −log p over the policy's tokens of all batches, divided by `total`, a scalar.
+    """Return the weighted sum of −log p over the policy's tokens of all batches, divided by `total`, a scalar.
 
     `total` is the sum of the weights of everything that one update learns from; by default that of `batches`.
     """
@@ -132,7 +132,7 @@ class SFTTrainer(Checkpoints, Trainer):
     loss_is_scaled_for_ga = True  # transformers would divide the loss by the accumulation steps
 
     def add_figures(self, figures: Mapping[str, float]) -> None:
-        """Adds figures to the next line of metrics."""
+        """Add figures to the next line of metrics."""
         self._figures |= figures
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -152,7 +152,7 @@ class SFTTrainer(Checkpoints, Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], torch.Tensor | None]:
-        """The batches of a window of this process, and the sum of the weights of the whole window."""
+        """Return the batches of a window of this process, and the sum of the weights of the whole window."""
         window, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         return window, self._sum_window(window, device)
 
@@ -171,7 +171,7 @@ class SFTTrainer(Checkpoints, Trainer):
 
 
 def select_usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeTokens]:
-    """The tokens of the episodes that can be trained on; raises `StoreError` if there are none."""
+    """Return the tokens of the episodes that can be trained on; raise `StoreError` if there are none."""
     usable = [e.tokens for e in episodes if e.tokens is not None and describe_mismatch(e.tokens, tokens) is None]
     if not usable:
         raise StoreError("no episode has tokens that fit this model's tokenizer and image processor")
@@ -181,7 +181,7 @@ def select_usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[Episo
 def record_demonstrations(
     env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int
 ) -> None:
-    """Plays the environment's demonstrations and saves them with their tokens in `folder`; skips those in it."""
+    """Play the environment's demonstrations and saves them with their tokens in `folder`; skips those in it."""
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration", **section.habits))
 
     async def play(writer: EpisodeWriter) -> None:

@@ -57,7 +57,7 @@ log = logging.getLogger("viewbox.train")
 def build_sender(
     model: ModelSection, settings: Settings, tokens: ChatTokens, folder: Path, dtype: str = "auto"
 ) -> "WeightSender":
-    """The sender of a run. All processes call it together.
+    """Return the sender of a run. All processes call it together.
 
     Args:
         model: the model that is trained.
@@ -125,7 +125,7 @@ class WeightSender:
         self._client = httpx.Client(timeout=TIMEOUT, **build_client_settings(self.url))
 
     def send(self, model: Any, key: Hashable = None) -> Served:
-        """Sends the weights, and returns what the server then serves; all processes call it together.
+        """Send the weights, and return what the server then serves; all processes call it together.
 
         Args:
             model: the policy, adapters merged.
@@ -163,7 +163,7 @@ class WeightSender:
             self.process.confirm()
 
     def close(self) -> None:
-        """Ends the server, if this process runs it."""
+        """End the server, if this process runs it."""
         if self.process is not None:
             self.process.end()
 
@@ -232,7 +232,7 @@ class WeightSender:
             raise
 
     def _choose_transfer(self) -> tuple[FileTransfer | NCCLTransfer, torch.dtype | None]:
-        """The way that the server takes weights, and the precision in which it keeps them, if it says so."""
+        """Return the way that the server takes weights, and the precision in which it keeps them, if it says so."""
         info = self._request("GET", "/server_info?config_format=json")
         backend = _get(info, "vllm_config", "weight_transfer_config", "backend")
         dtype = DTYPES.get(str(_get(info, "vllm_config", "model_config", "dtype")).removeprefix("torch."))
@@ -277,7 +277,7 @@ class WeightSender:
 
 
 def _get(value: Any, *keys: str) -> Any:
-    """What lies below keys of nested objects; None if it is not there."""
+    """Return what lies below keys of nested objects; None if it is not there."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

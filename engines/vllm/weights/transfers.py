@@ -105,7 +105,7 @@ HEAD = "lm_head.weight"
 def iterate_weights(
     model: Any, dtype: torch.dtype | None = None, seed: int = 0, change: KeptChange | None = None
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The (name, tensor) pairs of a model inside `use_merged_adapters`, each with its adapters added.
+    """Yield the (name, tensor) pairs of a model inside `use_merged_adapters`, each with its adapters added.
 
     A server adds nothing itself, and would round a small change of a two-byte weight away. So sums for two bytes are
     rounded up or down by chance.

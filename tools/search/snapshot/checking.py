@@ -98,7 +98,7 @@ def _check_rows(
     read: Callable[[Any], object],
     report: Callable[[int], None],
 ) -> Part:
-    """The rows of a table that the ids of another, or of itself, name."""
+    """Return the rows of a table that the ids of another, or of itself, name."""
     part = Part(table)
     statement = f"SELECT {', '.join(columns)} FROM {table} WHERE id = ?"
     with _read_part(part):
@@ -114,7 +114,7 @@ def _check_rows(
 
 
 def _check_index(connection: sqlite3.Connection, index: str, table: str) -> Part:
-    """Whether the index holds the rows of its table, and no others."""
+    """Return whether the index holds the rows of its table, and no others."""
     part = Part(index)
     with _read_part(part):
         (part.rows,) = connection.execute(f"SELECT count(*) FROM {index}_docsize").fetchone()
@@ -127,7 +127,7 @@ def _check_index(connection: sqlite3.Connection, index: str, table: str) -> Part
 
 @contextmanager
 def _read_part(part: Part) -> Iterator[None]:
-    """What SQLite cannot read in the block becomes a problem of the part."""
+    """Turn what SQLite cannot read in the block into a problem of the part."""
     try:
         yield
     except READ_ERRORS as error:

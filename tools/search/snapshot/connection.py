@@ -25,7 +25,7 @@ _PRAGMAS: Final = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", 
 
 
 def open_snapshot(path: Path) -> sqlite3.Connection:
-    """A connection to a snapshot that can only read it.
+    """Return a connection to a snapshot that can only read it.
 
     Raises:
         ConfigError: the file is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
@@ -63,7 +63,7 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
 
 
 def refuse(path: Path, reason: str) -> ConfigError:
-    """The error for a snapshot that cannot be used."""
+    """Return the error for a snapshot that cannot be used."""
     return ConfigError(f"snapshot {path}: {reason}", key="snapshot", given=str(path))
 
 

@@ -92,7 +92,7 @@ def read_figure(row: Sequence[Any]) -> FoundImage:
 
 
 def check_picture(content: Any, limit: int) -> bytes:
-    """The bytes of a PNG or JPEG; they are not decoded.
+    """Return the bytes of a PNG or JPEG; they are not decoded.
 
     Raises:
         BadRecord: it is no such file, or larger than `limit` bytes.
@@ -114,7 +114,7 @@ def _write(value: Any) -> Any:
 
 
 def list_kinds(article: Article, recorded_year: int) -> list[SearchType]:
-    """The search types, other than "all", that find an article.
+    """Return the search types, other than "all", that find an article.
 
     Args:
         article: of a snapshot.
@@ -131,7 +131,7 @@ def list_kinds(article: Article, recorded_year: int) -> list[SearchType]:
 
 
 def write_kind_token(kind: SearchType) -> str:
-    """The word by which the index knows a search type: its first letter is in no word of a query.
+    """Return the word by which the index knows a search type: its first letter is in no word of a query.
 
     >>> write_kind_token("meta_analysis").isalnum()
     False

@@ -60,15 +60,15 @@ class SnapshotSource:
             pass
 
     async def search_articles(self, query: ArticleQuery) -> Sequence[Article]:
-        """The articles found, the best first; none for a query without a word and a search type."""
+        """Return the articles found, the best first; none for a query without a word and a search type."""
         return await concurrency.run_in_thread(self.find_articles, query)
 
     async def search_images(self, query: ImageQuery) -> Sequence[FoundImage]:
-        """The figures found, the best first; none for a query without a word, modality and body part."""
+        """Return the figures found, the best first; none for a query without a word, modality and body part."""
         return await concurrency.run_in_thread(self.find_images, query)
 
     async def load_image(self, found: FoundImage) -> bytes:
-        """The file of a figure: PNG or JPEG, undecoded; raises `ToolError` if the snapshot does not hold it."""
+        """Return the file of a figure: PNG or JPEG, undecoded; raise `ToolError` if the snapshot does not hold it."""
         return await concurrency.run_in_thread(self.read_picture, found.uid)
 
     def find_articles(self, query: ArticleQuery) -> list[Article]:
@@ -109,7 +109,7 @@ class SnapshotSource:
         return found[:limit]
 
     def read_picture(self, uid: str) -> bytes:
-        """The file of the figure `uid`, undecoded.
+        """Return the file of the figure `uid`, undecoded.
 
         Raises:
             ToolError: the snapshot does not hold it.
@@ -123,7 +123,7 @@ class SnapshotSource:
             raise ToolError(f"figure {uid!r:.80}: the snapshot holds no picture of it") from None
 
     def describe(self) -> SnapshotInfo:
-        """What the snapshot says about itself."""
+        """Return what the snapshot says about itself."""
         with self._connect() as connection:
             pairs = connection.execute("SELECT key, value FROM meta ORDER BY key LIMIT 100").fetchall()
             first, last = connection.execute("SELECT min(year), max(year) FROM articles").fetchone()
@@ -162,7 +162,7 @@ def _rank(
     conditions: Sequence[str],
     limit: int,
 ) -> list[int]:
-    """The ids of the best records and a few more, the best first.
+    """Return the ids of the best records and a few more, the best first.
 
     Args:
         connection: to the snapshot.
@@ -184,7 +184,7 @@ def _rank(
 
 
 def join_any(groups: Iterable[Group]) -> str:
-    """An FTS5 expression that any of the groups matches.
+    """Return an FTS5 expression that any of the groups matches.
 
     >>> join_any([Group((("ct",), ("computed", "tomography"))), Group((("lung",),))])
     '"ct" OR "computed tomography" OR "lung"'
@@ -193,7 +193,7 @@ def join_any(groups: Iterable[Group]) -> str:
 
 
 def _fetch(connection: sqlite3.Connection, statement: str, key: object) -> tuple[Any, ...] | None:
-    """One row; None if there is none, or it cannot be read."""
+    """Return one row; None if there is none, or it cannot be read."""
     try:
         row: tuple[Any, ...] | None = connection.execute(statement, (key,)).fetchone()
     except (*READ_ERRORS, OverflowError, UnicodeEncodeError):

@@ -67,7 +67,7 @@ class Synonyms:
         return cls(found, max(map(len, found), default=1))
 
     def group(self, words: Sequence[str]) -> list[Group]:
-        """The groups of a query: a group for each longest phrase with synonyms, and one for each word."""
+        """Return the groups of a query: a group for each longest phrase with synonyms, and one for each word."""
         groups: list[Group] = []
         stems = [stem_word(word) for word in words]
         place = 0
@@ -84,19 +84,19 @@ class Synonyms:
 
 
 def read_shipped_synonyms() -> list[list[str]]:
-    """The table that is shipped, for medicine and its images: classes of phrases that mean the same."""
+    """Return the table that is shipped, for medicine and its images: classes of phrases that mean the same."""
     lines = (files(__package__) / "synonyms.txt").read_text(encoding="utf-8").splitlines()
     return [line.strip().split(" = ") for line in lines if line.strip() and not line.startswith("#")]
 
 
 @lru_cache(maxsize=1)
 def get_synonyms() -> Synonyms:
-    """Those of the shipped table."""
+    """Return those of the shipped table."""
     return Synonyms.build(read_shipped_synonyms())
 
 
 def _drop_repeated(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """The phrases without those whose stems stood before."""
+    """Return the phrases without those whose stems stood before."""
     first: dict[tuple[str, ...], tuple[str, ...]] = {}
     for phrase in phrases:
         first.setdefault(stem_all(phrase), phrase)
@@ -104,7 +104,7 @@ def _drop_repeated(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...
 
 
 def split_words(text: str) -> list[str]:
-    """The runs of letters and digits of a text, in lower case; the text is read up to `MAX_QUERY` characters.
+    """Return the runs of letters and digits of a text, in lower case; the text is read up to `MAX_QUERY` characters.
 
     >>> split_words('x-ray NEAR("chest*", 2) title:^CT')
     ['x', 'ray', 'near', 'chest', '2', 'title', 'ct']
@@ -113,12 +113,12 @@ def split_words(text: str) -> list[str]:
 
 
 def is_telling(word: str) -> bool:
-    """Whether a word says what an article is about."""
+    """Return whether a word says what an article is about."""
     return word not in STOP_WORDS
 
 
 def read_query(text: str, synonyms: Synonyms) -> list[Group]:
-    """The groups of a query, none twice; without stop words, unless there is nothing else."""
+    """Return the groups of a query, none twice; without stop words, unless there is nothing else."""
     words = split_words(text)
     groups = synonyms.group(words)
     telling = [group for group in groups if any(is_telling(word) for phrase in group.phrases for word in phrase)]
@@ -135,12 +135,12 @@ def _sort_stems(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], 
 
 
 def stem_all(words: Sequence[str]) -> tuple[str, ...]:
-    """The stems of words, as the indexes hold them."""
+    """Return the stems of words, as the indexes hold them."""
     return tuple(stem for word in words for stem in stem_word(word))
 
 
 def quote(phrase: Sequence[str]) -> str:
-    """A phrase in the language of FTS5, whose words are from `split_words`."""
+    """Return a phrase in the language of FTS5, whose words are from `split_words`."""
     return f'"{" ".join(phrase)}"'
 
 
@@ -149,7 +149,7 @@ _tokenizers = threading.local()  # each thread has an index of its own
 
 @lru_cache(maxsize=2**16)
 def stem_word(word: str) -> tuple[str, ...]:
-    """The stems that the indexes hold for a word: one as a rule, none if FTS5 knows none of its letters.
+    """Return the stems that the indexes hold for a word: one as a rule, none if FTS5 knows none of its letters.
 
     FTS5's own tokenizer is asked, through an index in memory.
 

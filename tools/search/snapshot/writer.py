@@ -70,7 +70,7 @@ class SnapshotWriter:
         self._figures: dict[str, Row] = {}  # by uid
 
     def add_article(self, article: Article) -> None:
-        """Add an article, in the place of an earlier one with its PMID; raises `BadRecord` if it cannot be stored."""
+        """Add an article, in the place of an earlier one with its PMID; raise `BadRecord` if it cannot be stored."""
         row = write_article(article)
         self._articles[row[0]] = row
 
@@ -146,7 +146,7 @@ class SnapshotWriter:
 
 
 def _compare_articles(row: Row) -> Row:
-    """The newer an article, the larger."""
+    """Return the newer an article, the larger."""
     pmid, year = row[0], row[3]
     return year is not None, year or 0, len(pmid), pmid
 

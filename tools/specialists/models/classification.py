@@ -58,7 +58,7 @@ class ClassificationRunner(ModelRunner):
 
 
 def _find_labels(heads: Any, labels: Sequence[str]) -> dict[str, list[int]]:
-    """The numbers of the labels of each head. Raises `ConfigError` for a label that the model does not have."""
+    """Return the numbers of the labels of each head. Raise `ConfigError` for a label that the model does not have."""
     found: dict[str, list[int]] = {}
     for head, names in heads:
         for name in names:
@@ -75,7 +75,7 @@ class Classify(ServedTool):
     top_k: int | None = None
 
     async def __call__(self, image: Picture) -> ToolOutput:
-        """The probability of each label for a picture, from a classifier."""
+        """Return the probability of each label for a picture, from a classifier."""
         heads: Mapping[str, Mapping[str, float]] = await self.ask(image)
         shown = {head: _sort(shares)[: self.top_k] for head, shares in heads.items()}
         facts = {head: {label: round(p, DIGITS) for label, p in best} for head, best in shown.items()}

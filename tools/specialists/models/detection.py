@@ -38,7 +38,8 @@ class Found:
 
     @classmethod
     def of(cls, label: str, score: float, box: Sequence[float], size: tuple[int, int]) -> "Found":
-        """One that a model found; `box` is in pixels of a picture of this (width, height), and is cut at its edges."""
+        """Return one that a model found; `box` is in pixels of a picture of this (width, height), and is cut at its
+        edges."""
         x1, y1, x2, y2 = (
             round(min(1.0, max(0.0, end / side)), PLACES) for end, side in zip(box, size * 2, strict=True)
         )
@@ -114,7 +115,7 @@ class GroundingRunner(ModelRunner):
 def collect(
     requests: Sequence[Request], outputs: Any, found: Sequence[Mapping[str, Any]], labels: Sequence[Sequence[str]]
 ) -> list[Any]:
-    """The `Found` of each request; a `ToolFault` where the model's numbers are not finite."""
+    """Return the `Found` of each request; a `ToolFault` where the model's numbers are not finite."""
     import torch
 
     results: list[Any] = []
@@ -130,14 +131,14 @@ def collect(
 
 
 def _is_usable(logits: Any) -> bool:
-    """Whether no score is NaN or +inf; -inf is the score of a token that is masked."""
+    """Return whether no score is NaN or +inf; -inf is the score of a token that is masked."""
     import torch
 
     return not bool((torch.isnan(logits) | (logits == float("inf"))).any())
 
 
 def describe(found: Sequence[Found], most: int) -> ToolOutput:
-    """What the policy reads."""
+    """Return what the policy reads."""
     if not found:
         return ToolOutput("nothing found")
     shown = [one.to_facts() for one in found[:most]]
@@ -153,7 +154,7 @@ class Detect(ServedTool):
     max_boxes: int = 20
 
     async def __call__(self, image: Picture, at_least: Score | None = None) -> ToolOutput:
-        """Finds objects in a picture: a box, a label and a score for each."""
+        """Find objects in a picture: a box, a label and a score for each."""
         lowest = self.threshold if at_least is None else at_least
         return describe(await self.ask(image, (lowest,)), self.max_boxes)
 
@@ -168,7 +169,7 @@ class Ground(ServedTool):
     async def __call__(
         self, image: Picture, phrase: Annotated[str, "what to look for, in a few words"], at_least: Score | None = None
     ) -> ToolOutput:
-        """Finds what a phrase names in a picture: a box and a score for each place."""
+        """Find what a phrase names in a picture: a box and a score for each place."""
         words = " ".join(phrase.split())
         if not words:
             raise ToolError(f"{self.name}: phrase is empty; allowed: a few words")

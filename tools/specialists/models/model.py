@@ -61,7 +61,8 @@ class ModelSettings(BaseModel):
     runner: ClassVar[Callable[..., "ModelRunner"]]
 
     def get_server(self, **settings: Hashable) -> ModelServer:
-        """The server of this model; `settings` are arguments of the runner that decide how the model is loaded."""
+        """Return the server of this model; `settings` are arguments of the runner that decide how the model is
+        loaded."""
         given = (self.model, self.revision, self.device, self.dtype, self.memory, self.local_files_only)
         key = (type(self).runner, *given, *sorted(settings.items()))
         serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
@@ -167,7 +168,7 @@ class ModelRunner:
         return sum(one.numel() * one.element_size() for one in tensors)
 
     def move_to(self, device: "torch.device") -> None:
-        """Move the weights. Raises `ConfigError` if the device has no memory for them."""
+        """Move the weights. Raise `ConfigError` if the device has no memory for them."""
         import torch
 
         try:
@@ -219,25 +220,27 @@ class ModelRunner:
         raise OutOfMemory
 
     def get_group(self, request: Request) -> Hashable:
-        """Requests of one group can be computed together with the results that each would have alone."""
+        """Return the group of a request: those of one can be computed together with the results that each would have
+        alone."""
         return (request.picture.width, request.picture.height) if self.same_size else None
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
-        """One result for each request, in inference mode; a `ToolFault` in the place of a result that is not usable."""
+        """Return one result for each request, in inference mode; a `ToolFault` in the place of a result that is not
+        usable."""
         raise NotImplementedError
 
     def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:
-        """The pictures in the color mode that the model was built for."""
+        """Return the pictures in the color mode that the model was built for."""
         mode = "L" if getattr(self.config, "num_channels", 3) == 1 else "RGB"
         return [to_mode(request.picture, mode) for request in requests]
 
     def to_device(self, inputs: Any) -> Any:
-        """The processor's tensors on the model's device, floats in the type of its weights."""
+        """Return the processor's tensors on the model's device, floats in the type of its weights."""
         return inputs.to(self.device, dtype=self.model.dtype)
 
 
 def to_mode(picture: ImageRef, mode: str) -> "Image.Image":
-    """A picture in mode "L" or "RGB". OpenCV repeats a gray value five times as fast as Pillow."""
+    """Return a picture in mode "L" or "RGB". OpenCV repeats a gray value five times as fast as Pillow."""
     from PIL import Image
 
     pixels = picture.pixels
@@ -247,7 +250,7 @@ def to_mode(picture: ImageRef, mode: str) -> "Image.Image":
 
 
 def find_device(spec: ModelSettings) -> "torch.device":
-    """The device that a specialist names. Raises `ConfigError` if there is none."""
+    """Return the device that a specialist names. Raise `ConfigError` if there is none."""
     import torch
 
     if spec.device == "auto":
@@ -261,7 +264,7 @@ def find_device(spec: ModelSettings) -> "torch.device":
 
 
 def find_model(name: str) -> str:
-    """The folder of a model, or its hub name. Raises `ConfigError` if the name is a path and nothing is there."""
+    """Return the folder of a model, or its hub name. Raise `ConfigError` if the name is a path and nothing is there."""
     try:
         path = Path(resolve_model_path(name)).expanduser()
     except ModelError as error:
@@ -279,7 +282,7 @@ def find_model(name: str) -> str:
 
 
 def check_attention(config: Any, spec: ModelSettings) -> None:
-    """Raises `ConfigError` if a config names attention code of a hub repository, which transformers would run."""
+    """Raise `ConfigError` if a config names attention code of a hub repository, which transformers would run."""
     parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
     for part in parts:
         named = getattr(part, "_attn_implementation", None)
@@ -299,7 +302,7 @@ def get_options(spec: ModelSettings) -> dict[str, Any]:
 
 
 def describe_first_line(error: Exception) -> str:
-    """The first line of an exception that says something, or its type."""
+    """Return the first line of an exception that says something, or its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
@@ -309,7 +312,7 @@ DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
 def estimate_bytes(spec: ModelSpecialist, *, gpu: bool) -> int:
-    """The bytes of the weights on their device; `memory` of the specialist if the files are not on this machine.
+    """Return the bytes of the weights on their device; `memory` of the specialist if the files are not on this machine.
 
     Args:
         spec: the specialist.

@@ -60,7 +60,7 @@ class Segmented:
 
 
 def check_map(found: Any, request: Request) -> np.ndarray:
-    """A map in the smallest type that holds it. Raises `ToolFault` unless it has the size of the picture.
+    """Return a map in the smallest type that holds it. Raise `ToolFault` unless it has the size of the picture.
 
     It is never resized here: only the processor of a model knows how its masks lie on the picture.
     """
@@ -75,7 +75,7 @@ def check_map(found: Any, request: Request) -> np.ndarray:
 
 
 def measure_pixel(view: View) -> float | None:
-    """The area of a pixel of a view in mm²; None if the spacing of its image is not known."""
+    """Return the area of a pixel of a view in mm²; None if the spacing of its image is not known."""
     spacing = view.source.spacing
     if spacing is None:
         return None
@@ -85,7 +85,7 @@ def measure_pixel(view: View) -> float | None:
 
 
 def describe_regions(view: View, found: Segmented, label: str | None, most: int) -> ToolOutput:
-    """The numbers of each region, the largest first, and the picture with a color on each.
+    """Return the numbers of each region, the largest first, and the picture with a color on each.
 
     `mean_intensity` is of the gray values of the picture as it is shown, 0 to 255. Areas in mm² are given if the
     spacing is known.
@@ -219,7 +219,7 @@ class SegmentPicture(ServedTool):
     async def __call__(
         self, image: Picture, label: Annotated[str | None, "show regions of this label only"] = None
     ) -> ToolOutput:
-        """Marks the regions of a picture with colors, and measures each: area, box, mean intensity."""
+        """Mark the regions of a picture with colors, and measures each: area, box, mean intensity."""
         found: Segmented = await self.ask(image)
         return describe_regions(image, found, label, self.max_regions)
 
@@ -300,7 +300,7 @@ class Outline(ServedTool):
         box: Annotated[Box | None, "around the region"] = None,
         point: Annotated[Point | None, "inside the region"] = None,
     ) -> ToolOutput:
-        """Marks the region at a point or in a box of a picture with a color, and measures it: area, box, intensity."""
+        """Mark the region at a point or in a box of a picture with a color, and measures it: area, box, intensity."""
         if box is None and point is None:
             raise ToolError(f"{self.name}: needs a box, a point or both")
         if box is not None and not (box[0] < box[2] and box[1] < box[3]):

@@ -51,7 +51,7 @@ class TextRunner(ModelRunner):
         return results
 
     def _encode(self, request: Request) -> Any:
-        """The tensors of one request: with the model's chat template if it has one."""
+        """Return the tensors of one request: with the model's chat template if it has one."""
         prompt, _ = request.arguments
         (picture,) = self.open_pictures([request])
         if getattr(self.processor, "chat_template", None):
@@ -84,7 +84,7 @@ class TextRunner(ModelRunner):
 
 
 def _build_check(count: int) -> Any:
-    """A logits processor that remembers in `bad` the rows in which a model gave NaN; it changes nothing."""
+    """Return a logits processor that remembers in `bad` the rows in which a model gave NaN; it changes nothing."""
     import torch
     from transformers import LogitsProcessor
 
@@ -107,7 +107,7 @@ class Write(ServedTool):
     max_new_tokens: int = 256
 
     async def __call__(self, image: Picture) -> str:
-        """Describes a picture in words."""
+        """Describe a picture in words."""
         text: str = await self.ask(image, (self.prompt, self.max_new_tokens))
         return text or "(no words)"
 

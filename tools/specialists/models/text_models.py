@@ -109,11 +109,11 @@ class ModelEncoder:
         self.query_prefix, self.text_prefix = settings.query_prefix, settings.text_prefix
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of unit length, (len(texts), D) float32. Raises `ToolFault` if the model failed."""
+        """Vectors of unit length, (len(texts), D) float32. Raise `ToolFault` if the model failed."""
         return np.stack(_ask(self.server, [(self.text_prefix + text,) for text in texts]))
 
     def encode_query(self, words: str) -> np.ndarray:
-        """The vector of a query, (D,) float32. Raises `ToolFault` if the model failed."""
+        """Return the vector of a query, (D,) float32. Raise `ToolFault` if the model failed."""
         vector: np.ndarray = _ask(self.server, [(self.query_prefix + words,)])[0]
         return vector
 
@@ -128,7 +128,7 @@ class ModelPairScorer:
         _, self.server = _load(CrossEncoderModel, "reranker", spec)
 
     def score(self, words: str, texts: Sequence[str]) -> np.ndarray:
-        """The score of each text, (len(texts),), higher is better. Raises `ToolFault` if the model failed."""
+        """Return the score of each text, (len(texts),), higher is better. Raise `ToolFault` if the model failed."""
         return np.array(_ask(self.server, [(words, text) for text in texts]), np.float64)
 
     def rest(self) -> None:
@@ -136,7 +136,7 @@ class ModelPairScorer:
 
 
 def _load(cls: type[ModelSettings], setting: str, spec: str | Mapping[str, Any]) -> tuple[Any, ModelServer]:
-    """The settings of a model, and its server with the model loaded. Raises `ConfigError`."""
+    """Return the settings of a model, and its server with the model loaded. Raise `ConfigError`."""
     path = f"retrieval.{setting}"
     given = {"model": spec} if isinstance(spec, str) else dict(spec)
     try:
@@ -155,7 +155,7 @@ def _load(cls: type[ModelSettings], setting: str, spec: str | Mapping[str, Any])
 
 
 def _ask(server: ModelServer, texts: Sequence[tuple[str, ...]]) -> list[Any]:
-    """One result for each; called in a thread. Raises `ToolFault` if the model failed on one of them."""
+    """Return one result for each; called in a thread. Raise `ToolFault` if the model failed on one of them."""
     futures = [server.submit(Request(one)) for one in texts]
     try:
         return [future.result() for future in futures]
