@@ -35,7 +35,7 @@ class _Loader(yaml.SafeLoader):
         self._open = self._composed = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        line = self.peek_event().start_mark.line + 1
+        line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
         is_alias = self.check_event(yaml.events.AliasEvent)
         self._open += 1
         self._composed += 1
@@ -87,7 +87,7 @@ def _check_value(value: Any, node: yaml.Node) -> Any:
     return value
 
 
-def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
+def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":

@@ -203,7 +203,8 @@ def _load_state(checkpoint: Path, process: int) -> dict[str, Any]:
     file = checkpoint / _get_state_file(process)
     if not file.is_file():
         raise ConfigError(f"{checkpoint}: holds no {file.name}; was it saved by the same number of processes?")
-    return torch.load(file, map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    return state
 
 
 def _sync_folder(folder: Path) -> None:

@@ -65,12 +65,13 @@ class ChatTemplate:
         prompt: bool = False,
     ) -> str:
         """Return the text of messages; with `prompt`, up to where the next reply begins."""
-        return self.processor.apply_chat_template(
+        text: str = self.processor.apply_chat_template(
             messages,
             tools=[thaw(tool) for tool in tools] if tools else None,
             tokenize=False,
             add_generation_prompt=prompt,
         )
+        return text
 
     def render_after_reply(self, messages: list[TemplateMessage]) -> str:
         """Return the text between the end token of a reply and the next reply, with these messages in between."""

@@ -170,7 +170,7 @@ class ChatTokens:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of a reply, without its end token."""
         kept = [i for i in ids if i not in self.stop_ids]
-        return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def encode_reply(self, text: str) -> list[int]:
         """Return the ids of a scripted reply, with the end token, as a policy might have sampled them.

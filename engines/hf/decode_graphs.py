@@ -46,7 +46,7 @@ class CudaRecorder:
     def __call__(self, step: Step) -> Step:
         if torch.cuda.mem_get_info()[0] < MIN_FREE_BYTES:
             raise RuntimeError("less than 1 GiB of the GPU's memory is free")
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # libraries set themselves up for a new stream
             step()

@@ -223,7 +223,7 @@ class KVCache(Cache):
         self.index.capacity = capacity  # last: if memory runs out, the cache can still be used
 
     def _get_initialized_layers(self) -> list[Any]:
-        layers: list[Any] = self.layers  # type: ignore[assignment]
+        layers: list[Any] = self.layers
         return [layer for layer in layers if layer.is_initialized]
 
 
@@ -232,7 +232,7 @@ def compute_bytes_per_token(model: PreTrainedModel) -> int:
     config = model.config.get_text_config()
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * head * model.dtype.itemsize
+    return int(2 * config.num_hidden_layers * heads * head * model.dtype.itemsize)
 
 
 def find_kv_cache_bytes(device: torch.device) -> int:

@@ -175,7 +175,8 @@ class ModelRunner:
             logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
             **vision,
         )
-        return output.logits[:, 0].float()
+        logits: torch.Tensor = output.logits[:, 0].float()
+        return logits
 
 
 def to_additive_mask(model: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:

@@ -77,7 +77,9 @@ def _run_model(model: PreTrainedModel, tokens: ChatTokens, ids: list[int], pictu
     given = torch.tensor([ids], device=model.device)
     vision = tokens.architecture.build_vision_inputs(pictures, model.device, model.dtype)
     types = (given == tokens.image_id).int()
-    logits = model(input_ids=given, mm_token_type_ids=types, use_cache=False, logits_to_keep=2, **vision).logits
+    logits: torch.Tensor = model(
+        input_ids=given, mm_token_type_ids=types, use_cache=False, logits_to_keep=2, **vision
+    ).logits
     if hasattr(base, "rope_deltas"):
         base.rope_deltas = before
     return logits[0].float()

@@ -102,7 +102,7 @@ def build_config(
     std = hidden**-0.5  # the usual 0.02 suits widths in the thousands; at this size learning would stall
     head = hidden // heads
     sections = [head // 2 - 2 * (head // 6), head // 6, head // 6]
-    return Qwen3VLConfig(  # type: ignore[call-arg]
+    return Qwen3VLConfig(
         text_config={
             "vocab_size": len(tok),
             "hidden_size": hidden,

@@ -112,7 +112,7 @@ class TokenCheck:
         return max(ids, default=0) < len(self.tokens.tokenizer)  # others have no text
 
     def _decode(self, ids: list[int]) -> str:
-        return self.tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(self.tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def _describe(self, conversation: Conversation, ours: list[int], theirs: list[int]) -> str:
         pairs = enumerate(zip(ours, theirs, strict=False))

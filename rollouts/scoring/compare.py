@@ -17,7 +17,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...records import Episode, Scores
 from ...utils.conditions import format_value, sort_key
-from ..store.reader import LINES, load
+from ..store.layout import LINES
+from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
 from . import filters
 from .data_policy import build_sharing_check

@@ -62,7 +62,7 @@ class EnvironmentMetrics:
             return self.source
         if self.source is not None and not isinstance(self.source, str):
             if self.names_environment:
-                return self.source.metrics_of(environment)
+                return dict(self.source.metrics_of(environment))
             return getattr(self.source, "metrics", {})
         name = self.source or environment
         if name not in self._by_name:

@@ -24,7 +24,8 @@ from ...utils.files import write_atomically
 from ...utils.secrets import mask_settings
 from ...version import __version__
 from ..store.columns import ScoreColumnWriter
-from ..store.reader import LINES, load
+from ..store.layout import LINES
+from ..store.reader import load
 from . import filters
 from .data_policy import build_sharing_check, read_environment
 from .metric_samples import EnvironmentMetrics

@@ -232,7 +232,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
 
 def _read_end_reason(line: bytes) -> str | None:
     try:
-        return json.loads(line).get("end_reason")
+        reason = json.loads(line).get("end_reason")
+        return reason if isinstance(reason, str) else None
     except (ValueError, AttributeError, RecursionError):
         return None
 

@@ -201,5 +201,5 @@ def compute_share(batch: dict[str, Any], part: Sequence[int], loss_type: str) ->
         return 1.0
     if loss_type == "bnpo":
         sampled = (batch["completion_mask"] * batch["tool_mask"]).sum(1)
-        return (sampled[list(part)].sum() / sampled.sum().clamp(min=1)).item()
+        return float(sampled[list(part)].sum() / sampled.sum().clamp(min=1))
     return len(part) / len(batch["prompt_ids"])

@@ -74,7 +74,8 @@ def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
     """Return (groups, 1): the standard deviation of each row without its NaNs; 0 for groups of one."""
     if grouped.shape[1] == 1:
         return torch.zeros_like(grouped)
-    return nanstd(grouped, dim=1, keepdim=True)
+    spread: torch.Tensor = nanstd(grouped, dim=1, keepdim=True)
+    return spread
 
 
 # ---------------------------------------------------------------------- dynamic sampling

@@ -176,7 +176,7 @@ class EpisodeLogProbs:
         most = max(1, MAX_LOGITS // self.model.config.get_text_config().vocab_size)
         if len(ids) <= most:
             return compute(hidden, ids)
-        parts = zip(hidden.split(most), ids.split(most), strict=True)
+        parts = zip(torch.split(hidden, most), torch.split(ids, most), strict=True)
         logps, entropies = zip(*(checkpoint(compute, *part, use_reentrant=False) for part in parts), strict=True)
         return torch.cat(logps), torch.cat(entropies)
 
@@ -234,7 +234,8 @@ def attend(
     with sdpa_kernel(SDPBackend.MATH) if plain else nullcontext():
         if layout is None:
             states = (module, query, key, value, attention_mask)
-            return sdpa_attention_forward(*states, dropout=dropout, scaling=scaling, **kwargs)
+            plain_output: torch.Tensor = sdpa_attention_forward(*states, dropout=dropout, scaling=scaling, **kwargs)[0]
+            return plain_output, None
         if key.shape[1] != query.shape[1] and not _can_group_heads(query):
             key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
         outputs: list[torch.Tensor] = []

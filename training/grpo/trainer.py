@@ -30,9 +30,9 @@ from trl import GRPOTrainer
 from ...configs.sections import RolloutSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
-from ...engines.hf import Settings
 from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
+from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights.sender import WeightSender
 from ...errors import ConfigError
@@ -275,7 +275,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return describe_problem(episode, self.tokens)
 
     # ------------------------------------------------------------------ the loss
-    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple:
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Log-probs and entropies of `_current_batch`, for TRL's loss."""
         assert self._current_batch is not None
         return *self.log_probs.compute(model, self._current_batch), None
@@ -294,7 +294,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         started = time.perf_counter()
         self._skip_empty.add(get_sampled(inputs).sum())
         self._current_batch = inputs
-        loss = super()._compute_loss(model, inputs)
+        loss: torch.Tensor = super()._compute_loss(model, inputs)
         self._current_batch = None
         gap = (self.log_probs.latest - inputs["sampling_per_token_logps"]).abs()[get_sampled(inputs).bool()]
         self.figures.add_mean("sampling/logp_difference/mean", gap.mean().item())

@@ -14,10 +14,10 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...engines.hf import Settings
 from ...engines.hf.architectures import get_architecture
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
 from ...engines.hf.quantization import KEPT as FULL_SIZE
+from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_PATCHES
 from ...envs.from_config import build_envs
 from ...envs.mixture import Mixture
@@ -231,7 +231,7 @@ class Shapes:
 
     def count_features(self, grids: Sequence[Grid]) -> int:
         """Return the features of images."""
-        return sum(map(count_image_tokens, grids)) * self.hidden * self.computed * self.feature_layers
+        return int(sum(map(count_image_tokens, grids)) * self.hidden * self.computed * self.feature_layers)
 
     # ------------------------------------------------------------------ an update
     def predict_update(self) -> Counter[str]:
@@ -303,13 +303,15 @@ class Shapes:
             norms += (4 + (0 if self.adapted else self.computed)) * (self.query + self.key)
         inputs = (5 if own else 2) * self.hidden + self.query + 4 * self.inner
         attention = 2 * self.computed * (self.query + self.key)
-        return tokens * (norms + self.computed * inputs) + attended * attention
+        return int(tokens * (norms + self.computed * inputs) + attended * attention)
 
     def count_vision(self, patches: int, checkpointed: bool) -> int:
         """Return what the vision tower keeps for its backward pass."""
         layer = patches * self.computed * (11 * self.width + 2 * self.vision_inner)
         merged = patches * self.computed * 3 * self.width * self.feature_layers
-        return merged + layer + (self.depth - 1) * (patches * self.computed * self.width if checkpointed else layer)
+        return int(
+            merged + layer + (self.depth - 1) * (patches * self.computed * self.width if checkpointed else layer)
+        )
 
     # ------------------------------------------------------------------ generation
     def predict_generation(self, cache_bytes: int) -> tuple[int, Counter[str]]:

@@ -44,7 +44,7 @@ def measure(config: Config) -> int:
     if arguments.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return max(0, peak - before)
+    return max(0, int(peak - before))
 
 
 def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) -> None:
@@ -68,7 +68,7 @@ def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) 
         for compute_loss in losses(model, config, arguments, workload):
             with _use_autocast(arguments, model.device.type):
                 loss = compute_loss()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             del loss
         optimizer.step()
         optimizer.zero_grad()

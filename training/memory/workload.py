@@ -194,7 +194,8 @@ def _explain_missing(name: str) -> str:
 @cache
 def read_known_models() -> dict[str, Any]:
     """Return the config.json of the models of the shipped configs, with its source, by hub name."""
-    return json.loads(Path(__file__).with_name("known_models.json").read_text())
+    known: dict[str, Any] = json.loads(Path(__file__).with_name("known_models.json").read_text())
+    return known
 
 
 def count_bytes(tensors: Iterable[torch.Tensor]) -> int:

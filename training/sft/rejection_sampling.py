@@ -77,10 +77,10 @@ class RejectionSamplingTrainer(SFTTrainer):
         return window, self._sum_window(window, device)
 
     def _find_round(self, step: int) -> int:
-        return step * self.sampling.rounds // self.args.max_steps
+        return int(step * self.sampling.rounds // self.args.max_steps)
 
     def _find_first_step(self, number: int) -> int:
-        return -(-number * self.args.max_steps // self.sampling.rounds)
+        return -int(-number * self.args.max_steps // self.sampling.rounds)
 
     def _draw(self, number: int, k: int, counts: Sequence[int]) -> list[EpisodeTokens]:
         """Return the episodes of accumulation step `k` on this process: the next ones in shuffled passes over the

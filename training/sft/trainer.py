@@ -159,7 +159,8 @@ class SFTTrainer(Checkpoints, Trainer):
     def _sum_window(self, window: Sequence[dict[str, Any]], device: torch.device) -> torch.Tensor:
         own = [batch for inputs in window for batch in inputs["batches"]]
         total = sum_weights(own) if own else torch.zeros(())
-        return self.accelerator.gather(total.to(device)).sum().clamp(min=1.0)
+        gathered: torch.Tensor = self.accelerator.gather(total.to(device))
+        return gathered.sum().clamp(min=1.0)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

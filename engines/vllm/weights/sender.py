@@ -145,8 +145,9 @@ class WeightSender:
         broadcast_object_list(outcome)
         if isinstance(outcome[0], ViewboxError):
             raise outcome[0]
-        self.latest = outcome[0]
-        return outcome[0]
+        served: Served = outcome[0]
+        self.latest = served
+        return served
 
     def release(self) -> None:
         """Says that no episode needs the server until the next weights; all processes call it together."""

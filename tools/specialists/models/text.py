@@ -88,7 +88,7 @@ def _build_check(count: int) -> Any:
     import torch
     from transformers import LogitsProcessor
 
-    class FiniteCheck(LogitsProcessor):  # type: ignore[misc]
+    class FiniteCheck(LogitsProcessor):
         bad = [False] * count
 
         def __call__(self, input_ids: Any, scores: Any) -> Any:
