@@ -361,7 +361,7 @@ _TURNS: Any = Episode.__dict__["turns"]  # the slots
 _TOKENS: Any = Episode.__dict__["tokens"]
 
 
-def postpone(episode: Episode, turns: Any, tokens: Any) -> None:
+def postpone(episode: Episode, turns: object, tokens: object) -> None:
     """Set turns and tokens of an episode that nobody else has yet, each perhaps a `Later`."""
     _TURNS.__set__(episode, turns)
     _TOKENS.__set__(episode, tokens)

@@ -86,7 +86,7 @@ class LazyGroup(TyperGroup):
     default: str | None = None
     listing = False
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -165,7 +165,7 @@ def read_options(
     concurrency: int | None = None,
     temperature: float | None = None,
     max_tokens: int | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> dict[str, Any]:
     """Return what `build_job` takes; options of the section `rollout` come before the overrides, which win."""
     section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}

@@ -95,7 +95,7 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
     check_limits(limits, document)
 
 
-def read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
+def read_limits(values: Mapping[str, object]) -> dict[str, Any]:
     """Return what a config says may be done with its data, by key path: of `env`, and of each environment of a
     mixture."""
     return dict(_walk_limits(values.get("env"), "env"))
@@ -111,7 +111,7 @@ def _walk_limits(section: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _walk_limits(part, f"{path}.environments.{name}")
 
 
-def check_limits(before: Mapping[str, Any], document: Document) -> None:
+def check_limits(before: Mapping[str, object], document: Document) -> None:
     """Raise `ConfigError` if an override of `document` lifts what the file said may be done with the data."""
     after = read_limits(document.values)
     for key, value in before.items():
@@ -125,7 +125,7 @@ def check_limits(before: Mapping[str, Any], document: Document) -> None:
             )
 
 
-def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
+def parse(raw: Mapping[str, object], document: Document | None = None) -> Config:
     """Check a config given as plain dicts; `document` knows where each key was written."""
     document = document or Document()
     try:

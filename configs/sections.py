@@ -147,14 +147,14 @@ class RolloutSection(SamplingParams):
         return name
 
     @classmethod
-    def find_class(cls, values: Any) -> "type[RolloutSection]":
+    def find_class(cls, values: object) -> "type[RolloutSection]":
         """Return the class of a section with these values: that of the engine, with its own keys."""
         name = values.get("engine", DEFAULT_ENGINE) if isinstance(values, Mapping) else None
         module = import_plugin("engines", name) if isinstance(name, str) else None
         return RolloutSection if module is None else module.Settings
 
     @classmethod
-    def read(cls, values: Any) -> Any:
+    def read(cls, values: object) -> Any:
         """Return the section of an engine; null for a key of another engine counts as not given.
 
         >>> type(RolloutSection.read({"engine": "vllm", "kv_cache_bytes": None})).__module__

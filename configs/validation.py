@@ -43,7 +43,7 @@ _LIMITS = {
 }
 
 
-def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+def describe_type(annotation: object, metadata: Iterable[object] = ()) -> str:
     """Return the values a field of this type accepts, in words.
 
     >>> from pydantic import Field
@@ -84,7 +84,7 @@ class Problem(NamedTuple):
         return f"{self.key}{joint}{self.text}".strip()
 
 
-def describe_errors(error: ValidationError, expected: Any, given: Any, *, noun: str = "type") -> list[Problem]:
+def describe_errors(error: ValidationError, expected: object, given: object, *, noun: str = "type") -> list[Problem]:
     """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
 
     Args:
@@ -221,7 +221,7 @@ def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any
     return annotation, limits
 
 
-def get_section_model(annotation: Any) -> Any:
+def get_section_model(annotation: object) -> Any:
     """Return the pydantic model of a field that holds a section; None if the field is not a section."""
     options = [annotation, *get_args(annotation)]
     return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)

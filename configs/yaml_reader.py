@@ -168,7 +168,7 @@ def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, Any]:
     return values
 
 
-def set_nested(values: dict[str, Any], key: str, value: Any, origin: str = "") -> list[str]:
+def set_nested(values: dict[str, Any], key: str, value: object, origin: str = "") -> list[str]:
     """Set the value at a key path in place, and return the paths of the mappings it had to create.
 
     >>> values = {"a": {"b": 1}}

@@ -28,7 +28,7 @@ from .fitting import check_finite, fit_schema
 
 def check_answer(
     env: AuthoredEnv,
-    value: Mapping[str, Any],
+    value: Mapping[str, object],
     task: Task,
     views: Sequence[View] | None = None,
     images: TaskImages | None = None,
@@ -59,7 +59,7 @@ def open_images(env: AuthoredEnv, task: Task) -> TaskImages | None:
 
 
 def convert_answer(
-    env: AuthoredEnv, value: Mapping[str, Any], views: Sequence[View], images: TaskImages | None = None
+    env: AuthoredEnv, value: Mapping[str, object], views: Sequence[View], images: TaskImages | None = None
 ) -> dict[str, Any]:
     """Return the answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
 
@@ -288,7 +288,7 @@ def _count_axial(source: Source | None, name: str) -> int:
 
 # ---------------------------------------------------------------------- the right answer
 def write_box(
-    env: AuthoredEnv, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None
+    env: AuthoredEnv, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None
 ) -> list[float]:
     """Return a box (fractions) in the coordinates that the model writes; one of 6 numbers is a box of a volume."""
     overview = env._overviews.get(task) if len(box) == 6 or needs_size(env.coordinates) else None

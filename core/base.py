@@ -225,7 +225,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """
         return answers.write_gold_answer(self, task)
 
-    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
+    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, object] | None = None) -> list[float]:
         """Return a box of the original image (fractions) in the coordinates that the model writes, for gold answers.
 
         One of 6 numbers, (x1, y1, z1, x2, y2, z2), is a box of a volume. `place` names image, plane and slice
@@ -354,7 +354,7 @@ async def build_episode_async(
     run_config: RunConfig | None = None,
     *,
     tokens: EpisodeTokens | None = None,
-    info: Mapping[str, Any] | None = None,
+    info: Mapping[str, object] | None = None,
 ) -> Episode:
     """`env.build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
     build = partial(env.build_episode, state, run_config, tokens=tokens, info=info)

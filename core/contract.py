@@ -209,11 +209,11 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """
         return {}
 
-    def validate_answer(self, answer: Mapping[str, Any], task: Task) -> str | None:
+    def validate_answer(self, answer: Mapping[str, object], task: Task) -> str | None:
         """Say what is wrong with an answer that fits the schema, as a sentence for the model; None if it is valid."""
         return None
 
-    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | Awaitable[str | None] | None:
+    def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | Awaitable[str | None] | None:
         """Return the user's response to an answer, which continues the episode, or None to end it.
 
         It may be a coroutine function, as when the user is another model. It is not called on the last turn.

@@ -66,7 +66,7 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]
     return written
 
 
-def check_finite(value: Any, path: str = "") -> None:
+def check_finite(value: object, path: str = "") -> None:
     """Raise `ToolError` with the field of a number that no file can hold: NaN, an infinity, or too many digits."""
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -79,7 +79,7 @@ def check_finite(value: Any, path: str = "") -> None:
 
 
 # ---------------------------------------------------------------------- values of another type
-def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
+def coerce(value: object, schema: Mapping[str, object]) -> Any:
     """Return a copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
 
     Raise `ToolError` for true, false or a number where only the other is allowed and Python calls them equal.
@@ -99,7 +99,7 @@ class _Coercion:
         self.root = root
         self._expanded: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
 
-    def convert(self, value: Any, specs: Sequence[Any], path: tuple[object, ...] = ()) -> Any:
+    def convert(self, value: object, specs: Sequence[object], path: tuple[object, ...] = ()) -> Any:
         """Return the value as one of the schemas `specs` wants it."""
         options = self._expanded.get(key := tuple(map(id, specs)))
         if options is None:

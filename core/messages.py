@@ -97,7 +97,7 @@ def to_openai_messages(
 
 
 def render_tools(
-    tools: Iterable[Mapping[str, Any]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
+    tools: Iterable[Mapping[str, object]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
 ) -> str:
     """Return the end of a system message, which teaches the model to call these tools in a format; "" without tools.
 
@@ -111,7 +111,7 @@ def render_tools(
     return "\n\n" + (prompts or Prompts()).render(name, tools=listed) if listed else ""
 
 
-def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+def read_tool_calls(message: Mapping[str, object]) -> tuple[ToolCall, ...]:
     """Return the native tool calls of an assistant message; malformed ones are skipped.
 
     >>> read_tool_calls({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})

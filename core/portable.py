@@ -11,7 +11,7 @@ from ..errors import ConfigError
 _ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|[A-Za-z]:[/\\]|\\\\[^\\\s]|/[^/\s]+/)", re.IGNORECASE)
 
 
-def check_portable(value: Any, key: str) -> None:
+def check_portable(value: object, key: str) -> None:
     """Raise `ConfigError` for a value that JSON does not have, or that names a path of this machine.
 
     Args:
@@ -40,7 +40,7 @@ anywhere
         raise ConfigError(f"{key}: {type(value).__name__} is not a JSON value", key=key, given=value)
 
 
-def hide_paths(value: Any) -> Any:
+def hide_paths(value: object) -> Any:
     """Plain nested values, of each path of this machine only its last part, for texts that people read.
 
     >>> hide_paths({"source": "/data/me/cases.csv", "split": "test"})

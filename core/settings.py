@@ -153,7 +153,7 @@ def model_of(cls: type) -> type[BaseModel]:
     return create_model(f"{cls.__name__}Settings", __config__=config, **fields)
 
 
-def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
+def resolve_settings(cls: type, given: Mapping[str, object]) -> BaseModel:
     """Return all settings of a new environment; the given ones are checked by type and range.
 
     Templates are merged with the author's, and `max_turns` is at most 30.

@@ -16,7 +16,7 @@ neither torch nor a server: its functions do. An engine in this process has the 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ..configs.schema import Config
 from ..configs.sections import ModelSection, RolloutSection
@@ -46,9 +46,9 @@ class Engine(Protocol):
 
     def build(
         self,
-        settings: Any,
+        settings: object,
         tokens: "ChatTokens",
-        model: Any,
+        model: object,
         *,
         model_name: str = "",
         vision_cache: "VisionCache | None" = None,
@@ -68,23 +68,23 @@ class Engine(Protocol):
 class ServerEngine(Engine, Protocol):
     """The module of an engine that samples in other processes."""
 
-    def describe(self, settings: Any) -> str:
+    def describe(self, settings: object) -> str:
         """Return where episodes are sampled, in words, for the first lines of a run."""
         ...
 
     def open_server(
         self,
         model: ModelSection,
-        settings: Any,
+        settings: object,
         env: BaseMultiTurnEnv,
-        model_config: Any,
-        processor: Any,
+        model_config: object,
+        processor: object,
     ) -> "Served":
         """Return the server for a model that only plays. Raise `ConfigError` if the data may not be sent there."""
         ...
 
     def build_sender(
-        self, model: ModelSection, settings: Any, tokens: "ChatTokens", folder: Path, dtype: str
+        self, model: ModelSection, settings: object, tokens: "ChatTokens", folder: Path, dtype: str
     ) -> "WeightSender":
         """Build what sends the weights of a run, before each generation; all processes call it together."""
         ...

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..core.base import BaseMultiTurnEnv
 
 
-def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
+def make(name: str, **settings: object) -> "BaseMultiTurnEnv":
     """Make the environment of that name.
 
     Args:

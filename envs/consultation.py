@@ -117,7 +117,7 @@ def find_facts(facts: str, question: str) -> str:
     return " ".join(sentences[number] for number in found)
 
 
-def write_facts(value: Any) -> str:
+def write_facts(value: object) -> str:
     """Return the facts of a dataset as sentences: a text, a list, or a mapping whose keys name what its values say.
 
     >>> write_facts({"Vital signs": {"Heart rate": 90}, "Skin": "pale"})

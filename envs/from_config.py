@@ -21,7 +21,7 @@ _NOT_ENV_SETTINGS = {
 }
 
 
-def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv]:
+def build_envs(config: Config, defaults: Mapping[str, object]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv]:
     """Return the (training, held-out) environments, with the reward of the config.
 
     Args:
@@ -94,7 +94,7 @@ def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
         raise ConfigError(f"{key}: {env.name}: {error}", key=key, given=error.given, allowed=error.allowed) from error
 
 
-def merge_settings(settings: Mapping[str, Any], held_out: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(settings: Mapping[str, object], held_out: Mapping[str, object]) -> dict[str, Any]:
     """Return the settings of the held-out environment: those of `env.eval` replace others; `data` is merged, and so are
     the settings of each environment of a mixture.
 

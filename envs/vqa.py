@@ -92,13 +92,13 @@ class VQA(DataEnv):
         return {"answer": get_first(task.reference["answer"])}
 
 
-def get_first(gold: Any) -> Any:
+def get_first(gold: object) -> Any:
     """Return an answer, or the first of several that are accepted."""
     return gold[0] if isinstance(gold, list | tuple) else gold
 
 
 # ---------------------------------------------------------------------- kinds and choices
-def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[Any], choices: Sequence[str]) -> str:
+def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[object], choices: Sequence[str]) -> str:
     """Return the kind of a question: as the dataset says, else from its choices and answers. Raise `BadRow`.
 
     `close-ended`, `Single-choice question` and the like are understood.
@@ -113,7 +113,7 @@ def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[An
     raise row.refuse(name, value, "closed, open or choice")
 
 
-def read_choices(row: MappedRow, name: str, value: Sequence[Any]) -> list[str]:
+def read_choices(row: MappedRow, name: str, value: Sequence[object]) -> list[str]:
     """Return the choices as texts, each once. Raise `BadRow`."""
     texts = _strip_letters([to_text(item).strip() for item in value])
     different = {normalize_label(text) for text in texts}
@@ -142,7 +142,7 @@ def get_letters(choices: Sequence[str]) -> Sequence[str]:
     return string.ascii_uppercase[: len(choices)]
 
 
-def accept_choices(row: MappedRow, name: str, answers: Sequence[Any], choices: Sequence[str]) -> list[str]:
+def accept_choices(row: MappedRow, name: str, answers: Sequence[object], choices: Sequence[str]) -> list[str]:
     """Return the spellings of the right choices: the text, its letter, and both. Raise `BadRow` if it is not among
     them."""
     letters, numbers = get_letters(choices), list[int]()

@@ -53,11 +53,11 @@ class AnyText(spaces.Space[str]):
     def is_np_flattenable(self) -> bool:
         return False
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
+    def sample(self, mask: object = None, probability: object = None) -> str:
         letters = self.np_random.integers(ord(" "), ord("~") + 1, size=int(self.np_random.integers(1, 65)))
         return "".join(map(chr, letters))[: self.max_length]
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 
     def __repr__(self) -> str:
@@ -110,7 +110,9 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         images = [image for message in self.session.open(self.tasks[0], seed=0) for image in message.images]
         return max((one.height for one in images), default=1), max(1, sum(one.width for one in images))
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, Info]:
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, object] | None = None
+    ) -> tuple[Observation, Info]:
         """Start an episode. `options={"task": n}` chooses the task; otherwise it is drawn, fixed by `seed`.
 
         `info` has `messages` (system prompt and question), `tools` (schemas in the OpenAI format) and `task` (its id).

@@ -79,7 +79,7 @@ def play(
 
 
 def build_task(
-    environment: str, settings: Mapping[str, Any] | None = None, *, limit: int = 100, tool_images: str = "user"
+    environment: str, settings: Mapping[str, object] | None = None, *, limit: int = 100, tool_images: str = "user"
 ) -> Task:
     """Return a task of inspect-ai with dataset, solver and scorer.
 

@@ -82,7 +82,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
         self.episode_id: str | None = None
 
     async def reset_async(
-        self, seed: int | None = None, episode_id: str | None = None, task: int | None = None, **given: Any
+        self, seed: int | None = None, episode_id: str | None = None, task: int | None = None, **given: object
     ) -> ViewboxObservation:
         """Start an episode of task number `task`, or of one that `seed` draws."""
         if seed is not None and not isinstance(seed, int):
@@ -99,7 +99,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
         return ViewboxObservation(messages=written, tools=[thaw(schema) for schema in state.tool_schemas])
 
     async def step_async(
-        self, action: ViewboxAction, timeout_s: float | None = None, **given: Any
+        self, action: ViewboxAction, timeout_s: float | None = None, **given: object
     ) -> ViewboxObservation:
         """Answer one reply of the model."""
         state = self.session.get_state()
@@ -120,10 +120,10 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
             problem=record.explain_missing_score(),
         )
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **given: Any) -> ViewboxObservation:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **given: object) -> ViewboxObservation:
         raise NotImplementedError("OpenEnv's server calls reset_async")
 
-    def step(self, action: ViewboxAction, timeout_s: float | None = None, **given: Any) -> ViewboxObservation:
+    def step(self, action: ViewboxAction, timeout_s: float | None = None, **given: object) -> ViewboxObservation:
         raise NotImplementedError("OpenEnv's server calls step_async")
 
     @property
@@ -158,7 +158,9 @@ class ViewboxClient(EnvClient[ViewboxAction | str, ViewboxObservation, ViewboxSt
         return ViewboxState(**payload)
 
 
-def build_app(environment: str, settings: Mapping[str, Any] | None = None, *, max_sessions: int = MAX_SESSIONS) -> Any:
+def build_app(
+    environment: str, settings: Mapping[str, object] | None = None, *, max_sessions: int = MAX_SESSIONS
+) -> Any:
     """Return the FastAPI application of an environment, for uvicorn.
 
     Args:

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..core.portable import check_portable
 from ..envs import make
@@ -106,7 +105,7 @@ The client plays over a WebSocket:
 """
 
 
-def write_openenv(environment: str, out: str | Path, settings: Mapping[str, Any] | None = None) -> list[Path]:
+def write_openenv(environment: str, out: str | Path, settings: Mapping[str, object] | None = None) -> list[Path]:
     """Write the folder `out`, which must not exist or be empty; returns its files, sorted.
 
     Args:

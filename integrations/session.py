@@ -106,7 +106,7 @@ def list_tasks(env: BaseMultiTurnEnv) -> Sequence[Task]:
     return tasks
 
 
-def pick_task(tasks: Sequence[Task], number: Any, name: str = "task") -> Task:
+def pick_task(tasks: Sequence[Task], number: object, name: str = "task") -> Task:
     """Return the task of a number that somebody gave as `name`. Raise `ConfigError` if there is none."""
     if not isinstance(number, Integral) or not 0 <= int(number) < len(tasks):
         raise ConfigError(f"{name}: {number!r}; allowed: 0 to {len(tasks) - 1}", key="task", given=number)

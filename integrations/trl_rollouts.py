@@ -141,7 +141,7 @@ class TRLRollouts:
         return self.env.for_task(task).build_system_prompt(task)
 
     def compute_rewards(
-        self, completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence["_Rollout"], **columns: Any
+        self, completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence["_Rollout"], **columns: object
     ) -> list[float | None]:
         """Return the score of each finished rollout; None if it has none (`Episode.explain_missing_score`)."""
         totals: list[float | None] = []
@@ -168,7 +168,7 @@ class _Rollout:
         for called, (name, schema) in _list_tools(owner.env).items():
             self.__dict__[called] = _Tool(name, schema, self._call)
 
-    def reset(self, *, task: int, **columns: Any) -> Blocks:
+    def reset(self, *, task: int, **columns: object) -> Blocks:
         """Open task number `task`; its question and image. One that cannot be opened costs its own rollout."""
         self._calls, self._answers = [], None
         try:

@@ -144,10 +144,10 @@ class ViewboxHarness(vf.Harness[ViewboxHarnessConfig]):
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
 
-    async def session(self, *args: Any, **kwargs: Any) -> ViewboxSession:
+    async def session(self, *args: object, **kwargs: object) -> ViewboxSession:
         return ViewboxSession(self, *args, **kwargs)
 
-    async def launch(self, *args: Any, **kwargs: Any) -> vf.ProgramResult:
+    async def launch(self, *args: object, **kwargs: object) -> vf.ProgramResult:
         raise NotImplementedError("ViewboxSession makes the model calls of this harness")
 
 
@@ -228,7 +228,7 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
 
-    def complete(block: Any, key: str) -> Any:
+    def complete(block: object, key: str) -> Any:
         if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
             return block
         inside = folder / block[key]

@@ -32,7 +32,7 @@ def publish(
     environment: str,
     out: str | Path | None = None,
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     viewbox: vendor.Provision = vendor.DEFAULT,
     data: Sequence[str] = (),
     confirm: Confirm | None = None,
@@ -121,7 +121,7 @@ def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> l
 
 def check_any(
     target: str,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     *,
     limits: Limits | None = None,
     rows: Collection[str] | None = None,

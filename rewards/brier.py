@@ -56,7 +56,7 @@ class BrierReward:
         confidence = self._read_confidence(answer)
         return 0.0 if confidence is None else (1 + right - (confidence - right) ** 2) / 2
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         stated = get_field(answer, self.confidence_field)
         if self._read_confidence(answer) is None:

@@ -103,14 +103,14 @@ class CombinedReward:
         return self.score(answer, reference)[0]
 
     def score(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None]]:
         """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
         apply."""
         return self.score_with_faults(answer, reference, episode)[:2]
 
     def score_with_faults(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None], dict[str, str]]:
         """Return what `score` returns, and why components failed, by name."""
         faults: dict[str, str] = {}
@@ -302,7 +302,7 @@ class IfGold:
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         return None if get_field(reference, self.field) is None else self.reward(answer, reference)
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         if get_field(reference, self.field) is None:
             return f"the task has no {self.field}"

@@ -103,7 +103,7 @@ def get_reward_class(type: str) -> Any:
     return REWARD_TYPES[type]
 
 
-def create_validated(cls: type, settings: Mapping[str, Any], path: str, *, strict: bool = False) -> Any:
+def create_validated(cls: type, settings: Mapping[str, object], path: str, *, strict: bool = False) -> Any:
     """Return an instance of a `validated_dataclass`; `path` is where the settings stand, for the `ConfigError`.
 
     Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3").

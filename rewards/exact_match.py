@@ -73,7 +73,7 @@ class ExactMatchReward:
             return 0.0
         return 1.0 if label in accepted or any(self._is_near(label, gold) for gold in golds) else 0.0
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         value, gold = get_field(answer, self.field), get_field(reference, self.reference_field or self.field)
         if self(answer, reference):

@@ -57,7 +57,7 @@ class ExplainedScore:
 
 
 def explain_score(
-    reward: object, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
+    reward: object, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
 ) -> ExplainedScore:
     """Score an answer and explain every component. Never raises.
 

@@ -35,7 +35,7 @@ _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe0
 _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
 
-def get_field(mapping: Any, field: str) -> Any:
+def get_field(mapping: object, field: str) -> Any:
     """Return the value at `field`, whose dots step into inner mappings; `None` if there is no value.
 
     >>> get_field({"finding": {"label": "nodule"}}, "finding.label")
@@ -53,7 +53,7 @@ def get_field(mapping: Any, field: str) -> Any:
     return value
 
 
-def to_finite_float(value: Any) -> float | None:
+def to_finite_float(value: object) -> float | None:
     """`value` as a finite float; `None` for bools, strings, NaN, infinities and anything else that is not a number.
 
     >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
@@ -69,7 +69,7 @@ def to_finite_float(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def to_items(value: Any, max_items: int | None = None) -> Sequence[Any] | None:
+def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | None:
     """Return the first `max_items` items of a list; a scalar counts as a list of one item. `None` for anything else.
 
     >>> to_items(["a", "b"]), to_items("a"), to_items(None), to_items([]), to_items({"a": 1})
@@ -177,7 +177,7 @@ def normalize_label(text: str) -> str:
     return strip_outer_punctuation(_attach_signs(fold_text(text)))
 
 
-def read_label(value: Any) -> str:
+def read_label(value: object) -> str:
     """Return the label of a scalar, normalized; empty if the value is not a label.
 
     >>> read_label(" Seven. "), read_label(7), read_label(["seven"]), read_label("x" * 2000)
@@ -199,7 +199,7 @@ def _attach_signs(text: str) -> str:
     return word + signs if signs and word and word[-1].isalnum() else text
 
 
-def has_content(value: Any) -> bool:
+def has_content(value: object) -> bool:
     """Return whether a field says anything: text that can be seen, a number, or a list or mapping with such a value.
 
     Of a text, the first `MAX_TEXT` characters are read.
@@ -222,7 +222,7 @@ def has_content(value: Any) -> bool:
     return False
 
 
-def quote_value(value: Any) -> str:
+def quote_value(value: object) -> str:
     """Return the value of a field, as an explanation quotes it.
 
     >>> quote_value("No tumour"), quote_value(None), quote_value([1, 2])
@@ -238,7 +238,7 @@ def quote_value(value: Any) -> str:
 
 # ---------------------------------------------------------------------- boxes
 def read_boxes(
-    value: Any,
+    value: object,
     format: AnyBoxFormat,
     box_key: str | None = None,
     label_key: str | None = None,
@@ -268,7 +268,7 @@ def read_boxes(
     return [(parse_box(item, format), "") for item in value[:max_boxes]]
 
 
-def parse_box(value: Any, format: str) -> Box | None:
+def parse_box(value: object, format: str) -> Box | None:
     """Return the box as xyxy (or xyzxyz) floats; `None` unless it is a box of positive, finite area (or volume)."""
     if format == "xyzxyz":
         return _parse_box_3d(value)

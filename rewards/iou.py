@@ -36,7 +36,7 @@ BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference
 _EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the gold's
 
 
-def compute_iou(a: Any, b: Any) -> float:
+def compute_iou(a: object, b: object) -> float:
     """Intersection over union of two xyxy boxes (lists or tuples, both in one unit): |a ∩ b| / |a ∪ b|, in [0, 1].
 
     A box is four finite numbers with x1 < x2 and y1 < y2; anything else scores 0. This is the Jaccard index, as in
@@ -154,7 +154,7 @@ class IoUReward:
             return 2 * len(pairs) / (len(boxes) + len(golds))
         return min(1.0, math.fsum(score for _, _, score in pairs) / max(len(boxes), len(golds)))
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         other = name_other_place(answer, reference, self.places)
         if other is not None:
@@ -262,7 +262,7 @@ def compute_overlap(a: Box, b: Box) -> float:
 MAX_PLACE = 100  # characters of a place; longer text is none
 
 
-def name_other_place(answer: Any, reference: Any, places: Sequence[str]) -> str | None:
+def name_other_place(answer: object, reference: object, places: Sequence[str]) -> str | None:
     """Return the first of the fields `places` in which an answer differs from the reference; `None` if it differs in
     none.
 

@@ -69,7 +69,7 @@ class LabelSetF1Reward:
         found = (answered & golds) - contradicted - {""}  # "" is an item without text, which equals nothing
         return 2 * len(found) / (len(answered) + len(golds))
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         answered, golds = self._read_label_sets(answer, reference)
         if answered is None or golds is None:

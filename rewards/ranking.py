@@ -60,7 +60,7 @@ class RankingReward:
         best = _compute_dcg(sorted(gains.values(), reverse=True)[:places])
         return min(1.0, _compute_dcg(earned) / best)
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         ranked, gains = self._read_ranking(answer, reference)
         if ranked is None or gains is None:

@@ -14,7 +14,7 @@ from ..network.data_policy import HasData, check_may_leave
 THREADS = 8  # for a blocking reward without `concurrency`
 
 
-def iter_rewards(reward: Any) -> Iterator[Any]:
+def iter_rewards(reward: object) -> Iterator[Any]:
     """Yield the rewards inside combined rewards, at any depth; any other reward itself.
 
     >>> from viewbox.rewards import CombinedReward, ExactMatchReward
@@ -34,7 +34,7 @@ def iter_rewards(reward: Any) -> Iterator[Any]:
     yield getattr(function, "__self__", function)
 
 
-def count_threads(reward: Any) -> int:
+def count_threads(reward: object) -> int:
     """Return how many episodes to score at once: 1, unless a reward inside is blocking.
 
     >>> from viewbox.rewards import ExactMatchReward
@@ -45,7 +45,7 @@ def count_threads(reward: Any) -> int:
     return sum(getattr(one, "concurrency", THREADS) for one in blocking) or 1
 
 
-def is_blocking(reward: Any) -> bool:
+def is_blocking(reward: object) -> bool:
     """Return whether a reward inside waits for a network; then it must not be called on an event loop.
 
     >>> from viewbox.rewards import ExactMatchReward
@@ -55,19 +55,19 @@ def is_blocking(reward: Any) -> bool:
     return any(getattr(one, "blocking", False) is True for one in iter_rewards(reward))
 
 
-def find_remote_address(reward: Any) -> str | None:
+def find_remote_address(reward: object) -> str | None:
     """Return the first address outside this machine that a reward inside sends answers to, or None."""
     addresses = (getattr(one, "remote", None) for one in iter_rewards(reward))
     return next((address for address in addresses if isinstance(address, str)), None)
 
 
-def check_reward_may_ask(env: HasData, reward: Any) -> None:
+def check_reward_may_ask(env: HasData, reward: object) -> None:
     """Raise `ConfigError` if a reward would send data of this restricted environment to another machine."""
     address = find_remote_address(reward)
     check_may_leave(env, address, action="its reward sends answers to", allowed="a judge on localhost", key="reward")
 
 
-def take_counts(reward: Any) -> dict[str, float]:
+def take_counts(reward: object) -> dict[str, float]:
     """Return the sums of what the rewards inside counted since the last call (`judge/calls`, …); {} for pure functions.
 
     >>> from viewbox.rewards import ExactMatchReward

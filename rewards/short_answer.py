@@ -53,7 +53,7 @@ class ShortAnswerReward:
         closed = self.exact or get_field(reference, self.kind_field) in ("closed", "choice")
         return 0.0 if closed else self._words(answer, reference)
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         exact = self.exact or get_field(reference, self.kind_field) in ("closed", "choice")
         return (self._exact if exact else self._words).explain(answer, reference)

@@ -27,7 +27,7 @@ COMPONENT_KEYS = ("weight", "needs")
 Check = Callable[[str, Mapping[str, Any], str], None]  # of (type, settings, path), before a reward is made
 
 
-def build(spec: Any, path: str = "reward", *, check: Check | None = None) -> AnyReward:
+def build(spec: object, path: str = "reward", *, check: Check | None = None) -> AnyReward:
     """Build the reward that a mapping from YAML describes; a reward object is returned as it is.
 
     Args:

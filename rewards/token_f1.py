@@ -85,7 +85,7 @@ class TokenF1Reward:
         words, both_ways = _split_text(text, self.negation_scope)
         return max(_compute_f1(words, both_ways, gold) for gold in golds)
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         text, golds = self._read(answer, reference)
         if not golds:

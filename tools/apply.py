@@ -27,8 +27,8 @@ def apply_tool(
     *,
     coordinates: Coordinates = "unit",
     max_pixels: int = MAX_PIXELS,
-    hidden: Mapping[str, Any] | None = None,
-    **arguments: Any,
+    hidden: Mapping[str, object] | None = None,
+    **arguments: object,
 ) -> tuple[View, ToolResult]:
     """Call one stateful tool on an image; return the view after the call and the result.
 
@@ -52,7 +52,7 @@ def apply_tools(
     *,
     coordinates: Coordinates = "unit",
     max_pixels: int = MAX_PIXELS,
-    hidden: Mapping[str, Any] | None = None,
+    hidden: Mapping[str, object] | None = None,
 ) -> list[tuple[View, ToolResult]]:
     """Call stateful tools in order, each on the view that the call before it left; stops after the first error.
 

@@ -47,18 +47,18 @@ _PLAIN_TEXT = {"type", "description", "default", "x-kind"}  # keys beside which 
 _TYPES: dict[Any, str] = {float: "number", int: "integer", bool: "boolean", str: "string"}
 
 
-def is_hidden(annotation: Any) -> bool:
+def is_hidden(annotation: object) -> bool:
     """Return whether the environment, not the model, fills in the argument with this hint."""
     return get_origin(annotation) is Annotated and "hidden" in get_args(annotation)[1:]
 
 
-def is_picture(annotation: Any) -> bool:
+def is_picture(annotation: object) -> bool:
     """Return whether the argument with this hint is a picture that the model names."""
     return get_origin(annotation) is Annotated and "picture" in get_args(annotation)[1:]
 
 
 # ---------------------------------------------------------------------- the schema
-def build_parameter(annotation: Any) -> dict[str, Any]:
+def build_parameter(annotation: object) -> dict[str, Any]:
     """JSON Schema of an argument with this hint; "x-kind" marks points, boxes and pictures.
 
     A plain string among the annotations is the description.
@@ -120,7 +120,7 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
     return described
 
 
-def describe_range(spec: Mapping[str, Any]) -> str:
+def describe_range(spec: Mapping[str, object]) -> str:
     """Return the range of a number in words; empty if it has none.
 
     >>> describe_range({"minimum": 0.5, "maximum": 4}), describe_range({"minimum": 0}), describe_range({})

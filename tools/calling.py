@@ -41,10 +41,10 @@ MAX_PIXELS = 512 * 512
 def call_stateful(
     tool: str | Tool,
     view: View,
-    arguments: Mapping[str, Any] | str,
+    arguments: Mapping[str, object] | str,
     *,
     coordinates: Coordinates = "unit",
-    hidden: Mapping[str, Any] | None = None,
+    hidden: Mapping[str, object] | None = None,
 ) -> tuple[View, ToolResult]:
     """Run a stateful tool (a `Tool` or its registered name) on a view; raise what the tool raises but `ToolError`.
 
@@ -93,10 +93,10 @@ def call_stateful(
 # ---------------------------------------------------------------------- stateless tools
 async def call_stateless(
     tool: Tool,
-    arguments: Mapping[str, Any] | str,
+    arguments: Mapping[str, object] | str,
     *,
     find_picture: Callable[[str], View],
-    hidden: Mapping[str, Any] | None = None,
+    hidden: Mapping[str, object] | None = None,
     coordinates: Coordinates = "unit",
     timeout: float | None = None,
     max_pixels: int = MAX_PIXELS,
@@ -237,7 +237,7 @@ def _build_refusal(name: str, error: ToolError, used: Mapping[str, Any] | None) 
     return ToolResult(name, error=to_storable_text(str(error)), arguments=run_with)
 
 
-def parse_arguments(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
+def parse_arguments(name: str, arguments: Mapping[str, object] | str) -> Mapping[str, Any]:
     """Return the arguments of a call, which some models write as a string of JSON; raise `ArgumentError`."""
     if isinstance(arguments, str):
         try:

@@ -53,7 +53,7 @@ class ToolOutput:
     tells_facts: bool = True
 
 
-def read_output(tool: "Tool", returned: Any) -> ToolOutput:
+def read_output(tool: "Tool", returned: object) -> ToolOutput:
     """Return what a tool's function returned, as a `ToolOutput`; raise `ToolFault` for any other type.
 
     A string becomes the text, a mapping the facts.
@@ -72,7 +72,7 @@ def read_output(tool: "Tool", returned: Any) -> ToolOutput:
     raise ToolFault(f"{tool.name} returned {describe_value(returned)}; allowed: a string, a mapping of facts, {kind}")
 
 
-def to_plain_facts(facts: Mapping[str, Any], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
+def to_plain_facts(facts: Mapping[str, object], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
     """Facts in JSON's own types, with points and boxes (`ViewFractions`) in the environment's coordinates.
 
     >>> facts = {"p": np.float32(0.5), "worst": float("nan"), "at": [ViewFractions((0.5, 0.25))]}
@@ -93,7 +93,7 @@ class _FactReader:
         pairs = islice(facts.items(), self.values_left + 1)
         return {to_storable_text(str(key)[:MAX_CHARACTERS]): self.read_value(value, depth + 1) for key, value in pairs}
 
-    def read_value(self, value: Any, depth: int) -> Any:
+    def read_value(self, value: object, depth: int) -> Any:
         self.values_left -= 1
         if self.values_left < 0 or depth > MAX_DEPTH:
             return "…"
@@ -138,7 +138,7 @@ def to_storable_text(text: str) -> str:
     return text
 
 
-def render_image(image: Any, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
+def render_image(image: object, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
     """Return the image that the tool `name` returned, in mode L or RGB; raise `ToolFault` if it cannot be shown.
 
     `image` is a Pillow image, an array as `Source` takes it, a `Source` or a `View`. A path is refused: the text of a

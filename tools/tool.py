@@ -87,7 +87,7 @@ class Tool:
 
     def check_arguments(
         self,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         coordinates: Coordinates,
         size: tuple[int, int] | None,
         find_picture: Callable[[str], View] | None = None,
@@ -114,7 +114,7 @@ class Tool:
                 size = size or checked[name].size
         return checked
 
-    def record_arguments(self, given: Mapping[str, Any], checked: Mapping[str, Any]) -> dict[str, Any]:
+    def record_arguments(self, given: Mapping[str, object], checked: Mapping[str, object]) -> dict[str, Any]:
         """Return the arguments of a call for its record: checked, with defaults filled in, and pictures by their names.
 
         >>> get_tool("zoom").record_arguments({"factor": 3}, {"factor": 3.0})
@@ -182,7 +182,7 @@ def get_tool(name: str) -> Tool:
     return TOOLS[name]
 
 
-def collect_tools(listed: Iterable[Any]) -> dict[str, Tool]:
+def collect_tools(listed: Iterable[object]) -> dict[str, Tool]:
     """Return the tools among `listed`, by name; names are skipped.
 
     An entry is a name, a function or a `Tool`, as in the setting `tools` of an environment. A function that `@tool`
@@ -198,7 +198,7 @@ def collect_tools(listed: Iterable[Any]) -> dict[str, Tool]:
     return tools
 
 
-def to_tool_names(listed: Any) -> Any:
+def to_tool_names(listed: object) -> Any:
     """Return `listed` with every function and `Tool` replaced by its name, for a setting that holds names.
 
     Anything but a list or tuple is returned unchanged: the setting's own check refuses it.

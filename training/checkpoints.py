@@ -114,7 +114,7 @@ class Checkpoints:
     def _restore_best(self, state: dict[str, Any]) -> None:
         self.best = None if state.get("best") is None else Best(*state["best"])
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: object, **kwargs: object) -> Any:
         if isinstance(resume_from_checkpoint, str):
             self.add_callback(_Restore(self, Path(resume_from_checkpoint)))  # type: ignore[attr-defined]
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
@@ -195,7 +195,7 @@ class _Restore(TrainerCallback):
     def __init__(self, trainer: Any, checkpoint: Path) -> None:
         self.trainer, self.checkpoint = trainer, checkpoint
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         self.trainer.restore_state(_load_state(self.checkpoint, self.trainer.accelerator.process_index))
 
 

@@ -25,7 +25,7 @@ SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may h
 
 
 @contextmanager
-def use_for_generation(accelerator: Accelerator, model: Any) -> Iterator[PreTrainedModel]:
+def use_for_generation(accelerator: Accelerator, model: object) -> Iterator[PreTrainedModel]:
     """Yield the model to generate with.
 
     Weights of two bytes with adapters as columns need no autocast, which would cost an operation for every cast; the

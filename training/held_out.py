@@ -99,7 +99,7 @@ class HeldOutEvaluation(TrainerCallback):
             return False
         return step // self.every - (0 if best is None else best.step // self.every) >= self.patience
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         if state.global_step == 0 and self._set_best(0, self.before) and self.keeps:
             self.trainer.save_first()
 
@@ -111,7 +111,9 @@ class HeldOutEvaluation(TrainerCallback):
         self.trainer.best = Best(step, reward, scored if best is None else max(scored, best.scored))
         return True
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         step = state.global_step
         if step % self.every and step != state.max_steps:
             return

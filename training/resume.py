@@ -94,7 +94,7 @@ def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
             yield line + "\n"
 
 
-def list_changes(folder: Path, config: Mapping[str, Any]) -> list[str]:
+def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     """Return the settings that differ from those the run was started with, as `key: old → new`."""
     saved = yaml_reader.read(folder / "config.yaml", inside=folder).values
     before, now = dict(_flatten(saved)), dict(_flatten(config))

@@ -332,7 +332,7 @@ class Run:
             "informative_weight": self.config.train.informative_weight,
         }
 
-    def save_model(self, summary: Mapping[str, Any]) -> None:
+    def save_model(self, summary: Mapping[str, object]) -> None:
         """Save the weights, processor and card into the run's folder, and into `log.export` if it is set."""
         if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter is saved on its own, then merged
             self.model.save_pretrained(self.folder / "adapter")

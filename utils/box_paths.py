@@ -25,12 +25,12 @@ class BoxPath(NamedTuple):
         return cls(field, bool(brackets), key.removeprefix("."))
 
 
-def has_box(answer: Mapping[str, Any], path: str) -> bool:
+def has_box(answer: Mapping[str, object], path: str) -> bool:
     """Return whether the answer has the field of a path."""
     return answer.get(BoxPath.parse(path).field) is not None
 
 
-def convert_at(answer: Mapping[str, Any], path: str, convert: Convert) -> dict[str, Any]:
+def convert_at(answer: Mapping[str, object], path: str, convert: Convert) -> dict[str, Any]:
     """Return the answer with the boxes at a path converted. Raise `ToolError` if the path does not fit.
 
     >>> convert_at({"boxes": [[0, 1], [2, 3]]}, "boxes[]", lambda box, name: sum(box))

@@ -31,7 +31,9 @@ class ForeignError(RuntimeError):
     """The function raised what must not enter an event loop: SystemExit, KeyboardInterrupt, StopIteration, …"""
 
 
-async def run_in_thread(function: Callable[..., T], /, *args: Any, timeout: float | None = None, **kwargs: Any) -> T:
+async def run_in_thread(
+    function: Callable[..., T], /, *args: object, timeout: float | None = None, **kwargs: object
+) -> T:
     """Return the result of `function(*args, **kwargs)`, run in a thread with this task's context variables.
 
     Raises what the function raises, and `CallTimeout` after `timeout` seconds of running. Then, and if the waiting task

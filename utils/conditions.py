@@ -53,7 +53,7 @@ def parse_condition(text: str, source: str, example: str) -> Condition:
         raise ConfigError(f"{source} {text!r}: {error}") from error
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Write a value as in a filter: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
 
@@ -83,7 +83,7 @@ def _build_test(op: str, operand: str) -> Callable[[Any], bool]:
         return lambda value: any(_is_number(item) and compare(item, limit) for item in _list_items(value))
     allowed = [(text.strip(), _parse_number(text)) for text in operand.split("|")]
 
-    def is_equal(value: Any) -> bool:
+    def is_equal(value: object) -> bool:
         return any(_is_equal(item, text, number) for item in _list_items(value) for text, number in allowed)
 
     return (lambda value: not is_equal(value)) if op == "!=" else is_equal

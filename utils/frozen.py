@@ -88,7 +88,7 @@ def freeze(value: Any) -> Any:
     return value
 
 
-def thaw(value: Any) -> Any:
+def thaw(value: object) -> Any:
     """Copy a value, records included, as plain dicts and lists that can be changed or written as JSON."""
     if type(value) in _PLAIN:
         return value
@@ -194,7 +194,7 @@ class PlainRecord(msgspec.Struct, frozen=True, eq=False, weakref=True):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
         """Return the record that `to_dict` wrote; raise `StoreError` with the first field that is wrong."""
         try:
             return msgspec.convert(data, cls)

@@ -52,7 +52,7 @@ class _Part(NamedTuple):
     path: str
 
 
-def find_violation(value: Any, schema: Mapping[str, Any]) -> Violation | None:
+def find_violation(value: object, schema: Mapping[str, object]) -> Violation | None:
     """Return the outermost violation of `schema`, with its field; None if `value` is valid.
 
     Raise `ConfigError` if the schema cannot be used.
@@ -70,7 +70,7 @@ def find_violation(value: Any, schema: Mapping[str, Any]) -> Violation | None:
         return Violation("", "", "it is nested too deep")
 
 
-def check_schema(schema: Mapping[str, Any]) -> None:
+def check_schema(schema: Mapping[str, object]) -> None:
     """Raise `ConfigError` if `find_violation` cannot use the schema; it names the pattern or reference."""
     _get_validator(_to_text(schema))
 

@@ -61,7 +61,7 @@ def remember(secret: str | None) -> str | None:
     return secret or None
 
 
-def remember_settings(value: Any) -> bool:
+def remember_settings(value: object) -> bool:
     """Remember the texts in nested settings whose names say that they are secrets; returns whether there are any."""
     if isinstance(value, Mapping):
         secret = [item for name, item in value.items() if _is_hidden(name, item) and remember(str(item))]
@@ -131,12 +131,12 @@ def mask_override(text: str) -> str:
     return f"{key}={MASK}" if secret else mask_assignments(text)
 
 
-def mask_values(value: Any) -> Any:
+def mask_values(value: object) -> Any:
     """Plain nested values, all their texts masked by `mask_text`; the value itself if no key is known."""
     return _map_texts(value, mask_text) if _known else value
 
 
-def mask_settings(value: Any) -> Any:
+def mask_settings(value: object) -> Any:
     """Plain nested settings as they may be written: without secrets, by name, by form and by `mask_text`.
 
     >>> mask_settings({"hub_token": "abc", "extra": {"api_key": "x", "top_k": 3}, "api_key_env": "MY_API_KEY"})

@@ -49,7 +49,7 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
     """
     problems: list[str] = []
 
-    def attempt(what: str, build: Callable[[], Any], otherwise: Any) -> Any:
+    def attempt(what: str, build: Callable[[], Any], otherwise: object) -> Any:
         """Return a part of the page; what an author's objects raise costs that part alone."""
         try:
             return build()
@@ -104,7 +104,7 @@ def _build_scores(episode: Episode) -> dict[str, Any] | None:
     if scores is None:
         return None
 
-    def keep(value: Any) -> float | None:
+    def keep(value: object) -> float | None:
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     return {
@@ -311,7 +311,7 @@ def _get_text(result: ToolResult) -> str:
 
 
 # ---------------------------------------------------------------------- tokens
-def build_tokens(tokens: EpisodeTokens, advantage: Any) -> list[dict[str, Any]]:
+def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any]]:
     """Return every token, prompt first: its id, whether the policy sampled it, its log-prob, the episode's
     advantage."""
     value = to_finite_float(advantage)

@@ -57,7 +57,7 @@ def to_corners(box: Sequence[float]) -> tuple[Point, ...]:
 
 
 # ---------------------------------------------------------------------- of a reference or an answer
-def find_marks(value: Any, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
+def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
     """Return the boxes in a reference or an answer, each on the picture that the objects around it name.
 
     Args:
@@ -106,7 +106,7 @@ _PICTURE = re.compile(r"(view|image)_(\d{1,6})", re.IGNORECASE)
 
 
 def find_arguments(
-    arguments: Mapping[str, Any], kinds: Mapping[str, Any] | None
+    arguments: Mapping[str, object], kinds: Mapping[str, object] | None
 ) -> list[tuple[str, tuple[Point, ...]]]:
     """Return the boxes and points among the arguments of a call, in fractions of the picture it refers to; two points
     are a line.
@@ -130,7 +130,7 @@ def find_arguments(
     return [*boxes, *lines]
 
 
-def find_named_picture(arguments: Mapping[str, Any]) -> tuple[str, int] | None:
+def find_named_picture(arguments: Mapping[str, object]) -> tuple[str, int] | None:
     """Return the first picture that a call names: ("view", 3) for "view_3", ("image", 0) for "image_1"."""
     for value in islice(arguments.values(), MAX_MARKS):
         match = _PICTURE.fullmatch(value.strip()) if isinstance(value, str) and len(value) < 40 else None
@@ -173,7 +173,7 @@ class Views:
             return ShownView(image)
         return ShownView(image, plane=first.plane, slice=first.slice, slices=first.slices, time=first.time)
 
-    def find_place(self, named: Mapping[str, Any]) -> Place:
+    def find_place(self, named: Mapping[str, object]) -> Place:
         """Return the place that the parts of an answer name."""
         number = _read_number(named.get("view"))
         shown = self.numbered[number] if number is not None and number < len(self.numbered) else None

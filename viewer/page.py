@@ -5,7 +5,6 @@ import hashlib
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from ..rollouts.scoring.filters import describe_fields
 
@@ -71,7 +70,7 @@ def build_end() -> str:
     return build_data("fields", describe_fields()) + _END.format(program=_read(PROGRAMS))
 
 
-def build_data(name: str, value: Any) -> str:
+def build_data(name: str, value: object) -> str:
     """Return a block of data that the browser does not run and that nothing in it can end.
 
     >>> build_data("a", "</script>")

@@ -11,7 +11,7 @@ MAX_DEPTH = 70  # a stored episode is nested 64 deep at most
 MAX_DIGITS = 1024  # bits of an integer
 
 
-def to_plain(value: Any, depth: int = 0) -> Any:
+def to_plain(value: object, depth: int = 0) -> Any:
     """Return the value in JSON's types: what JSON cannot hold becomes text. Never raises.
 
     >>> to_plain({"p": float("nan"), 3: (1, 2.5), "when": {4}})

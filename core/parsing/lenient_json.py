@@ -112,7 +112,7 @@ class _Container:
         self.value: Any = {} if bracket == "{" else []
         self.key = ""
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         if self.closer == "}":
             self.value[self.key] = value
         else:

@@ -39,7 +39,7 @@ class AnswerFields:
     lengths: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def from_schema(cls, schema: Mapping[str, Any]) -> "AnswerFields":
+    def from_schema(cls, schema: Mapping[str, object]) -> "AnswerFields":
         """Return the fields of `schema` (JSON Schema, local references followed); cached by schema."""
         return _read_fields(_to_json(schema))
 
@@ -89,7 +89,7 @@ class AnswerFields:
         return bool(value.keys() & self.names) and self.required <= value.keys()
 
 
-def describe_echo(value: Mapping[str, Any], answer_fields: AnswerFields | None) -> str | None:
+def describe_echo(value: Mapping[str, object], answer_fields: AnswerFields | None) -> str | None:
     """Return the complaint about a reply that repeats the schema of the answer or of a tool; None if it repeats
     neither.
 
@@ -105,7 +105,7 @@ def describe_echo(value: Mapping[str, Any], answer_fields: AnswerFields | None) 
     return None
 
 
-def is_schema(value: Any) -> bool:
+def is_schema(value: object) -> bool:
     """Return whether `value` is the JSON Schema of an object, rather than an object."""
     if not isinstance(value, Mapping) or not isinstance(value.get("properties"), Mapping):
         return False
@@ -127,7 +127,7 @@ def _to_json(schema: Mapping[str, Any]) -> str:
     return json.dumps(thaw(schema))
 
 
-def find_reference(root: Mapping[str, Any], reference: str) -> Any:
+def find_reference(root: Mapping[str, object], reference: str) -> Any:
     """Return what a reference inside a schema leads to; None if it leads nowhere."""
     found: Any = root
     for step in reference.removeprefix("#").strip("/").split("/"):
@@ -202,7 +202,7 @@ def parse_native_call(call: ToolCall) -> ParsedCall:
     return ParsedCall(ToolCall(call.id, call.name, arguments))
 
 
-def parse_call(value: Any, text: str, identity: str) -> ParsedCall:
+def parse_call(value: object, text: str, identity: str) -> ParsedCall:
     """Return the call in the JSON `value` of a block; `text` is the text of the block."""
     if isinstance(value, Mapping):
         value = _unwrap_call(value)
@@ -222,7 +222,7 @@ def parse_call(value: Any, text: str, identity: str) -> ParsedCall:
     return ParsedCall(ToolCall(identity, name, text if error is not None else arguments), error)
 
 
-def get_call_name(value: Any) -> str:
+def get_call_name(value: object) -> str:
     """Return the name in a call, which may be beyond a limit: nothing else of it is read. Empty if there is none, or
     two."""
     if isinstance(value, Mapping):
@@ -233,7 +233,7 @@ def get_call_name(value: Any) -> str:
     return names[0] if names and isinstance(names[0], str) and names.count(names[0]) == len(names) else ""
 
 
-def find_calls(value: Any, answer_fields: AnswerFields | None) -> list[Any] | None:
+def find_calls(value: object, answer_fields: AnswerFields | None) -> list[Any] | None:
     """Return the calls in an object or a list outside any tag; None if it is something else.
 
     >>> find_calls({"tool": "zoom", "arguments": {"factor": 2}}, None)

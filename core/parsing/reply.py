@@ -125,7 +125,7 @@ class Items:
     broken_last: bool = False  # the last object is broken
     open_think: str | None = None  # the closing tag that is missing
 
-    def add_call(self, value: Any, text: str, error: str | None) -> None:
+    def add_call(self, value: object, text: str, error: str | None) -> None:
         """Add a call as it was read; with an `error` it is kept but not run."""
         if error is None:
             self.calls.append(parse_call(value, text, f"call_{len(self.calls)}"))

@@ -77,7 +77,7 @@ class StrictDecoder:
         return value
 
 
-def replace_lone_surrogates(value: Any) -> Any:
+def replace_lone_surrogates(value: object) -> Any:
     """Return a JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
     if isinstance(value, str):
         return replace_surrogates(value)

@@ -140,7 +140,7 @@ class _Shape:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.root = root
 
-    def resolve(self, given: Any) -> _Spec:
+    def resolve(self, given: object) -> _Spec:
         """Return the resolved schema: the first choice of `anyOf` that is not null. Outer keys override inner ones."""
         own, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
         for _ in range(DEEPEST):  # a reference may lead to itself
@@ -163,7 +163,7 @@ class _Shape:
             own = {**own, "type": next((kind for kind in kinds if kind != "null"), "null")}
         return _Spec(own, nullable, frozenset(names))
 
-    def fill(self, given: Any, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
+    def fill(self, given: object, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
         """Return an example value or a placeholder for a schema. `within` are the references that enclose it."""
         spec = self.resolve(given)
         own, inside = spec.own, within | spec.names
@@ -185,7 +185,7 @@ class _Shape:
             return [self.fill(one, inside, depth + 1) for one in known] if deeper else []
         return {"number": 0.0, "integer": 0, "boolean": False, "null": None}.get(spec.kind, "…")
 
-    def build_notes(self, given: Any, path: str = "", within: frozenset[str] = frozenset({"#"})) -> Iterator[str]:
+    def build_notes(self, given: object, path: str = "", within: frozenset[str] = frozenset({"#"})) -> Iterator[str]:
         """Yield a line for each field, at any depth, that the placeholder does not fully describe."""
         spec = self.resolve(given)
         inside = within | spec.names

@@ -80,7 +80,7 @@ class Prompts:
     def __init__(self, overrides: Mapping[str, str] = FrozenDict()) -> None:
         self._templates = {**_load_defaults(), **{name: _compile(name, source) for name, source in overrides.items()}}
 
-    def render(self, name: str, **values: Any) -> str:
+    def render(self, name: str, **values: object) -> str:
         """Return the text of a template; `values` has the keys of `VALUES[name]`.
 
         Raises:

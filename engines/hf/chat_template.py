@@ -60,7 +60,7 @@ class ChatTemplate:
     def render(
         self,
         messages: list[TemplateMessage],
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
         *,
         prompt: bool = False,
     ) -> str:

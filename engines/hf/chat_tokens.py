@@ -94,7 +94,7 @@ class ChatTokens:
     def encode_prompt(
         self,
         messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, object]],
         reply_format: ReplyFormat = "hermes",
         prompts: Prompts | None = None,
     ) -> tuple[list[int], list[ImageRef]]:
@@ -202,7 +202,7 @@ def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> 
     word in this vocabulary.
     """
 
-    def get_ids(config: Any) -> set[int]:
+    def get_ids(config: object) -> set[int]:
         ids = getattr(config, "eos_token_id", None)
         return set() if ids is None else {ids} if isinstance(ids, int) else set(ids)
 

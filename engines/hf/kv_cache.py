@@ -62,7 +62,7 @@ class KVCacheLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write the states of this forward; return what attention reads.
 
@@ -83,7 +83,7 @@ class KVCacheLayer(CacheLayerMixin):
             return self.keys[:first, :, :read], self.values[:first, :, :read]
         return self.keys[index.slots, :, : index.num_read], self.values[index.slots, :, : index.num_read]
 
-    def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: object) -> tuple[int, int]:
         return self.index.num_read, 0
 
     def get_seq_length(self) -> int:

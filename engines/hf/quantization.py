@@ -61,7 +61,7 @@ def keep_weights(model: Any) -> Any:
     return model
 
 
-def is_quantized(model: Any) -> bool:
+def is_quantized(model: object) -> bool:
     """Return whether a model, with adapters or without, has weights of 4 bits."""
     return getattr(model, "is_loaded_in_4bit", False)
 

@@ -246,7 +246,7 @@ def parse_completion(body: bytes) -> Completion:
     return Completion(text, calls, "length" if is_cut else "tool_calls" if calls else "stop", _read_usage(data), data)
 
 
-def extract_text(content: Any) -> str:
+def extract_text(content: object) -> str:
     """Return the text of a message's content: a string, a list of parts, or None."""
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))

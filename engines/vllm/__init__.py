@@ -87,7 +87,7 @@ def open_server(
 
 
 def build(
-    settings: Settings, tokens: "ChatTokens", model: "Served", *, model_name: str = "", vision_cache: Any = None
+    settings: Settings, tokens: "ChatTokens", model: "Served", *, model_name: str = "", vision_cache: object = None
 ) -> "VLLMGenerator":
     """Build the generator of a server."""
     from .vllm import VLLMGenerator

@@ -54,7 +54,7 @@ def find_vllm() -> list[str]:
 def build_server(
     model: ModelSection,
     settings: Settings,
-    image_processor: Any,
+    image_processor: object,
     *,
     dtype: str,
     gpu: bool,
@@ -124,7 +124,7 @@ def build_environment(variables: Mapping[str, str], *, gpu: bool) -> dict[str, s
     return {"VLLM_NO_USAGE_STATS": "1", **({} if gpu else CPU_VARIABLES), **kept}
 
 
-def choose_dtype(dtype: str, model_config: Any) -> str:
+def choose_dtype(dtype: str, model_config: object) -> str:
     """Return the precision for vLLM: "auto" is the one that the weights were saved in, for which vLLM would take
     another.
 

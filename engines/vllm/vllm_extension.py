@@ -11,7 +11,6 @@ machine. Of vLLM 0.32 it uses the interface of weight-transfer engines (`vllm.di
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from safetensors.torch import load_file
 from vllm.distributed.weight_transfer.base import (
@@ -50,10 +49,10 @@ class FileEngine(WeightTransferEngine):
     def start_weight_update(self) -> None:
         initialize_layerwise_reload(self.model)
 
-    def receive_weights(self, update_info: FileUpdate, load_weights: Any = None) -> None:
+    def receive_weights(self, update_info: FileUpdate, load_weights: object = None) -> None:
         self.model.load_weights(load_file(update_info.path).items())
 
-    def update_weights(self, update_info: Any) -> None:
+    def update_weights(self, update_info: object) -> None:
         self.receive_weights(self.parse_update_info(update_info))
 
     def finish_weight_update(self) -> None:
@@ -62,10 +61,10 @@ class FileEngine(WeightTransferEngine):
     def shutdown(self) -> None: ...
 
     @staticmethod
-    def trainer_send_weights(*args: Any, **kwargs: Any) -> None: ...
+    def trainer_send_weights(*args: object, **kwargs: object) -> None: ...
 
     @staticmethod
-    def trainer_init(*args: Any, **kwargs: Any) -> None: ...
+    def trainer_init(*args: object, **kwargs: object) -> None: ...
 
 
 WeightTransferEngineFactory.register_engine("file", FileEngine)

@@ -228,7 +228,7 @@ class ChestXray(VQA):
         return self.max_questions > 0 and self.max_turns > 1
 
     # ------------------------------------------------------------------ the referring doctor
-    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
+    def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
         """Return what the doctor says to a question back: facts of the task, never what the film shows."""
         asked = self._read_question(answer)
         count = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])

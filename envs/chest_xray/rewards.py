@@ -84,7 +84,7 @@ class FindingsReward:
         found = {label for label in named.affirmed & right if not named.doubts(label)}
         return 2 * len(found) / (len(said) + len(right))
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         named = _read_answer(get_field(answer, self.field))
         gold = get_field(reference, self.reference_field)

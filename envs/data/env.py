@@ -142,7 +142,7 @@ class DataEnv(BaseMultiTurnEnv):
         row = self.rows.read(number, self._own_columns)
         return {name: value for name, value in row.items() if name in self._own_columns}, images
 
-    def change_data(self, **changes: Any) -> Self:
+    def change_data(self, **changes: object) -> Self:
         """Return the environment with another choice of the same rows: another side of the cut, or all of them."""
         copy = object.__new__(type(self))
         vars(copy).update(vars(self) | {"data": self.data.model_copy(update=changes)})

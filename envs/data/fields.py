@@ -82,7 +82,7 @@ class MappedRow:
                 return value
         raise self.refuse(field, "nested too deep", f"at most {MAX_DEPTH} lists and objects inside each other")
 
-    def refuse(self, field: str, given: Any, expected: str) -> BadRow:
+    def refuse(self, field: str, given: object, expected: str) -> BadRow:
         """Return the error for a value of a field, which names the column it came from."""
         return BadRow(self.dataset, self.place, self.columns.described.get(field, field), given, expected)
 
@@ -141,7 +141,7 @@ class MappedRow:
             raise self.refuse(name, value, "a number")
         return value if isinstance(value, int) else number
 
-    def read_index(self, name: str, value: Any) -> int | list[int]:
+    def read_index(self, name: str, value: object) -> int | list[int]:
         if isinstance(value, list | tuple) and len(value) == 2:
             ends = [self.read_index(name, end) for end in value]
             if isinstance(ends[0], int) and isinstance(ends[1], int) and ends[0] <= ends[1]:
@@ -219,7 +219,9 @@ BOX_3D: Mapping[str, Any] = FrozenDict(type="array", items={"type": "number"}, m
 INDEX: Mapping[str, Any] = FrozenDict(type=["integer", "null"])
 
 
-def build_boxes(*, labeled: bool = False, classes: Sequence[str] = (), box: Mapping[str, Any] = BOX) -> dict[str, Any]:
+def build_boxes(
+    *, labeled: bool = False, classes: Sequence[str] = (), box: Mapping[str, object] = BOX
+) -> dict[str, Any]:
     """Return a list of boxes, or of objects with `label` and `box`; `classes` are the allowed labels, empty: any."""
     if not labeled:
         return {"type": "array", "items": box, "maxItems": MAX_BOXES}
@@ -228,6 +230,6 @@ def build_boxes(*, labeled: bool = False, classes: Sequence[str] = (), box: Mapp
     return {"type": "array", "items": item, "maxItems": MAX_BOXES}
 
 
-def build_object(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+def build_object(properties: Mapping[str, object]) -> Mapping[str, Any]:
     """Return an object that has all of these fields."""
     return FrozenDict(type="object", properties=dict(properties), required=list(properties))

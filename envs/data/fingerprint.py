@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from .settings import DataSettings
 from .sources import list_files
@@ -33,7 +32,7 @@ def _list_files(path: Path) -> list[Path]:
     return list_files(path) if path.is_dir() else [path] if path.is_file() else []
 
 
-def list_changed(before: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
+def list_changed(before: Mapping[str, object], now: Mapping[str, str]) -> list[str]:
     """Return the data of both that differ, as `path: before → now`.
 
     >>> list_changed({"a.csv": "9 bytes, 1f", "b.csv": "5 bytes, 2e"}, {"a.csv": "8 bytes, 3d"})

@@ -98,14 +98,14 @@ def _is_flat(where: str | bytes | None) -> bool:
     return where is None or where.lower().endswith(FLAT) or where.startswith("data:image/")
 
 
-def list_images(value: Any) -> list[Any]:
+def list_images(value: object) -> list[Any]:
     """Return the images of a mapped value: one, or several in lists."""
     if isinstance(value, list | tuple):
         return [image for item in value for image in list_images(item)]
     return [] if value is None or value == "" else [value]
 
 
-def get_location(value: Any) -> str | bytes | None:
+def get_location(value: object) -> str | bytes | None:
     """Return where `open_image` finds an image; None if the value is no image."""
     if isinstance(value, dict):
         content = value.get("bytes")

@@ -133,12 +133,12 @@ def _choose(groups: list[int], sizes: Mapping[int, int], wanted: float, small: i
     return chosen
 
 
-def hash_group(value: Any) -> int:
+def hash_group(value: object) -> int:
     """Return the group of a value: 7, 7.0 and "7" are one, and so are all rows that have none."""
     return hash_value(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def hash_value(value: Any) -> int:
+def hash_value(value: object) -> int:
     """Return a number from 0 to 2^64 - 1 that is the same on every machine."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")

@@ -72,7 +72,7 @@ class LiteratureAnswerReward:
         golds = map(to_finite_float, get_accepted_values(reference["answer"]))
         return 1.0 if said is not None and any(gold is not None and abs(gold - said) < 1e-9 for gold in golds) else 0.0
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         return self._exact.explain(answer, reference)
 
@@ -121,7 +121,7 @@ class EvidenceReward:
         return "; ".join(parts + [f"retracted: {len(retracted)}"] * bool(retracted))
 
 
-def read_citations(value: Any) -> set[str]:
+def read_citations(value: object) -> set[str]:
     """Return the PMIDs of an answer's list; what cannot be read is kept as a wrong one.
 
     >>> sorted(read_citations([990000001, "PMID: 990000002", "990000002", "see 990000003"]))

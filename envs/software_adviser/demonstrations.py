@@ -150,7 +150,7 @@ def write_question(kind: HiddenKind) -> str:
     return json.dumps({"conversation": said, "continue": False})
 
 
-def write_call(name: str, arguments: Mapping[str, Any]) -> str:
+def write_call(name: str, arguments: Mapping[str, object]) -> str:
     """Return a tool call as a model writes it."""
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 

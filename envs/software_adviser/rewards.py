@@ -90,7 +90,7 @@ def rate_demos(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -
     return sum(right) / len(right) if right else 0.0
 
 
-def rate_status(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+def rate_status(answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> float:
     """Return 1 if the answer is complete and has choices exactly if something is suitable."""
     return float(_get_status(answer) == COMPLETE and bool(_list_choices(answer)) == bool(reference.get("suitable")))
 
@@ -107,7 +107,7 @@ class ReasonReward:
         complete = _get_status(answer) == COMPLETE and not _list_choices(answer)
         return float(complete and get_field(answer, "reason") == reference.get("reason"))
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
         return f"reason: {to_text(get_field(answer, 'reason')) or 'none'}; right: {reference.get('reason')}"
 

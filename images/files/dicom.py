@@ -76,7 +76,7 @@ def parse_numbers(value: Any) -> list[float]:
     return numbers if np.isfinite(numbers).all() else []
 
 
-def get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
+def get_rescale(dataset: object, frame: int) -> tuple[float, float]:
     """(slope, intercept) from stored values to values in their unit; (1, 0) if the file has none."""
     slope, intercept = (get_value(dataset, f"Rescale{part}", frame) for part in ("Slope", "Intercept"))
     if slope is None or intercept is None:
@@ -110,7 +110,7 @@ def get_spacing(dataset: Any) -> tuple[float, float] | None:
     return None
 
 
-def get_window(dataset: Any) -> tuple[float, float] | None:
+def get_window(dataset: object) -> tuple[float, float] | None:
     """Return the values shown as black and as white by the first window of the file (DICOM PS3.3 C.11.2.1.2)."""
     centers, widths = (parse_numbers(get_value(dataset, f"Window{part}")) for part in ("Center", "Width"))
     if not centers or not widths or widths[0] <= 0:
@@ -208,7 +208,7 @@ def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
     _silence_pydicom()
     count = itertools.count(1)
 
-    def stop(tag: Any, vr: str | None, length: int) -> bool:
+    def stop(tag: object, vr: str | None, length: int) -> bool:
         if next(count) > MAX_ELEMENTS:
             raise ImageError(TOO_MANY)
         return stop_before_pixels and tag in PIXEL_TAGS

@@ -43,7 +43,7 @@ class Stage:
     held_out: BaseMultiTurnEnv
     tokens: ChatTokens
 
-    def find_task(self, place: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, Task]:
+    def find_task(self, place: Mapping[str, object]) -> tuple[BaseMultiTurnEnv, Task]:
         """Return the environment and the task of a row.
 
         Args:

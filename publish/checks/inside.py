@@ -299,7 +299,7 @@ def _change(value: Any) -> Any:
 
 
 @check("same by seed", needs=("gold answer",), inside=True, mend=REPEAT)
-def check_seed(env: Any, project: Mapping[str, Any]) -> dict[str, Any]:
+def check_seed(env: object, project: Mapping[str, object]) -> dict[str, Any]:
     """Two plays of the same tasks in one process are equal, and their images, which are made twice."""
     first, second = describe_plays(env, project), describe_plays(env, project)
     compare_plays(first, second, "the second time")

@@ -64,7 +64,7 @@ class BoxMetric(PairMetric):
         """Return the IoU thresholds of the bits in `MatchedPair`, in order."""
         return self.thresholds
 
-    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> MatchedPair:
+    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> MatchedPair:
         gold = self.read_detections(reference, self.reference_field or self.field)
         detected = self.read_detections(answer, self.field)
         counts = Counter(label for label, _, _ in gold)
@@ -76,7 +76,7 @@ class BoxMetric(PairMetric):
             detections += [(label, item[1], bits) for item, bits in zip(mine, reached, strict=True)]
         return MatchedPair(tuple(counts.items()), tuple(detections))
 
-    def read_detections(self, whole: Any, field: str) -> list[Detection]:
+    def read_detections(self, whole: object, field: str) -> list[Detection]:
         """(class, confidence, xyxy) of every item in `field`; the box is `None` if the item is not a box."""
         value = get_field(whole, field)
         if value is None:

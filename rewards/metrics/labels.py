@@ -30,7 +30,7 @@ class LabelMetric(PairMetric):
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
 
-    def get_golds(self, reference: Mapping[str, Any]) -> list[Any]:
+    def get_golds(self, reference: Mapping[str, object]) -> list[Any]:
         """Return the accepted values of a reference; empty if it has no gold."""
         return get_accepted_values(get_field(reference, self.reference_field or self.field))
 
@@ -47,7 +47,9 @@ class Accuracy(LabelMetric, MeanMetric):
 
     name: str = "accuracy"
 
-    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+    def extract_stats(
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
+    ) -> tuple[float, float]:
         return (self.reward(answer, reference), 1.0) if self.get_golds(reference) else (0.0, 0.0)
 
 
@@ -81,7 +83,9 @@ class TopK(MeanMetric):
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward("answer", "gold", self.aliases)
 
-    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+    def extract_stats(
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
+    ) -> tuple[float, float]:
         gold = get_field(reference, self.reference_field or self.field)
         if not get_accepted_values(gold):
             return 0.0, 0.0
@@ -110,7 +114,7 @@ class MacroF1(LabelMetric):
         """Every alias by the label it stands for."""
         return {read_label(alias): read_label(gold) for gold, aliases in self.aliases.items() for alias in aliases}
 
-    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, str]:
+    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> tuple[str, str]:
         """Return the class of the gold and the class of the answer; empty if missing."""
         golds = self.get_golds(reference)
         gold = self._read_class(golds[0]) if golds else ""
@@ -169,7 +173,7 @@ class CalibrationError(LabelMetric):
             raise ConfigError(f"bins is {self.bins!r}; allowed: a whole number of at least 1")
 
     def extract_stats(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
     ) -> tuple[float, float, float]:
         """Return 1 if there is gold, the confidence or NaN, and whether it is right."""
         if not self.get_golds(reference):

@@ -25,7 +25,9 @@ class MeanScore(MeanMetric):
     reward: PairReward
     name: str
 
-    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+    def extract_stats(
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
+    ) -> tuple[float, float]:
         score = self.reward(answer, reference)
         return (0.0, 0.0) if score is None else (score, 1.0)
 
@@ -47,7 +49,9 @@ class AccuracyBy(PairMetric):
     total: bool = True
     name: str = "accuracy"
 
-    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, float | None]:
+    def extract_stats(
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
+    ) -> tuple[str, float | None]:
         kind, score = to_text(get_field(reference, self.by)), self.reward(answer, reference)
         return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(score == 1.0)
 
@@ -82,7 +86,7 @@ class Among(PairMetric):
     def name(self) -> str:
         return str(getattr(self.metric, "name", "among"))
 
-    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[Any] | None:
+    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> tuple[Any] | None:
         counts = get_field(reference, self.field) in self.values
         return (self.metric.extract_stats(answer, reference),) if counts else None
 

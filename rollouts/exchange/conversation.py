@@ -146,7 +146,7 @@ def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], lis
     return rows, images
 
 
-def read_message(given: Any, open_url: Callable[[str], ImageRef]) -> Message:
+def read_message(given: object, open_url: Callable[[str], ImageRef]) -> Message:
     """Return one message; raise `StoreError` if it has another form, and `ImageError` for an image that cannot be
     opened.
 

@@ -26,7 +26,7 @@ _TIMEOUT = 30.0  # seconds for another process to finish writing
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
 
 
-def find_cache_folder(name: Any) -> Any:
+def find_cache_folder(name: object) -> Any:
     """Return the folder of a judge's replies: inside the user's cache folder if a config names it.
 
     Args:

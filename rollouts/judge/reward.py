@@ -68,7 +68,7 @@ class Verdict:
         return f"{number}: {self.why}" if self.why else number
 
 
-def extract_text(record: Any, field: str | None) -> str:
+def extract_text(record: object, field: str | None) -> str:
     """Return the text of an answer or reference for the judge: a string as it is, other values as JSON; "" if it is
     empty.
 
@@ -234,12 +234,12 @@ class JudgeReward:
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         return self._judge(answer, reference).score
 
-    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return the score and the judge's reason as text."""
         return self.get_verdict(answer, reference).to_text()
 
     def get_verdict(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], question: str | None = None
+        self, answer: Mapping[str, object] | None, reference: Mapping[str, object], question: str | None = None
     ) -> Verdict:
         """Return the score with the judge's reason; no score if the judge cannot be reached. Never raises."""
         try:

@@ -84,7 +84,7 @@ class _Restricted:
     restricted: bool = True
 
 
-def is_declared_restricted(settings: Mapping[str, Any]) -> bool:
+def is_declared_restricted(settings: Mapping[str, object]) -> bool:
     """Return whether the data of an environment, or of one that it mixes, is declared restricted in a run's config."""
     data, parts = settings.get("data"), settings.get("environments")
     if isinstance(data, Mapping) and data.get("restricted"):

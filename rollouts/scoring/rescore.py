@@ -233,7 +233,7 @@ def _explain_empty(file: Path, found: ScoredLines, where: Sequence[str]) -> Conf
 MAX_NAMES = 1000  # of fields that are kept for the message
 
 
-def check_reward_fields(reward: Any, episodes: Iterable[Episode], env: BaseMultiTurnEnv | None = None) -> None:
+def check_reward_fields(reward: object, episodes: Iterable[Episode], env: BaseMultiTurnEnv | None = None) -> None:
     """Raise `ConfigError` if a reward reads a field that no answer of these episodes has.
 
     Episodes are read until each field was found; without any answer, nothing is refused.

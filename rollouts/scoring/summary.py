@@ -68,7 +68,7 @@ class Summary:
 
 
 def summarize(
-    episodes: Iterable[Episode], source: Any = None, *, resamples: int = 1000, seed: int = 0, trust: bool = False
+    episodes: Iterable[Episode], source: object = None, *, resamples: int = 1000, seed: int = 0, trust: bool = False
 ) -> Summary:
     """Summarize the stored scores of `episodes`, and the metrics of `source`.
 

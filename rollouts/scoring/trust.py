@@ -41,7 +41,7 @@ MIXTURE, PART_KEYS = "mixture", ("weight", "name", "reward")  # an environment o
 
 
 def make_environment(
-    name: object, settings: Mapping[str, Any], origin: str, trust: Trust = NO_TRUST, **changes: Any
+    name: object, settings: Mapping[str, object], origin: str, trust: Trust = NO_TRUST, **changes: object
 ) -> BaseMultiTurnEnv:
     """Make the environment that a run's own files name.
 
@@ -101,7 +101,7 @@ def _list_names(specialists: Any) -> list[str]:
 def _forget_tools(settings: Mapping[str, Any], specialists: Sequence[str]) -> dict[str, Any]:
     """Return the settings that scores depend on; they name no tool of these specialists, because there is none."""
 
-    def is_theirs(tool: Any) -> bool:
+    def is_theirs(tool: object) -> bool:
         return isinstance(tool, str) and any(tool == name or tool.startswith(f"{name}_") for name in specialists)
 
     kept = {key: value for key, value in settings.items() if key not in NOT_SCORED}
@@ -127,7 +127,7 @@ def _check_parts(sections: Any, where: str, trust: Trust, specialists: Sequence[
     return parts
 
 
-def build_reward(spec: Any, origin: str, trust: Trust = NO_TRUST) -> AnyReward:
+def build_reward(spec: object, origin: str, trust: Trust = NO_TRUST) -> AnyReward:
     """Build the reward that a run's own files describe; see `Trust` for what it may not contain.
 
     >>> build_reward({"type": "python", "function": "gift.code:score"}, "config.yaml")
@@ -137,7 +137,7 @@ allowed in a run's own files: built-in rewards; if you know who wrote it, add --
 a reward of your own with --reward, or an environment with --env
     """
 
-    def check(kind: str, part: Mapping[str, Any], path: str) -> None:
+    def check(kind: str, part: Mapping[str, object], path: str) -> None:
         if kind == "judge":
             if not trust.judge:
                 raise ConfigError(

@@ -98,7 +98,7 @@ def check_folder(folder: Path) -> None:
                 waiting.append(Path(entry.path))
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Write the resolved config, its secrets masked, and the versions; the number of threads of a run stays."""
     for name in ("config.yaml", "versions.json"):
         check_writable(folder / name, folder)

@@ -246,7 +246,7 @@ class McpTool:
         return found
 
 
-def repeats_facts(text: str, facts: Mapping[str, Any]) -> bool:
+def repeats_facts(text: str, facts: Mapping[str, object]) -> bool:
     """Return whether a text is the JSON of the facts, as servers send it for clients that read texts only."""
     try:
         return bool(facts) and json.loads(text) in (facts, facts.get("result"))

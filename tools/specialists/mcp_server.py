@@ -316,7 +316,9 @@ class McpServer:
         self._alone = asyncio.Lock()
         self._failed: tuple[float, str] | None = None  # when the last start failed, and why
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], timeout: float, *, resend: bool) -> "CallToolResult":
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], timeout: float, *, resend: bool
+    ) -> "CallToolResult":
         """Return what the server's tool returns.
 
         Args:

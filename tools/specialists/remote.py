@@ -110,7 +110,7 @@ def encode_arguments(
     return plain, pictures
 
 
-def read_reply(reply: Mapping[str, Any], returns: Returns, unit: Unit, view: View | None, name: str) -> ToolOutput:
+def read_reply(reply: Mapping[str, object], returns: Returns, unit: Unit, view: View | None, name: str) -> ToolOutput:
     """Return the reply of a server as the output of the tool `name`, whose call had the picture `view`.
 
     Raises:
@@ -146,7 +146,7 @@ def clean_text(text: str) -> str:
     return replace_surrogates(mask_text(text[:MAX_CHARACTERS]))
 
 
-def read_picture(value: Any, place: str, formats: Sequence[bytes] = (PNG,)) -> Source:
+def read_picture(value: object, place: str, formats: Sequence[bytes] = (PNG,)) -> Source:
     """Return a picture that a server sent as Base64 or as a data URL; raise `ToolError`.
 
     Args:

@@ -39,7 +39,7 @@ class Parameters(NamedTuple):
         return [name for name, spec in self.properties.items() if spec.get("x-kind") == kind]
 
 
-def read_parameters(schema: Mapping[str, Any], key: str) -> Parameters:
+def read_parameters(schema: Mapping[str, object], key: str) -> Parameters:
     """Return the parameters that a JSON Schema of type object describes.
 
     Args:

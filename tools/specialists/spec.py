@@ -107,7 +107,7 @@ def get_specialist_class(kind: str) -> type[Specialist]:
     return SPECIALISTS[kind]
 
 
-def build_specialists(specs: Mapping[str, Any]) -> dict[str, Specialist]:
+def build_specialists(specs: Mapping[str, object]) -> dict[str, Specialist]:
     """Return the specialists of the setting `specialists`, by name; those that are built already stay as they are.
 
     Raises:

@@ -46,7 +46,7 @@ class Parameters:
         return f"{share}: adapters on {parts} layers" if self.adapted else f"all {self.total / 1e6:.1f} M parameters"
 
 
-def count_parameters(model_config: Any, config: Config) -> Parameters:
+def count_parameters(model_config: object, config: Config) -> Parameters:
     """Return the parameters of a run, from the shapes alone: no weights are made.
 
     Raises:

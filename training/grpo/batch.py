@@ -168,7 +168,7 @@ def select(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
 def accumulate_loss(
     batch: dict[str, Any],
     tokens: int,
-    model: Any,
+    model: object,
     accelerator: Accelerator,
     compute_loss: Callable[[dict[str, Any]], torch.Tensor],
     loss_type: str,

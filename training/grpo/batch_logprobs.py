@@ -66,7 +66,7 @@ class BatchLogProbs:
         return logps, entropies
 
     def compute_old(
-        self, model: Any, batch: dict[str, Any], size: int, cap: float | None, loss_type: str
+        self, model: object, batch: dict[str, Any], size: int, cap: float | None, loss_type: str
     ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         """For a batch that serves several updates: what it needs from before the first one, and figures.
 
@@ -90,7 +90,7 @@ class BatchLogProbs:
         figures = {f"sampling/importance_ratio/{name}": value for name, value in summary.items()}
         return {"old_per_token_logps": old, **weighted}, figures
 
-    def compute_reference(self, model: Any, reference: Any, batch: dict[str, Any], size: int) -> torch.Tensor:
+    def compute_reference(self, model: object, reference: object, batch: dict[str, Any], size: int) -> torch.Tensor:
         """(B, C) log-probs under the reference model; None: under the policy without its adapters."""
         if reference is not None:
             return self.compute_in_parts(reference, batch, size)
@@ -98,7 +98,7 @@ class BatchLogProbs:
             return self.compute_in_parts(model, batch, size)
 
     @torch.no_grad()
-    def compute_in_parts(self, model: Any, batch: dict[str, Any], size: int) -> torch.Tensor:
+    def compute_in_parts(self, model: object, batch: dict[str, Any], size: int) -> torch.Tensor:
         """(B, C) log-probs of a whole batch, computed in parts: of `micro_batch_tokens`, or of `size` episodes."""
         count = len(batch["prompt_ids"])
         parts = [list(range(count))[start : start + size] for start in range(0, count, size)]

@@ -199,7 +199,7 @@ def add_compute_argument(model: torch.nn.Module) -> None:
     forward = model.forward
 
     @wraps(forward)
-    def call(*args: Any, compute: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+    def call(*args: object, compute: Callable[[], Any] | None = None, **kwargs: object) -> Any:
         return forward(*args, **kwargs) if compute is None else compute()
 
     model.forward = call
@@ -223,7 +223,7 @@ def attend(
     scaling: float | None = None,
     layout: Sequence[AttentionPart] | None = None,
     plain: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Return an attention function of transformers: (1, heads, tokens, size) states to (1, tokens, heads, size).
 

@@ -65,7 +65,7 @@ class BatchPlayer:
 
     def play(
         self,
-        model: Any,
+        model: object,
         env: BaseMultiTurnEnv,
         tasks: Sequence[Task],
         step: int,

@@ -281,7 +281,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return *self.log_probs.compute(model, self._current_batch), None
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+        self, model: object, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: object = None
     ) -> torch.Tensor:
         """Return the loss of a batch. With `micro_batch_tokens`, all parts but the last also do their backward pass
         here."""

@@ -130,8 +130,8 @@ def predict(config: Config, device_memory: int | None = None) -> Forecast:
 
 def predict_workload(
     config: Config,
-    arguments: Any,
-    model_config: Any,
+    arguments: object,
+    model_config: object,
     workload: Workload,
     device_memory: int | None = None,
     specialists: tuple[int, int] = (0, 0),

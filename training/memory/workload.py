@@ -69,7 +69,7 @@ def count_image_tokens(grid: Grid, merge: int = 2) -> int:
     return math.prod(grid) // merge**2
 
 
-def find_workload(config: Config, model_config: PretrainedConfig, processor: Any) -> Workload:
+def find_workload(config: Config, model_config: PretrainedConfig, processor: object) -> Workload:
     """Return the longest episode of a run: the prompt with most images, and as many tokens after it as the config
     allows."""
     vision = model_config.vision_config

@@ -65,10 +65,10 @@ class MetricsFile(TrainerCallback):
         self.first_step = 0
         self._is_first = True
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         self.started, self.first_step = time.monotonic(), state.global_step
 
-    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         self.printer.close()
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -230,7 +230,7 @@ class Interrupt(TrainerCallback):
         self.requested = self.stopped = False
         self._handlers: dict[int, Any] = {}
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
 
     def restore_handlers(self) -> None:
@@ -246,7 +246,9 @@ class Interrupt(TrainerCallback):
         # os.write, because the signal may have interrupted a print
         os.write(2, b"\nstopping after this step, with a checkpoint; press Ctrl-C again to stop at once\n")
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         if self._is_requested_anywhere() and state.global_step < state.max_steps:
             self.stopped = control.should_save = control.should_training_stop = True
 

@@ -99,7 +99,7 @@ def tokenize_conversation(
     messages: Sequence[Message],
     tokens: ChatTokens,
     *,
-    tools: Sequence[Mapping[str, Any]] = (),
+    tools: Sequence[Mapping[str, object]] = (),
     reply_format: ReplyFormat = "hermes",
     prompts: Prompts | None = None,
     max_completion_tokens: int = 4096,

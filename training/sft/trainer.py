@@ -150,7 +150,7 @@ class SFTTrainer(Checkpoints, Trainer):
         return {"batches": build_sft_batches(episodes, self.tokens, self.informative_weight, SFT_BATCHES)}
 
     def get_batch_samples(
-        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+        self, epoch_iterator: Iterator[object], num_batches: int, device: torch.device
     ) -> tuple[list[Any], torch.Tensor | None]:
         """Return the batches of a window of this process, and the sum of the weights of the whole window."""
         window, _ = super().get_batch_samples(epoch_iterator, num_batches, device)

@@ -124,7 +124,7 @@ class WeightSender:
         self._transfers: dict[str, FileTransfer | NCCLTransfer] = {}
         self._client = httpx.Client(timeout=TIMEOUT, **build_client_settings(self.url))
 
-    def send(self, model: Any, key: Hashable = None) -> Served:
+    def send(self, model: object, key: Hashable = None) -> Served:
         """Send the weights, and return what the server then serves; all processes call it together.
 
         Args:

@@ -13,7 +13,7 @@ class Finding(BaseModel):
     """One thing that is seen."""
 
     name: str = Field(description="what it\n is.")
-    side: Literal["left", "right"] | None = None
+    side: Literal["near", "far"] | None = None
     score: float = Field(ge=0, le=1)
     parts: list["Finding"] = []
 
@@ -33,7 +33,7 @@ def test_the_answer_format_of_digits_is_what_the_shipped_model_was_trained_on():
 
 
 def test_nested_objects_and_lists_of_objects_are_shown():
-    finding = {"name": "…", "side": "left|right", "score": 0.0, "parts": []}
+    finding = {"name": "…", "side": "near|far", "score": 0.0, "parts": []}
     line = describe_answer_format(Report.model_json_schema(), turns=False).splitlines()[0]
     expected = {"findings": [finding], "main": finding, "grade": 1, "box": [0.0], "tags": ["…", "…"]}
     assert json.loads(line) == expected

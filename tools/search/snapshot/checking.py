@@ -45,7 +45,7 @@ def check_snapshot(path: Path, report: Callable[[int], None] = lambda rows: None
         ConfigError: it is no snapshot that can be opened.
     """
 
-    def check_picture_row(row: Sequence[Any] | None) -> None:
+    def check_picture_row(row: Sequence[object] | None) -> None:
         decode_picture(check_picture(row[0] if row else None, schema.MAX_PICTURE), "it")
 
     with closing(open_snapshot(path)) as connection:

@@ -83,7 +83,7 @@ def read_article(row: Sequence[Any]) -> Article:
         raise BadRecord(str(error)) from None
 
 
-def read_figure(row: Sequence[Any]) -> FoundImage:
+def read_figure(row: Sequence[object]) -> FoundImage:
     """Return the figure of a row of `schema.FIGURE_COLUMNS`; raise `BadRecord` as for an article."""
     try:
         return msgspec.convert(dict(zip(FIGURE_COLUMNS, row, strict=True)), FoundImage)
@@ -91,7 +91,7 @@ def read_figure(row: Sequence[Any]) -> FoundImage:
         raise BadRecord(str(error)) from None
 
 
-def check_picture(content: Any, limit: int) -> bytes:
+def check_picture(content: object, limit: int) -> bytes:
     """Return the bytes of a PNG or JPEG; they are not decoded.
 
     Raises:

@@ -59,7 +59,7 @@ class Segmented:
     segments: tuple[Segment, ...]
 
 
-def check_map(found: Any, request: Request) -> np.ndarray:
+def check_map(found: object, request: Request) -> np.ndarray:
     """Return a map in the smallest type that holds it. Raise `ToolFault` unless it has the size of the picture.
 
     It is never resized here: only the processor of a model knows how its masks lie on the picture.
@@ -190,7 +190,9 @@ class SegmentationRunner(ModelRunner):
         return Segmented(numbers, tuple(segments))
 
 
-def build_segmented(build: Callable[[Any, Request], Segmented], found: Any, request: Request) -> Segmented | ToolFault:
+def build_segmented(
+    build: Callable[[Any, Request], Segmented], found: object, request: Request
+) -> Segmented | ToolFault:
     """Return what a function makes of a model's output, or its fault."""
     try:
         return build(found, request)

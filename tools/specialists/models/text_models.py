@@ -31,7 +31,7 @@ class TextRunner(ModelRunner):
     processor_class = "AutoTokenizer"
     library_class: ClassVar[str]
 
-    def load(self, name: str, dtype: Any, options: Mapping[str, Any]) -> Sequence[str]:
+    def load(self, name: str, dtype: object, options: Mapping[str, object]) -> Sequence[str]:
         import sentence_transformers
 
         logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
@@ -70,7 +70,7 @@ class CrossEncoderRunner(TextRunner):
 
     library_class = "CrossEncoder"
 
-    def load(self, name: str, dtype: Any, options: Mapping[str, Any]) -> Sequence[str]:
+    def load(self, name: str, dtype: object, options: Mapping[str, object]) -> Sequence[str]:
         names = self.config.architectures or ()
         if self.config.num_labels != 1 or not any("ForSequenceClassification" in one for one in names):
             given = f"it is {', '.join(names) or 'of an unknown class'} with {self.config.num_labels} outputs"
