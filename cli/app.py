@@ -4,7 +4,7 @@ A row names a function, whose module is imported when the command runs. `command
 """
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -184,6 +184,6 @@ def describe(
     """
 
 
-def main() -> Any:
+def main() -> object:
     """Run the command and end with its status (see `viewbox.utils.exit_status`)."""
     sys.exit(guard(app))

@@ -108,7 +108,7 @@ class LazyGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def build_group(row: Group, name: str) -> Any:
+def build_group(row: Group, name: str) -> object:
     """Return the click group of a row."""
     kind = type("_Group", (LazyGroup,), {"table": row.commands, "default": row.default})
     app = typer.Typer(name=name, cls=kind, help=row.about, no_args_is_help=row.default is None, add_completion=False)
@@ -117,7 +117,7 @@ def build_group(row: Group, name: str) -> Any:
     return get_command(app)
 
 
-def build_command(row: Command, name: str) -> Any:
+def build_command(row: Command, name: str) -> object:
     """Return the click command of a row."""
     module, _, attribute = row.function.partition(":")
     function = getattr(import_module(f"{PACKAGE}.{module}"), attribute)

@@ -95,7 +95,7 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> None:
     check_limits(limits, document)
 
 
-def read_limits(values: Mapping[str, object]) -> dict[str, Any]:
+def read_limits(values: Mapping[str, object]) -> dict[str, object]:
     """Return what a config says may be done with its data, by key path: of `env`, and of each environment of a
     mixture."""
     return dict(_walk_limits(values.get("env"), "env"))

@@ -221,7 +221,7 @@ def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any
     return annotation, limits
 
 
-def get_section_model(annotation: object) -> Any:
+def get_section_model(annotation: object) -> object:
     """Return the pydantic model of a field that holds a section; None if the field is not a section."""
     options = [annotation, *get_args(annotation)]
     return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)

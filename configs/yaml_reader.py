@@ -63,7 +63,7 @@ class _Loader(yaml.SafeLoader):
         if depth > MAX_DEPTH:
             raise ConfigError(f"{place}: nested {depth} deep; allowed: {MAX_DEPTH}")
 
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
+    def construct_object(self, node: Any, deep: bool = False) -> object:
         try:
             if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
                 raise ValueError(f"a number of {len(node.value)} characters; allowed: {MAX_DIGITS}")
@@ -155,7 +155,7 @@ def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
     return key.strip(), parse(value, origin)[0]
 
 
-def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, Any]:
+def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, object]:
     """Several `key.path=value` as one mapping; dots in a key lead into inner mappings.
 
     >>> parse_key_values(["noise=1e-4", "max_calls.zoom=2"])

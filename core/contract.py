@@ -202,7 +202,7 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         """Return the names of the tools offered for a task: all of `tools`, or fewer."""
         return self.tools
 
-    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         """Return the values of a tool's `Hidden` arguments, by name; the model never sees them.
 
         `images`, the task's images as sources, is passed to every tool that declares it.

@@ -223,7 +223,7 @@ def _get_answer_beside_calls(env: AuthoredEnv, parsed: Parsed) -> parsing.Answer
     return parsed if isinstance(parsed, parsing.Answer) else None
 
 
-def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, Any] | None:
+def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, object] | None:
     """Return the answer of a reply that is read as the last one; None if it has none."""
     answer = _get_answer_beside_calls(env, parse_reply(env, replace_surrogates(text), last=True))
     return None if answer is None else answer.value

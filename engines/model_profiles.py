@@ -7,7 +7,6 @@ command line overrides it.
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from ..core.messages import ToolImages
 from ..core.settings import ReplyFormat
@@ -36,7 +35,7 @@ class ModelDefaults:
     tool_images: ToolImages = "user"
     pixel_multiple: int | None = None
 
-    def to_settings(self) -> dict[str, Any]:
+    def to_settings(self) -> dict[str, object]:
         """Return the known values, as settings of an environment."""
         return {name: value for name in MODEL_SETTINGS if (value := getattr(self, name)) is not None}
 
@@ -164,6 +163,6 @@ def build_markdown_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def get_model_settings(env: object) -> dict[str, Any]:
+def get_model_settings(env: object) -> dict[str, object]:
     """Return the settings of an environment that follow from the model it was made for."""
     return {name: getattr(env, name) for name in MODEL_SETTINGS}

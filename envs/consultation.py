@@ -77,7 +77,7 @@ class Consultation(DataEnv):
         """Return the tools; those that answer from facts only if the task has them."""
         return tuple(name for name in super().tools_of(task) if FACTS.get(name, "answer") in task.reference)
 
-    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         return {"facts": task.reference.get(FACTS.get(tool, ""), "")}
 
     def system_prompt(self, task: Task) -> str:
@@ -92,7 +92,7 @@ class Consultation(DataEnv):
     def default_reward(self) -> CombinedReward:
         return CombinedReward({"exact": (ExactMatchReward("answer"), 0.8), "words": (TokenF1Reward("answer"), 0.2)})
 
-    def perfect_answer(self, task: Task) -> dict[str, Any]:
+    def perfect_answer(self, task: Task) -> dict[str, object]:
         """Return the right answer; the first if several are accepted."""
         return {"answer": str(task.reference["answer"][0])}
 

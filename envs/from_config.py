@@ -94,7 +94,7 @@ def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
         raise ConfigError(f"{key}: {env.name}: {error}", key=key, given=error.given, allowed=error.allowed) from error
 
 
-def merge_settings(settings: Mapping[str, object], held_out: Mapping[str, object]) -> dict[str, Any]:
+def merge_settings(settings: Mapping[str, object], held_out: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of the held-out environment: those of `env.eval` replace others; `data` is merged, and so are
     the settings of each environment of a mixture.
 

@@ -176,7 +176,7 @@ class Grounding(DataEnv):
             metrics["location"] = MeanScore(ShortAnswerReward("location"), "token_f1")
         return metrics
 
-    def perfect_answer(self, task: Task) -> dict[str, Any]:
+    def perfect_answer(self, task: Task) -> dict[str, object]:
         """Return the right answer, boxes as fractions; a text that the row lacks is empty."""
         gold = task.reference
         texts = {name: str(get_first(gold.get(name, ""))) for name in TEXTS if name in self.data.columns}

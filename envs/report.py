@@ -152,7 +152,7 @@ class Report(DataEnv):
             metrics["box"] = MeanAveragePrecision("boxes")
         return metrics
 
-    def perfect_answer(self, task: Task) -> dict[str, Any]:
+    def perfect_answer(self, task: Task) -> dict[str, object]:
         """Return the right answer, boxes as fractions; a text that the row lacks is empty."""
         extras = {name: list(task.reference.get(name, ())) for name in self._extras}
         if FIELD in extras:

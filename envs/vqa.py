@@ -87,12 +87,12 @@ class VQA(DataEnv):
             return f"{question}\n{write_choices(choices)}\nAnswer with one of these choices."
         return f"{question}\nAnswer in as few words as possible; with yes or no if the question asks for it."
 
-    def perfect_answer(self, task: Task) -> dict[str, Any]:
+    def perfect_answer(self, task: Task) -> dict[str, object]:
         """Return the right answer; the first if several are accepted."""
         return {"answer": get_first(task.reference["answer"])}
 
 
-def get_first(gold: object) -> Any:
+def get_first(gold: object) -> object:
     """Return an answer, or the first of several that are accepted."""
     return gold[0] if isinstance(gold, list | tuple) else gold
 

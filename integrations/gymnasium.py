@@ -152,7 +152,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
                 info["no_score"] = problem
         return self._observe(list(result.messages)), reward, state.terminated, state.truncated, info
 
-    def render(self) -> Any:
+    def render(self) -> object:
         """Return the newest picture, (height, width, 3); None without `render_mode`."""
         return None if self.render_mode is None else self._picture.copy()
 

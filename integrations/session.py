@@ -113,7 +113,7 @@ def pick_task(tasks: Sequence[Task], number: object, name: str = "task") -> Task
     return tasks[int(number)]
 
 
-def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def write_messages(messages: Sequence[Message]) -> list[dict[str, object]]:
     """Return messages as chat-completion dicts, as `viewbox rollout --endpoint` sends them.
 
     A reply comes first, as the environment keeps it: results belong to its calls, and a very long one was cut.

@@ -124,7 +124,7 @@ class ViewboxSession(HarnessSession):
         await self.http.close()
 
 
-def repeat_message(reply: Mapping[str, Any]) -> dict[str, Any]:
+def repeat_message(reply: Mapping[str, Any]) -> dict[str, object]:
     """Return the model's message as the next request repeats it, including its reasoning; a very long text is cut.
 
     >>> repeat_message({"role": "assistant", "content": None, "refusal": None, "reasoning": "Hm."})
@@ -228,7 +228,7 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
 
-    def complete(block: object, key: str) -> Any:
+    def complete(block: object, key: str) -> object:
         if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
             return block
         inside = folder / block[key]

@@ -180,7 +180,7 @@ def copy_model_file(path: Path, to: Path) -> None:
         shutil.copyfile(path, to)
 
 
-def drop_paths(value: object) -> Any:
+def drop_paths(value: object) -> object:
     """Leave the paths of this machine out of a config."""
     if isinstance(value, dict):
         return {key: drop_paths(one) for key, one in value.items() if key not in PATHS}

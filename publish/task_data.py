@@ -10,7 +10,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import TypeIs
 
@@ -40,7 +39,7 @@ def is_local(env: object) -> TypeIs[DataEnv]:
     return isinstance(env, DataEnv) and env.data.source is not None and not is_on_hub(env)
 
 
-def write_tasks(env: DataEnv, package: Path) -> dict[str, Any]:
+def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
     """Write the rows and images of all tasks of `env` into a package.
 
     Args:

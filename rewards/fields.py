@@ -112,7 +112,7 @@ def to_text(value: Any) -> str:
     return str(int(value)) if number.is_integer() else repr(number)
 
 
-def get_accepted_values(value: Any) -> list[Any]:
+def get_accepted_values(value: Any) -> list[object]:
     """Return the accepted values of a gold field: one scalar, or a list of them.
 
     Values without text, or of more than `MAX_TEXT` characters, are left out.

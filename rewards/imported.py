@@ -113,7 +113,7 @@ def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyRew
     return reward
 
 
-def adapt_reward(reward: object) -> Any:
+def adapt_reward(reward: object) -> object:
     """Return a reward given in Python as one that can be called: a class is made, a function of `episode` reads
     episodes.
 

@@ -156,7 +156,7 @@ class _StatelessCall:
             return await concurrency.run_in_thread(self.build_result, checked, returned, timeout=timeout)
         return self.build_result(checked, returned)
 
-    def check_arguments(self) -> dict[str, Any]:
+    def check_arguments(self) -> dict[str, object]:
         """Return the checked arguments with the hidden arguments."""
         if self.tool.stateful:
             raise ToolError(
@@ -237,7 +237,7 @@ def _build_refusal(name: str, error: ToolError, used: Mapping[str, Any] | None) 
     return ToolResult(name, error=to_storable_text(str(error)), arguments=run_with)
 
 
-def parse_arguments(name: str, arguments: Mapping[str, object] | str) -> Mapping[str, Any]:
+def parse_arguments(name: str, arguments: Mapping[str, object] | str) -> Mapping[str, object]:
     """Return the arguments of a call, which some models write as a string of JSON; raise `ArgumentError`."""
     if isinstance(arguments, str):
         try:

@@ -72,7 +72,7 @@ def read_output(tool: "Tool", returned: object) -> ToolOutput:
     raise ToolFault(f"{tool.name} returned {describe_value(returned)}; allowed: a string, a mapping of facts, {kind}")
 
 
-def to_plain_facts(facts: Mapping[str, object], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
+def to_plain_facts(facts: Mapping[str, object], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, object]:
     """Facts in JSON's own types, with points and boxes (`ViewFractions`) in the environment's coordinates.
 
     >>> facts = {"p": np.float32(0.5), "worst": float("nan"), "at": [ViewFractions((0.5, 0.25))]}
@@ -89,11 +89,11 @@ class _FactReader:
         self.coordinates, self.size = coordinates, size
         self.values_left = MAX_VALUES
 
-    def read_mapping(self, facts: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def read_mapping(self, facts: Mapping[Any, Any], depth: int) -> dict[str, object]:
         pairs = islice(facts.items(), self.values_left + 1)
         return {to_storable_text(str(key)[:MAX_CHARACTERS]): self.read_value(value, depth + 1) for key, value in pairs}
 
-    def read_value(self, value: object, depth: int) -> Any:
+    def read_value(self, value: object, depth: int) -> object:
         self.values_left -= 1
         if self.values_left < 0 or depth > MAX_DEPTH:
             return "…"

@@ -76,7 +76,7 @@ class Tool:
         """The module that defines the function: geometry, intensity, …"""
         return self.function.__module__.rpartition(".")[2]
 
-    def build_schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, Any]:
+    def build_schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, object]:
         """Return the tool in the OpenAI function format; points and boxes in `coordinates`, the limit in the
         description."""
         properties = {name: describe_parameter(spec, coordinates) for name, spec in self.parameters.items()}
@@ -91,7 +91,7 @@ class Tool:
         coordinates: Coordinates,
         size: tuple[int, int] | None,
         find_picture: Callable[[str], View] | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return the arguments as the function takes them, points and boxes as fractions; raise `ArgumentError`.
 
         `size` (width, height) is the size of the view in pixels. It is None for a stateless tool: its points and boxes
@@ -114,7 +114,7 @@ class Tool:
                 size = size or checked[name].size
         return checked
 
-    def record_arguments(self, given: Mapping[str, object], checked: Mapping[str, object]) -> dict[str, Any]:
+    def record_arguments(self, given: Mapping[str, object], checked: Mapping[str, object]) -> dict[str, object]:
         """Return the arguments of a call for its record: checked, with defaults filled in, and pictures by their names.
 
         >>> get_tool("zoom").record_arguments({"factor": 3}, {"factor": 3.0})
@@ -198,7 +198,7 @@ def collect_tools(listed: Iterable[object]) -> dict[str, Tool]:
     return tools
 
 
-def to_tool_names(listed: object) -> Any:
+def to_tool_names(listed: object) -> object:
     """Return `listed` with every function and `Tool` replaced by its name, for a setting that holds names.
 
     Anything but a list or tuple is returned unchanged: the setting's own check refuses it.

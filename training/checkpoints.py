@@ -95,7 +95,7 @@ class Checkpoints:
     best: Best | None = None  # its checkpoint is kept whatever `save_total_limit` is
     is_finished: Callable[[int], bool] = staticmethod(lambda step: False)  # whether training ended early at a step
 
-    def collect_state(self) -> dict[str, Any]:
+    def collect_state(self) -> dict[str, object]:
         """Return the state of this process besides weights, optimizer, scheduler and random state."""
         best = None if self.best is None else tuple(self.best)
         return {

@@ -119,7 +119,7 @@ def evaluate(
     return compute_figures(episodes, env), episodes
 
 
-def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, Any]:
+def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, object]:
     """Return the figures of episodes, as `evaluate` returns them; logs a warning for each metric that fails."""
     summary = summarize(episodes, env)
     for problem in summary.problems:

@@ -115,7 +115,7 @@ class Run:
             write_atomically(path, json.dumps(versions, indent=2) + "\n")
         return threads if saved is None else f"{saved}, as when this run began; model.threads sets them"
 
-    def execute(self) -> dict[str, Any]:
+    def execute(self) -> dict[str, object]:
         """Evaluate, train, evaluate again and write the results; return the summary.
 
         The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.

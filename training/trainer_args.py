@@ -74,7 +74,7 @@ LEAST = {
 }
 
 
-def get_defaults(gpu: bool) -> dict[str, Any]:
+def get_defaults(gpu: bool) -> dict[str, object]:
     """viewbox's own defaults for arguments that the YAML does not set."""
     return {
         "bf16": gpu,

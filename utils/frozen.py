@@ -64,7 +64,7 @@ _SEQUENCES, _SETS = (list, tuple), (set, frozenset)
 _MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
 
 
-def freeze(value: Any) -> Any:
+def freeze(value: Any) -> object:
     """Copy a value with every dict, list and set inside it made immutable; what is immutable is not copied."""
     kind = type(value)
     if kind is dict:

@@ -17,7 +17,7 @@ from ..errors import ConfigError, describe_unknown
 FORMS = "package.module:Name or path/to/file.py:Name"
 
 
-def load_object(path: str, *, folder: Path | None = None, kind: str = "object", key: str | None = None) -> Any:
+def load_object(path: str, *, folder: Path | None = None, kind: str = "object", key: str | None = None) -> object:
     """Import the object at `path`.
 
     Args:

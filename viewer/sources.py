@@ -37,7 +37,7 @@ class EpisodeSet:
         self.run, self.name = run, name
         self.index = EpisodeIndex(folder, name)
 
-    def build_page(self, line: int) -> dict[str, Any] | None:
+    def build_page(self, line: int) -> dict[str, object] | None:
         """Return the page of an episode; None if there is none in this line."""
         episode = self.index.read(line, tokens=True)
         return None if episode is None else build_episode_page(episode, line=line, reward=self._find_reward(episode))
@@ -48,7 +48,7 @@ class EpisodeSet:
         except (ViewboxError, OSError, ValueError, TypeError):
             return None
 
-    def read_curves(self) -> dict[str, Any] | None:
+    def read_curves(self) -> dict[str, object] | None:
         """Return the figures of training by step, if the run has any and these are its training episodes."""
         path = self.run / METRICS
         return _read_curves(path) if path.is_file() and self.index.folder.parent == self.run.resolve() else None

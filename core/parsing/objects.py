@@ -43,7 +43,7 @@ class AnswerFields:
         """Return the fields of `schema` (JSON Schema, local references followed); cached by schema."""
         return _read_fields(_to_json(schema))
 
-    def unwrap(self, value: dict[str, Any]) -> dict[str, Any]:
+    def unwrap(self, value: dict[str, Any]) -> dict[str, object]:
         """Return the answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
 
         The answer is moved only if one reading is possible: there is no field of the answer beside it, and exactly one
@@ -59,12 +59,12 @@ class AnswerFields:
         outer = {"continue": value["continue"]} if "continue" in value else {}
         return outer | inside[0]
 
-    def unwrap_list(self, value: list[Any]) -> dict[str, Any] | None:
+    def unwrap_list(self, value: list[Any]) -> dict[str, object] | None:
         """Return the answer in a list that holds nothing else; None if the list is anything else."""
         only = value[0] if len(value) == 1 else None
         return only if isinstance(only, dict) and self._is_complete(only) else None
 
-    def wrap(self, value: dict[str, Any]) -> dict[str, Any]:
+    def wrap(self, value: dict[str, Any]) -> dict[str, object]:
         """Put the fields of one nested object under its name; return `value` unless exactly one object has them."""
         keys = value.keys() - {"continue"}
         if not keys or keys & self.names:
@@ -75,7 +75,7 @@ class AnswerFields:
         outer = {"continue": value["continue"]} if "continue" in value else {}
         return outer | {parents[0]: {key: value[key] for key in value if key in keys}}
 
-    def drop_short_lists(self, value: dict[str, Any]) -> dict[str, Any]:
+    def drop_short_lists(self, value: dict[str, Any]) -> dict[str, object]:
         """Return an answer that was cut, without lists that hold less than they need: half a box is none."""
         needed = dict(self.lengths)
         is_short = {key: isinstance(item, list) and len(item) < needed.get(key, 0) for key, item in value.items()}

@@ -77,7 +77,7 @@ class StrictDecoder:
         return value
 
 
-def replace_lone_surrogates(value: object) -> Any:
+def replace_lone_surrogates(value: object) -> object:
     """Return a JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
     if isinstance(value, str):
         return replace_surrogates(value)
@@ -114,7 +114,7 @@ def parse_float(digits: str) -> tuple[float, str | None]:
     return (value, None) if math.isfinite(value) else (0.0, f"the number {digits[:32]} is too large")
 
 
-def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     """Return a JSON object from its pairs, as an `object_pairs_hook`; raise `ValueError` if a key is given twice.
 
     >>> json.loads('{"a": 1, "a": 2}', object_pairs_hook=build_object)

@@ -94,7 +94,7 @@ def describe_answer_format(
     return "\n".join([line, *shape.build_notes(schema)])
 
 
-def fill_path(path: str, filled: Mapping[str, Any], box: str) -> dict[str, Any]:
+def fill_path(path: str, filled: Mapping[str, Any], box: str) -> dict[str, object]:
     """Return the field of a box's path, with a placeholder for the box.
 
     >>> fill_path("items[].box", {"items": [{"label": "…", "box": [0.0]}]}, "<box>")
@@ -163,7 +163,7 @@ class _Shape:
             own = {**own, "type": next((kind for kind in kinds if kind != "null"), "null")}
         return _Spec(own, nullable, frozenset(names))
 
-    def fill(self, given: object, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
+    def fill(self, given: object, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> object:
         """Return an example value or a placeholder for a schema. `within` are the references that enclose it."""
         spec = self.resolve(given)
         own, inside = spec.own, within | spec.names

@@ -151,7 +151,7 @@ class Architecture:
         """Return the size of one image's features."""
         return sum(layer.nbytes for layer in features)
 
-    def build_feature_inputs(self, features: list[tuple[torch.Tensor, ...]]) -> dict[str, Any]:
+    def build_feature_inputs(self, features: list[tuple[torch.Tensor, ...]]) -> dict[str, object]:
         """Return the model's keyword arguments for images whose features are known, in order."""
         tokens, *deep = zip(*features, strict=True)
         layers: dict[str, Any] = {"deepstack_features": [*deep]} if deep else {}

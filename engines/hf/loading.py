@@ -163,7 +163,7 @@ def _build_tiny_processor(section: ModelSection, corpus: Sequence[str], max_pixe
     return processor, sizes | {"positions": max_pixels // sizes["patch"] ** 2}
 
 
-def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, Any]:
+def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, object]:
     """Return the environment settings that follow from a model: the conventions it was trained on, and its patch
     size."""
     images = processor.image_processor

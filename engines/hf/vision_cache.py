@@ -45,7 +45,7 @@ class VisionCache:
         self._features: LRUCache[str, Any] = LRUCache(max_bytes, getsizeof=architecture.count_feature_bytes)
         self._weights: Any = None
 
-    def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, Any]:
+    def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, object]:
         """Return the model's keyword arguments for these (hash, pixels), in order; {} for no images."""
         named = [(name[:KEY_DIGITS], pixels) for name, pixels in images]
         if not named:

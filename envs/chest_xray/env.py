@@ -296,7 +296,7 @@ class ChestXray(VQA):
             metrics["box"] = MeanAveragePrecision("bbox")
         return metrics
 
-    def perfect_answer(self, task: Task) -> dict[str, Any]:
+    def perfect_answer(self, task: Task) -> dict[str, object]:
         """Return the right answer; the first if several are accepted."""
         gold: dict[str, Any] = {name: task.reference[name] for name in ("findings", "bbox") if name in task.reference}
         if "answer" in task.reference:
@@ -337,7 +337,7 @@ class ChestXray(VQA):
 MAX_FINDINGS, MAX_LENGTH = 100, 200  # of an answer; characters of a finding
 
 
-def build_answer(asked: Collection[str], *, asks: bool) -> Mapping[str, Any]:
+def build_answer(asked: Collection[str], *, asks: bool) -> Mapping[str, object]:
     """Return an object whose fields are all optional, because a task asks for some of them.
 
     Args:

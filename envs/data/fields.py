@@ -221,7 +221,7 @@ INDEX: Mapping[str, Any] = FrozenDict(type=["integer", "null"])
 
 def build_boxes(
     *, labeled: bool = False, classes: Sequence[str] = (), box: Mapping[str, object] = BOX
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return a list of boxes, or of objects with `label` and `box`; `classes` are the allowed labels, empty: any."""
     if not labeled:
         return {"type": "array", "items": box, "maxItems": MAX_BOXES}
@@ -230,6 +230,6 @@ def build_boxes(
     return {"type": "array", "items": item, "maxItems": MAX_BOXES}
 
 
-def build_object(properties: Mapping[str, object]) -> Mapping[str, Any]:
+def build_object(properties: Mapping[str, object]) -> Mapping[str, object]:
     """Return an object that has all of these fields."""
     return FrozenDict(type="object", properties=dict(properties), required=list(properties))

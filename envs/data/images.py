@@ -98,7 +98,7 @@ def _is_flat(where: str | bytes | None) -> bool:
     return where is None or where.lower().endswith(FLAT) or where.startswith("data:image/")
 
 
-def list_images(value: object) -> list[Any]:
+def list_images(value: object) -> list[object]:
     """Return the images of a mapped value: one, or several in lists."""
     if isinstance(value, list | tuple):
         return [image for item in value for image in list_images(item)]

@@ -124,7 +124,7 @@ class DataSettings(Block):
         return Sample(count=self.sample) if isinstance(self.sample, int) else self.sample
 
 
-def merge_data(data: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, Any]:
+def merge_data(data: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
     """Return a data block with changes merged into it: mappings are merged, and any other value replaces the one
     before.
 

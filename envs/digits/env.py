@@ -130,7 +130,7 @@ class Digits(BaseMultiTurnEnv):
     def images(self, task: Task) -> list[Image.Image]:
         return [Image.fromarray(draw_canvas(task.metadata["seed"], task.metadata["split"], self.difficulty))]
 
-    def gold_answer(self, task: Task) -> dict[str, Any]:
+    def gold_answer(self, task: Task) -> dict[str, object]:
         """Return the correct answer as a model would write it."""
         box = self.write_box(task.reference["bbox"], task)
         return {"label": task.reference["label"], "bbox": box, "continue": False}

@@ -7,7 +7,7 @@ that is left to training.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class DigitsView(Protocol):
     def coordinates(self) -> Coordinates: ...
     @property
     def overview_size(self) -> tuple[int, int]: ...
-    def gold_answer(self, task: Task) -> dict[str, Any]: ...
+    def gold_answer(self, task: Task) -> dict[str, object]: ...
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
         evidence = Component(EvidenceReward(), 1 - ANSWER_SHARE, needs={"answer": 1.0})
         return CombinedReward({"answer": (LiteratureAnswerReward(), ANSWER_SHARE), "evidence": evidence})
 
-    def perfect_answer(self, task: Task) -> dict[str, Any]:
+    def perfect_answer(self, task: Task) -> dict[str, object]:
         """Return the right answer and the articles that support it."""
         return {"answer": self.plan(task).answer, "evidence": list(task.reference["evidence"])}
 

@@ -141,7 +141,7 @@ class Phantom(BaseMultiTurnEnv):
         drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
         return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=DISPLAY)]
 
-    def gold_answer(self, task: Task) -> dict[str, Any]:
+    def gold_answer(self, task: Task) -> dict[str, object]:
         """Return the correct answer as a model would write it."""
         box = task.reference.get("bbox")
         return {

@@ -69,7 +69,7 @@ ANSWER: Final[Mapping[str, Any]] = FrozenDict(
 OVER_QUOTA: Final = "The tool calls of this task were used up before an answer was given."
 
 
-def normalize_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+def normalize_answer(answer: Mapping[str, Any]) -> dict[str, object]:
     """Return an answer that fits the schema, with all its fields, its choices in the order of their ranks.
 
     >>> said = {"choices": [{"name": "B", "accuracy": 70, "rank": 2}, {"name": "A", "accuracy": 90, "rank": 1}]}
@@ -130,7 +130,7 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
     return None
 
 
-def name_numbers(answer: Mapping[str, Any], found: Sequence[str]) -> dict[str, Any]:
+def name_numbers(answer: Mapping[str, Any], found: Sequence[str]) -> dict[str, object]:
     """Return a regular answer with each name that is a number replaced by that name of a search.
 
     >>> answer = name_numbers(normalize_answer({"choices": [{"name": "2", "accuracy": 90}]}), ["Fiji", "napari"])

@@ -217,7 +217,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         off = task.metadata.get("without", ())
         return tuple(name for name in self.tools if name not in off)
 
-    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         """Return what the model never sees: the exclusions, the format of the file, how much a search returns."""
         return (
             {"repositories": self._repositories}
@@ -290,7 +290,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def default_reward(self) -> CombinedReward:
         return build_reward()
 
-    def perfect_answer(self, task: Task) -> dict[str, Any]:
+    def perfect_answer(self, task: Task) -> dict[str, object]:
         """Return the best answer by the facts of the catalogue."""
         return normalize_answer(json.loads(self.write_answer(task)))
 

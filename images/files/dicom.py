@@ -54,7 +54,7 @@ GROUPS = {  # the sequence in which a multi-frame file keeps an element that oth
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
 
 
-def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
+def get_value(dataset: Any, keyword: str, frame: int = 0) -> object:
     """Return an element of the file or, in a multi-frame file, of one frame; None if it is missing."""
     if dataset.get(keyword) is not None or keyword not in GROUPS:
         return dataset.get(keyword)

@@ -169,7 +169,7 @@ def measure_prompts(tokens: "ChatTokens", env: BaseMultiTurnEnv, tasks: Sequence
 
 
 # ---------------------------------------------------------------------- files
-def build_loop() -> dict[str, Any]:
+def build_loop() -> dict[str, object]:
     """Return the entry of the agent-loop YAML."""
     return {"name": NAME, "_target_": "viewbox.integrations.verl.agent_loop.ViewboxAgentLoop", "config": CONFIG}
 
@@ -185,7 +185,7 @@ def choose_numbers(config: Config, settings: Mapping[str, Any], count: int) -> S
 
 def build_rows(
     env: BaseMultiTurnEnv, tasks: Sequence[Task], numbers: Sequence[int], split: str
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield the rows of verl's data set: where each task is found, and nothing of what it shows or asks."""
     for number in numbers:
         task = tasks[number]

@@ -186,7 +186,7 @@ def _count_machines() -> int:
     return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 0
 
 
-def set_pixel_bounds(processor: Any, bounds: Mapping[str, Any]) -> Any:
+def set_pixel_bounds(processor: Any, bounds: Mapping[str, Any]) -> object:
     """Return a copy of a processor that resizes images as verl's server and trainer do with
     `data.mm_processor_kwargs`."""
     if set(bounds) not in (set(), set(PIXEL_BOUNDS)):

@@ -29,13 +29,13 @@ REPEAT = (
 )
 
 
-def load_environment(project: Mapping[str, Any]) -> Any:
+def load_environment(project: Mapping[str, Any]) -> object:
     """Import the object that the entry point of a package names."""
     module, _, name = project["environment"].partition(":")
     return attrgetter(name)(import_module(module))
 
 
-def make_environment(loaded: Any, project: Mapping[str, Any]) -> Any:
+def make_environment(loaded: Any, project: Mapping[str, Any]) -> object:
     """Make the environment with the settings of its package: of a class, or of the taskset of a published package."""
     from viewbox.core.base import BaseMultiTurnEnv
 
@@ -60,7 +60,7 @@ def list_tasks(env: Any) -> list[Any]:
     return list(islice(iter(env.tasks), NUM_TASKS))
 
 
-def import_package(project: Mapping[str, Any]) -> dict[str, Any]:
+def import_package(project: Mapping[str, Any]) -> dict[str, object]:
     """Import the environment's module; returns seconds, the most bytes of memory, and whether torch was loaded."""
     started = time.monotonic()
     load_environment(project)
@@ -299,7 +299,7 @@ def _change(value: Any) -> Any:
 
 
 @check("same by seed", needs=("gold answer",), inside=True, mend=REPEAT)
-def check_seed(env: object, project: Mapping[str, object]) -> dict[str, Any]:
+def check_seed(env: object, project: Mapping[str, object]) -> dict[str, object]:
     """Two plays of the same tasks in one process are equal, and their images, which are made twice."""
     first, second = describe_plays(env, project), describe_plays(env, project)
     compare_plays(first, second, "the second time")

@@ -39,7 +39,7 @@ class PreparedMetric(Protocol):
 class PairMetric:
     """The base class of viewbox's metrics: statistics of each pair, then figures of all pairs."""
 
-    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> Any:
+    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> object:
         """Return what the metric needs of one pair; small, because it is kept for every pair."""
         raise NotImplementedError
 

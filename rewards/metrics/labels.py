@@ -30,7 +30,7 @@ class LabelMetric(PairMetric):
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
 
-    def get_golds(self, reference: Mapping[str, object]) -> list[Any]:
+    def get_golds(self, reference: Mapping[str, object]) -> list[object]:
         """Return the accepted values of a reference; empty if it has no gold."""
         return get_accepted_values(get_field(reference, self.reference_field or self.field))
 

@@ -73,7 +73,7 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
 
 def list_rows(
     reader: EpisodeReader, choice: Choice, report: Report, build: Callable[[Episode], dict[str, Any] | None]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield a row for each chosen episode; one that cannot be written costs itself, None is left to `build` to
     count."""
     for episode in select_episodes(reader, choice, report):
@@ -87,7 +87,7 @@ def list_rows(
             yield row
 
 
-def encode_image(ref: ImageRef) -> dict[str, Any]:
+def encode_image(ref: ImageRef) -> dict[str, object]:
     """Return the image as a column with the feature `Image` holds it."""
     return {"bytes": ref.to_png(), "path": None}
 

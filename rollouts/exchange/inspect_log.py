@@ -114,7 +114,7 @@ def _list_packed(file: Path) -> Iterator[tuple[str, Any, str]]:
         raise ConfigError(f"{file}: a damaged log ({error})", key="file") from error
 
 
-def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, Any]]:
+def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, object]]:
     """Return the messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
     attachments = sample.get("attachments") or {}
     made = []

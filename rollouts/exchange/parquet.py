@@ -105,7 +105,7 @@ def _find_type(feature: dict[str, Any]) -> Any:
     return pyarrow.struct([(name, _find_type(inner)) for name, inner in feature.items()])
 
 
-def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict[str, Any]]:
+def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict[str, object]]:
     """Yield the rows of a Parquet file; raise `ConfigError` if it is none, or lacks a column that `writer` writes."""
     pyarrow, parquet = _import_pyarrow()
     try:

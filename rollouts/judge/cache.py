@@ -11,7 +11,6 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from cachetools import LRUCache
 
@@ -26,7 +25,7 @@ _TIMEOUT = 30.0  # seconds for another process to finish writing
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
 
 
-def find_cache_folder(name: object) -> Any:
+def find_cache_folder(name: object) -> object:
     """Return the folder of a judge's replies: inside the user's cache folder if a config names it.
 
     Args:

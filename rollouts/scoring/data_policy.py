@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError
@@ -93,7 +93,7 @@ def is_declared_restricted(settings: Mapping[str, object]) -> bool:
     return any(is_declared_restricted(section) for section in sections if isinstance(section, Mapping))
 
 
-def read_environment_section(run: Path, folder: Path) -> Mapping[str, Any]:
+def read_environment_section(run: Path, folder: Path) -> Mapping[str, object]:
     """Return the section `env` in the config.yaml of a run, without `eval`; empty if it has none."""
     section = read_config(run, folder)[1].get("env")
     return {key: value for key, value in section.items() if key != "eval"} if isinstance(section, Mapping) else {}

@@ -75,7 +75,7 @@ def check_field(field: str) -> None:
         raise ConfigError(describe_unknown(f"field of {first}", second, _INNER[first].list_fields()))
 
 
-def describe_fields() -> dict[str, Any]:
+def describe_fields() -> dict[str, object]:
     """Return the names that a field may begin with, for a program that reads the same filters."""
     inner = {name: record.list_fields() for name, record in _INNER.items()}
     return {"names": [*Episode.list_fields(), *_PROPERTIES, *SHORT], "inner": inner, "short": SHORT}

@@ -124,7 +124,7 @@ def _write_out(match: re.Match[str]) -> str:
     return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else f"\\u{ord(match[0]):04x}"
 
 
-def parse_line(line: bytes) -> dict[str, Any]:
+def parse_line(line: bytes) -> dict[str, object]:
     """Return the JSON object in a line; raise `ValueError` if it is none, or holds NaN or an infinity.
 
     >>> parse_line(b'{"a": [1, 2.5]}')

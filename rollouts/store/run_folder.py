@@ -137,7 +137,7 @@ def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
     return value
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict[str, object]]:
     """Read the lines of a metrics.jsonl."""
     return [json.loads(line) for line in read_regular(path, limit=MAX_METRICS).decode().splitlines()]
 

@@ -27,7 +27,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
@@ -164,7 +164,7 @@ def read_ids(content: bytes, limit: int) -> list[str]:
     return list(dict.fromkeys(pmid for one in ids if (pmid := read_pmid(one))))[:limit]
 
 
-def read_object(content: bytes, what: str) -> Mapping[str, Any]:
+def read_object(content: bytes, what: str) -> Mapping[str, object]:
     """Return the object of JSON in an answer of a service; raise `UnusableReplyError` if it is none."""
     try:
         value = parse_body(content)

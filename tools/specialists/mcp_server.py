@@ -201,7 +201,7 @@ class Session:
             session = self
 
             class Watched(ObjectReceiveStream[Any]):
-                async def receive(self) -> Any:
+                async def receive(self) -> object:
                     try:
                         while isinstance(item := await read.receive(), Exception):
                             session._warn_of_rubbish(item)

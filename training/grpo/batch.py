@@ -87,7 +87,7 @@ def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return batch["completion_mask"] * batch["tool_mask"]
 
 
-def build_model_inputs(batch: dict[str, Any]) -> dict[str, Any]:
+def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     """Return the keyword arguments of the model's forward pass for a collated batch with its pixels (`add_pixels`)."""
     vision = ("pixel_values", "image_grid_thw", "mm_token_type_ids") if "pixel_values" in batch else ()
     return {

@@ -88,7 +88,7 @@ class Curriculum:
         if level != self.level:
             self.level, self.recent = level, []
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return what a resumed run needs."""
         return {"level": self.level, "recent": self.recent}
 

@@ -141,7 +141,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self.add_callback(self._skip_empty)
         add_compute_argument(self.model)
 
-    def collect_state(self) -> dict[str, Any]:
+    def collect_state(self) -> dict[str, object]:
         self._vision_cache.clear()  # a resumed run has none either, and rounding depends on the batch of a forward
         pending = bool(self._step % (self.args.steps_per_generation * self.num_iterations))
         return super().collect_state() | {

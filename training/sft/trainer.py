@@ -139,7 +139,7 @@ class SFTTrainer(Checkpoints, Trainer):
         figures, self._figures = self._figures, {}
         super().log({**logs, **figures}, start_time)
 
-    def collect_state(self) -> dict[str, Any]:
+    def collect_state(self) -> dict[str, object]:
         return super().collect_state() | {"figures": self._figures}
 
     def restore_state(self, state: dict[str, Any]) -> None:
@@ -164,7 +164,7 @@ class SFTTrainer(Checkpoints, Trainer):
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Any:
+    ) -> object:
         loss = compute_sft_loss(model, inputs["batches"], num_items_in_batch)
         if num_items_in_batch is not None:  # the gradients of all processes are averaged, not summed
             loss = loss * self.accelerator.num_processes

@@ -45,7 +45,7 @@ class Found:
         )
         return cls(label, round(score, DIGITS), (x1, y1, x2, y2))
 
-    def to_facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, object]:
         return {"label": self.label, "score": self.score, "box": ViewFractions(self.box)}
 
 

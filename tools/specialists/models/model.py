@@ -296,7 +296,7 @@ def check_attention(config: Any, spec: ModelSettings) -> None:
             )
 
 
-def get_options(spec: ModelSettings) -> dict[str, Any]:
+def get_options(spec: ModelSettings) -> dict[str, object]:
     """Arguments of every `from_pretrained`: no code of the model's folder is run."""
     return {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
 
