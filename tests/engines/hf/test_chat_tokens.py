@@ -268,7 +268,7 @@ def test_the_shipped_models_prompt_is_the_one_it_was_trained_on():
     state = Digits().reset(Digits().tasks[0], seed=0)
     ids, _ = tokens.encode_prompt(state.messages, state.tool_schemas)
     digest = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
-    assert (len(ids), digest[:16]) == (98, "ff6c1a1a46f51831")
+    assert (len(ids), digest[:16]) == (98, "cee67b98c51944a9")
 
 
 def test_an_environment_that_drops_pictures_is_refused(qwen3, play):

@@ -89,8 +89,7 @@ def test_a_tool_that_raises_or_hangs_changes_nothing_for_the_others(
             assert one.tokens.completion_ids == same.tokens.completion_ids
             assert one.tokens.logprobs == pytest.approx(same.tokens.logprobs, rel=0, abs=1e-5)
     results = [result.error for turn in episodes[2].turns for result in turn.tool_results]
-    assert len(results) == 1
-    assert told in results[0]
+    assert [told in result for result in results].count(True) == 1
     assert episodes[2].tokens.mask[-1] == 1  # it had its say afterward
     assert measure_mismatch(model, qwen3, episodes) <= 1e-5
 
