@@ -331,13 +331,15 @@ class Shapes:
         def add(rows: int, width: int, read: int, columns: int, grids: tuple[Grid, ...], logits: int = 0) -> Any:
             """Give `width` new tokens of each of `rows`, which see `read`; with `logits`, tokens are drawn instead."""
             states = rows * width * (computed * (3 * self.inner + self.query) + 4 * self.hidden)
-            mask = rows * width * read * 2  # measured, not derived: 1.2 bytes a pair in Qwen3-VL, 4 in Qwen2.5-VL
+            mask = rows * width * read  # one byte a pair, and the kernel's own copy in the precision of the scores
             seen = rows * read * 2 * computed * self.query  # keys and values, for every head
+            gathered = rows * read * 2 * computed * self.key if width > 1 else 0  # those of the rows, from the cache
+            attending = rows * width * (2 * computed * self.query + 4 * self.hidden) + computed * mask + seen + gathered
             patches = 4 * sum(map(count_image_tokens, grids))
             encoded = min(rows * patches, max(MAX_PATCHES, patches))
             tower = encoded * computed * (5 * self.width + 2 * self.vision_inner)
             parts = {"keys and values": slots * columns * self.layers * 2 * self.key * computed, CASTS: casts}
-            parts |= {"forward": 0 if logits else max(states + mask + seen, tower)}
+            parts |= {"forward": 0 if logits else max(mask + max(states, attending), tower)}
             parts |= {"image features": rows * self.count_features(grids)}
             return Counter(parts | {"logits": 4 * prompts * self.vocabulary + logits})
 
