@@ -10,11 +10,10 @@ messages.
 
 import importlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
@@ -124,14 +123,15 @@ class HuggingFace:
     def _ask(self, request: Callable[[], Result]) -> Result:
         """Make a request again if the hub is busy; its other refusals become a `ConfigError` without any key."""
         errors = self.hub.errors
-        waiting = Retrying(
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_exponential(WAIT),
-            retry=retry_if_exception(self._is_busy),
-            reraise=True,
-        )
         try:
-            return waiting(request)
+            for attempt in range(ATTEMPTS - 1):
+                try:
+                    return request()
+                except Exception as error:
+                    if not self._is_busy(error):
+                        raise
+                    time.sleep(WAIT * 2**attempt)
+            return request()
         except errors.RepositoryNotFoundError as error:
             raise _Missing(self._describe(error), key="id") from error
         except ConfigError:
