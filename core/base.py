@@ -84,9 +84,9 @@ class BaseMultiTurnEnv(AuthoredEnv):
         Training calls it between playing and learning; `prepare` takes it back.
         """
         for name in self.tools:
-            rest = find_hook(self.toolbox[name], "rest")
-            if rest is not None:
-                rest()
+            release = find_hook(self.toolbox[name], "release")
+            if release is not None:
+                release()
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         """Start a play.

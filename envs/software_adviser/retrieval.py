@@ -87,12 +87,12 @@ class Retriever:
         """Build the index and the vectors. Raise `ConfigError` if a model cannot be loaded."""
         self._get_parts()
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Give back what models hold and the next search can take again, such as memory on the GPU."""
         if self._parts is not None and self._process == os.getpid():
             for model in (self._parts.encoder, self._parts.pairs):
                 if model is not None:
-                    model.rest()
+                    model.release()
 
     def search(
         self, words: str, *, top_k: int, exclude: Collection[str] = (), formats: Sequence[str] = ()
@@ -354,7 +354,7 @@ class LsaEncoder:
         vector: np.ndarray = self.encode([words])[0]
         return vector
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Do nothing: it holds nothing that another could use."""
 
     def _encode(self, text: str) -> np.ndarray:

@@ -47,7 +47,7 @@ class Runner(Protocol):
         """Return one result for each request, or a `ToolError` or `ToolFault` in its place."""
         ...
 
-    def rest(self) -> None: ...
+    def release(self) -> None: ...
     def wake(self) -> None: ...
 
 
@@ -87,7 +87,7 @@ class ServingSettings:
         wait: seconds to wait for further calls after the first.
         timeout: seconds after which a batch is given up.
         cache_bytes: of the results that are kept.
-        offload: whether `rest` moves the weights off their device.
+        offload: whether `release` moves the weights off their device.
     """
 
     max_batch: int = 16
@@ -161,7 +161,7 @@ class ModelServer:
         self._dispatcher: Thread | None = None
         self.worker = Worker()
         self._device_lock = Lock()  # held while a batch runs, and while the weights are moved
-        self._rests = False
+        self._released = False
 
     def apply(self, settings: ServingSettings) -> None:
         """Take on the settings of one more specialist: the smaller value of each holds."""
@@ -181,23 +181,23 @@ class ModelServer:
                 except ConfigError as error:
                     self._failure = error
                     raise
-        if self._rests:  # otherwise it need not wait for a batch that runs
+        if self._released:  # otherwise it need not wait for a batch that runs
             with self._device_lock:
                 self._wake(self.runner)
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """With `offload`, move the weights off their device until the next call or `prepare`. Waits for a batch."""
         if self.runner is None or not self.settings.offload:
             return
         with self._device_lock:
-            if not self._rests:
-                self.runner.rest()
-                self._rests = True
+            if not self._released:
+                self.runner.release()
+                self._released = True
 
     def _wake(self, runner: "Runner") -> None:
-        if self._rests:
+        if self._released:
             runner.wake()
-            self._rests = False
+            self._released = False
 
     async def ask(self, request: Request) -> Any:
         """Return the result of a request.
@@ -416,9 +416,9 @@ class ServedTool:
             key = f"{path}.{error.key}" if error.key else path
             raise ConfigError(f"{path}.{error}", key=key, given=error.given, allowed=error.allowed) from error
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Free the device until the next call, if the specialist says `offload`."""
-        self.server.rest()
+        self.server.release()
 
     async def ask(self, view: View, arguments: tuple[Any, ...] = ()) -> Any:
         """Return the model's result for a picture as it is shown. Raise `ToolError` or `ToolFault`."""

@@ -168,7 +168,7 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
     return tools
 
 
-def find_hook(tool: Tool, name: Literal["prepare", "rest"]) -> Callable[[], None] | None:
+def find_hook(tool: Tool, name: Literal["prepare", "release"]) -> Callable[[], None] | None:
     """Return a method of a tool's function (of its object, if the function is a method itself); None if it has none."""
     hook = getattr(getattr(tool.function, "__self__", tool.function), name, None)
     return hook if callable(hook) else None

@@ -273,8 +273,8 @@ class Movable(Mean):
         super().__init__()
         self.moves = []
 
-    def rest(self):
-        self.moves.append("rest")
+    def release(self):
+        self.moves.append("release")
 
     def wake(self):
         self.moves.append("wake")
@@ -284,16 +284,16 @@ def test_with_offload_the_weights_leave_the_device_until_the_next_call():
     runner = Movable()
     server = ModelServer(lambda: runner, ServingSettings(offload=True))
     assert ask_all(server, [1]) == [1]
-    server.rest()
-    server.rest()
-    assert runner.moves == ["rest"]
+    server.release()
+    server.release()
+    assert runner.moves == ["release"]
     assert ask_all(server, [1]) == [1]  # kept: no need of the device
-    assert runner.moves == ["rest"]
+    assert runner.moves == ["release"]
     assert ask_all(server, [2]) == [2]
-    server.rest()
+    server.release()
     server.prepare()
     server.prepare()
-    assert runner.moves == ["rest", "wake", "rest", "wake"]
+    assert runner.moves == ["release", "wake", "release", "wake"]
 
 
 def test_without_offload_they_stay_and_one_specialist_that_wants_them_is_enough():
@@ -301,7 +301,7 @@ def test_without_offload_they_stay_and_one_specialist_that_wants_them_is_enough(
     server = ModelServer(lambda: runner, ServingSettings(offload=True))
     server.apply(ServingSettings(offload=False))
     server.prepare()
-    server.rest()
+    server.release()
     assert runner.moves == []
 
 
@@ -319,10 +319,10 @@ def test_resting_waits_for_the_batch_that_runs():
     asking = threading.Thread(target=lambda: found.extend(ask_all(server, [1])))
     asking.start()
     assert entered.wait(60)
-    resting = threading.Thread(target=server.rest)
+    resting = threading.Thread(target=server.release)
     resting.start()
     assert runner.moves == []
     release.set()
     asking.join(60)
     resting.join(60)
-    assert (found, runner.moves) == ([1], ["rest"])
+    assert (found, runner.moves) == ([1], ["release"])

@@ -181,7 +181,7 @@ class ModelRunner:
                 given=self.spec.device,
             ) from error
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Move the weights off the device. No batch is running."""
         import torch
 

@@ -117,8 +117,8 @@ class ModelEncoder:
         vector: np.ndarray = _ask(self.server, [(self.query_prefix + words,)])[0]
         return vector
 
-    def rest(self) -> None:
-        self.server.rest()
+    def release(self) -> None:
+        self.server.release()
 
 
 class ModelPairScorer:
@@ -131,8 +131,8 @@ class ModelPairScorer:
         """Return the score of each text, (len(texts),), higher is better. Raise `ToolFault` if the model failed."""
         return np.array(_ask(self.server, [(words, text) for text in texts]), np.float64)
 
-    def rest(self) -> None:
-        self.server.rest()
+    def release(self) -> None:
+        self.server.release()
 
 
 def _load(cls: type[ModelSettings], setting: str, spec: str | Mapping[str, Any]) -> tuple[Any, ModelServer]:

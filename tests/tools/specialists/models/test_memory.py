@@ -64,15 +64,15 @@ def test_an_environment_rests_and_the_next_episodes_wake_its_models(tmp_path, mo
     env = Clinic(specialists={"look": make(save_vit(tmp_path), offload=True)})
     (before,) = get_results(env, call("look"))
     server, moves = env.toolbox["look"].function.server, []
-    for name in ("rest", "wake"):
+    for name in ("release", "wake"):
         monkeypatch.setattr(server.runner, name, lambda name=name: moves.append(name))
     env.release()
-    assert moves == ["rest"]
+    assert moves == ["release"]
 
     async def play():
         policy = viewbox.ScriptedPolicy([call("look"), "done"])
         return [episode async for episode in viewbox.play_many(env, env.tasks[:2], policy)]
 
     episodes = asyncio.run(play())
-    assert moves == ["rest", "wake"]
+    assert moves == ["release", "wake"]
     assert before.facts in [episode.turns[2].tool_results[0].facts for episode in episodes]

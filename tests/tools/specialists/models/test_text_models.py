@@ -163,7 +163,7 @@ def test_a_search_with_models_is_deterministic_in_threads_and_keeps_exclusions(e
             )
         )
     assert found == [expected] * 8
-    retriever.rest()
+    retriever.release()
     assert retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"]) == expected
 
 
