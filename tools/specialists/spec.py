@@ -7,7 +7,7 @@
 
 `build_tools` only declares: it loads no model, opens no connection and starts no process. What the function of a tool
 needs before its first call is in its `prepare()`, which `BaseMultiTurnEnv.prepare` calls; what it can give back while
-no episode is played is in its `rest()`.
+no episode is played is in its `release()`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
