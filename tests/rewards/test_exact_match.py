@@ -145,3 +145,8 @@ def test_normalizing_twice_is_normalizing_once(text):
 @given(st.text(alphabet="abcXYZ019 -.", min_size=1, max_size=12), st.sampled_from([" ", "\n", "\u200b", "\ufeff"]))
 def test_case_and_invisible_padding_change_nothing(text, pad):
     assert score(pad + text.upper() + pad, "abc") == score(text, "abc")
+
+
+def test_a_minus_before_a_negative_number_stays():
+    assert strip_outer_punctuation("--7") == "--7"
+    assert ExactMatchReward("x")({"x": "--7"}, {"x": "-7"}) == 0.0
