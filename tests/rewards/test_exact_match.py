@@ -147,6 +147,6 @@ def test_case_and_invisible_padding_change_nothing(text, pad):
     assert score(pad + text.upper() + pad, "abc") == score(text, "abc")
 
 
-def test_a_minus_before_a_negative_number_stays():
-    assert strip_outer_punctuation("--7") == "--7"
-    assert ExactMatchReward("x")({"x": "--7"}, {"x": "-7"}) == 0.0
+def test_a_minus_before_a_number_without_a_leading_zero_stays():
+    assert strip_outer_punctuation("-.5") == "-.5"
+    assert ExactMatchReward("x")({"x": "-.5"}, {"x": ".5"}) == 0.0
