@@ -79,11 +79,21 @@ class Tool:
     def build_schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, object]:
         """Return the tool in the OpenAI function format; points and boxes in `coordinates`, the limit in the
         description."""
-        properties = {name: describe_parameter(spec, coordinates) for name, spec in self.parameters.items()}
+        properties = {name: self._describe(name, spec, coordinates) for name, spec in self.parameters.items()}
         parameters = {"type": "object", "properties": properties, "required": list(self.required)}
         limit = "" if max_calls is None else f" At most {format_calls(max_calls)}."
         function = {"name": self.name, "description": self.description + limit, "parameters": parameters}
         return {"type": "function", "function": function}
+
+    def _describe(self, name: str, spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, Any]:
+        """Return a parameter's schema with its default in words, unless the schema of a server has it already."""
+        described, default = describe_parameter(spec, coordinates), self.defaults.get(name)
+        if isinstance(default, bool | int | float | str) and default != "" and "default" not in spec:
+            words = f"{default:g}" if isinstance(default, float) else json.dumps(default, ensure_ascii=False)
+            described["description"] = "; ".join(
+                filter(None, (str(described.get("description", "")), f"default {words}"))
+            )
+        return described
 
     def check_arguments(
         self,
@@ -236,10 +246,6 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
     for argument_name, note in notes.items():
         parameters[argument_name]["description"] = note
     empty = inspect.Parameter.empty
-    for argument in visible:
-        if isinstance(argument.default, bool | int | float | str) and argument.default != "":
-            spec = parameters[argument.name]
-            spec["description"] = "; ".join(filter(None, (spec.get("description"), _name_default(argument.default))))
     return Tool(
         name,
         function,
@@ -253,10 +259,6 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
         stateful=stateful,
         is_async=inspect.iscoroutinefunction(documented),
     )
-
-
-def _name_default(value: bool | int | float | str) -> str:
-    return f"default {value:g}" if isinstance(value, float) else f"default {json.dumps(value, ensure_ascii=False)}"
 
 
 def _check_declaration(new_tool: Tool) -> None:

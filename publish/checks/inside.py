@@ -6,7 +6,6 @@ So they import from `viewbox` by its name.
 
 import hashlib
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -151,7 +150,7 @@ def check_tool_docs(env: Any, project: Mapping[str, Any]) -> str:
 
     schemas = [thaw(schema)["function"] for schema in env.tool_schemas]
     own = [function for function in schemas if _is_own(env, function["name"])]
-    bare = [name for function in own for name in _list_bare(function)]
+    bare = [name for function in own for name in _list_bare(env.toolbox[function["name"]])]
     if bare:
         raise Failed(f"without a description: {shorten(bare, 6)}")
     return f"{len(own)} tools of your own, and their arguments, are described; {len(schemas)} in all"
@@ -162,15 +161,13 @@ def _is_own(env: Any, name: str) -> bool:
     return not str(getattr(env.toolbox[name].function, "__module__", "")).startswith("viewbox.")
 
 
-def _list_bare(function: Mapping[str, Any]) -> Iterator[str]:
-    name = function["name"]
-    if not str(function.get("description", "")).strip():
-        yield name
-    for argument, schema in function["parameters"].get("properties", {}).items():
-        words = str(function.get("description", "")).replace("`", " ").split()
-        own = re.sub(r"(^|; )default [^;]*$", "", str(schema.get("description", "")))  # said of every argument
-        if not own.strip() and argument not in words:
-            yield f"{name}({argument})"
+def _list_bare(tool: Any) -> Iterator[str]:
+    if not tool.description.strip():
+        yield tool.name
+    for argument, spec in tool.parameters.items():
+        words = tool.description.replace("`", " ").split()
+        if not str(spec.get("description", "")).strip() and argument not in words:
+            yield f"{tool.name}({argument})"
 
 
 @check(

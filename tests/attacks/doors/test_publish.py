@@ -183,6 +183,8 @@ def test_what_a_build_packs_is_checked_as_all_else(home, packed):
         refuse(home, "named like a file that holds secrets|a token of Hugging Face")
     else:
         write(home)
+        assert not list((home.parents[1] / "out").rglob(".env"))
+        assert key.encode() not in read_all(home.parents[1] / "out")
         assert key.encode() not in read_all(home.parents[1] / "out")
 
 
