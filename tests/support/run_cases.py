@@ -1,0 +1,205 @@
+"""The kit of the table of cases in `tests/training/test_run_does_what_config_says.py`.
+
+A case is a command of a user with its right outcome. Its inputs are written into the test's own folder, runs that
+several cases resume are made once and copied.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from viewbox.assets import resolve_model_path
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.run_folder import read_metrics
+
+SHIPPED = Path(resolve_model_path("package:tiny_viewer"))
+# Fewer episodes of the quickstart: 8 in a step
+SMALL = ("train.per_device_train_batch_size=8", "train.num_generations=4", "log.eval_tasks=0", "rollout.slots=8")
+STEADY = ("train.warmup_steps=0", "train.lr_scheduler_type=constant", "train.learning_rate=4e-4")
+SFT = ("train={method: sft, demonstrations: {count: 8}, max_steps: 2, save_steps: 1, per_device_train_batch_size: 4}",)
+REJECTION = (
+    "train={method: rejection_sampling, rejection_sampling: {tasks: 4, samples: 2}, max_steps: 2, save_steps: 1, "
+    "per_device_train_batch_size: 4}",
+)
+LORA = ("lora.r=4",)
+# Runs that cases resume or look at, by name: their overrides, and their last step
+RUNS: Mapping[str, tuple[Sequence[str], int]] = {
+    "plain": ((*SMALL, *STEADY, "train.save_steps=2"), 2),
+    "held": ((*SMALL, *STEADY, "train.save_steps=1", "log.eval_tasks=4", "log.eval_steps=1"), 1),
+    "lora": ((*SMALL, *STEADY, *LORA, "train.save_steps=1"), 1),
+    "sft": ((*SFT, "log.eval_tasks=0"), 2),
+    "sft and lora": ((*SFT, *LORA, "log.eval_tasks=0"), 2),
+    "rejection": ((*REJECTION, "log.eval_tasks=0", "rollout.slots=8"), 2),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a user did, and what is right.
+
+    Args:
+        id: that of a kind (`T03`), and what differs from its first case.
+        did: in a few words.
+        source: a public report of it; empty: tried here only.
+        given: overrides or, with `command`, all arguments.
+        status: the right one.
+        says: words of the error, or of what is printed.
+        holds: checks a fact of the run's folder.
+        prepare: writes inputs into the current folder.
+        resumes: the name of the run whose copy, `runs/base`, is resumed.
+        beside: the name of a run, of which there is a copy named `prior`.
+        config: a shipped config, or a file that `prepare` writes.
+        command: `train`, or `viewbox` if the arguments begin with another command; empty: only what `holds` looks at.
+        is_dry: whether a refusal is due by `--dry-run` as well.
+        starts: whether the run may have begun before it ends with status 2.
+    """
+
+    id: str
+    did: str
+    source: str
+    given: Sequence[str] = ()
+    status: int = 0
+    says: Sequence[str] = ()
+    holds: Callable[["Outcome"], None] | None = None
+    prepare: Callable[[Path], None] | None = None
+    resumes: str = ""
+    beside: str = ""
+    config: str = "quickstart"
+    command: str = "train"
+    is_dry: bool = False
+    starts: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call left: its status and words, the folder of the run, and the current folder."""
+
+    status: int
+    said: str
+    cwd: Path
+    made: Callable[[str], Path] = field(repr=False)  # a run of `RUNS`, by name; not a copy
+
+    @cached_property
+    def folder(self) -> Path:
+        """The run's folder."""
+        (found,) = [path.parent for path in self.cwd.rglob("metrics.jsonl")]
+        return found
+
+    @cached_property
+    def steps(self) -> dict[int, dict[str, Any]]:
+        """The logged lines, by step."""
+        lines = read_metrics(self.folder / "metrics.jsonl")
+        return {line["step"]: line for line in lines if "train_runtime" not in line}
+
+    @property
+    def rates(self) -> dict[int, float]:
+        return {step: line["learning_rate"] for step, line in self.steps.items()}
+
+    @property
+    def checkpoints(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "checkpoints").glob("checkpoint-*"))
+
+    @property
+    def episodes(self) -> list[Any]:
+        return list(load(self.folder))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        return read
+
+    def read_optimizer(self, step: int) -> dict[str, Any]:
+        path = self.folder / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt"
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+        return state
+
+
+def list_runs(cwd: Path) -> list[str]:
+    """The folders in `runs/`."""
+    return sorted(path.name for path in (cwd / "runs").glob("*"))
+
+
+def take_digest(folder: Path) -> dict[str, str]:
+    """Every file of a folder with a digest of its bytes, locks left out."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name)
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+# ---------------------------------------------------------------------- damaged models
+def copy_model(target: Path = Path("weights")) -> Path:
+    """Copy the shipped model; returns the path of its weights."""
+    shutil.copytree(SHIPPED, target)
+    return target / "model.safetensors"
+
+
+def rewrite(change: Callable[[dict[str, torch.Tensor]], Mapping[str, torch.Tensor]]) -> Callable[[Path], None]:
+    """The folder `weights` holds the shipped model with its tensors changed."""
+
+    def write(_: Path) -> None:
+        file = copy_model()
+        save_file({name: value.contiguous() for name, value in change(load_file(file)).items()}, file, {"format": "pt"})
+
+    return write
+
+
+def prefix(text: str) -> Callable[[Path], None]:
+    return rewrite(lambda tensors: {text + name: value for name, value in tensors.items()})
+
+
+def damage(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """The folder `weights` holds the shipped model, and `change` is called with the folder."""
+
+    def write(_: Path) -> None:
+        change(copy_model().parent)
+
+    return write
+
+
+def cut(path: Path) -> None:
+    """Leave the first half of a file."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def shard(folder: Path) -> None:
+    """Write the weights into two files with an index."""
+    whole = folder / "model.safetensors"
+    tensors = load_file(whole)
+    whole.unlink()
+    names = sorted(tensors)
+    shards = {f"model-0000{n + 1}-of-00002.safetensors": names[n::2] for n in range(2)}
+    for file, held in shards.items():
+        save_file({name: tensors[name] for name in held}, folder / file, {"format": "pt"})
+    places = {name: file for file, held in shards.items() for name in held}
+    size = sum(value.numel() * value.element_size() for value in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def pickle_weights(folder: Path) -> Path:
+    """Write the weights as PyTorch pickles them."""
+    whole = folder / "model.safetensors"
+    torch.save(load_file(whole), folder / "pytorch_model.bin")
+    whole.unlink()
+    return folder / "pytorch_model.bin"
+
+
+def edit_json(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def untie(folder: Path) -> None:
+    """Give the model an output layer of its own."""
+    file, config = folder / "model.safetensors", folder / "config.json"
+    tensors = load_file(file)
+    tensors["lm_head.weight"] = tensors["model.language_model.embed_tokens.weight"].clone()
+    save_file(tensors, file, {"format": "pt"})
+    text = json.loads(config.read_text())["text_config"]
+    edit_json(config, tie_word_embeddings=False, text_config={**text, "tie_word_embeddings": False})
