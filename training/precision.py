@@ -6,6 +6,7 @@ kept in float32 and computed with under autocast; the frozen weights beside LoRA
 """
 
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import Config
@@ -95,7 +96,7 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
     """Return the model of a run in its precision, with its adapters: without numbers, or random ones on a device.
 
     Raises:
-        ConfigError: `lora.target_modules` names no layer of the model.
+        ConfigError: `lora.target_modules` names no layer of the model, or one whose weight another layer shares.
     """
     import torch
     from peft import get_peft_model
@@ -114,7 +115,11 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
             return model
         model.requires_grad_(False)
         try:
-            return get_peft_model(model, build_lora_config(config.lora))
+            adapted = get_peft_model(model, build_lora_config(config.lora))
+            _check_tied(adapted, config.lora)
+            return adapted
+        except ConfigError:
+            raise
         except ValueError as error:
             modules = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
             layers = {name.rpartition(".")[2] for name, _ in modules}
@@ -125,6 +130,20 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
                 f"such as {', '.join(sorted(layers)[:12])}{near}",
                 key="lora.target_modules",
             ) from error
+
+
+def _check_tied(model: Any, section: LoraSection) -> None:
+    """Raise `ConfigError` if an adapter is on a weight that another layer uses, too: merged, it would change both."""
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    for name, layer in model.named_modules():
+        base = getattr(layer, "base_layer", None)
+        if base is not None and uses[id(getattr(base, "weight", None))] > 1:
+            raise ConfigError(
+                f"lora.target_modules = {section.target_modules!r}: {name.rpartition('.')[2]} shares its weight with "
+                "another layer (tied embeddings), so that the saved model would not be the trained one; allowed: "
+                "all-linear, or other layers",
+                key="lora.target_modules",
+            )
 
 
 def use_float32_adapters(model: Any) -> None:

@@ -99,7 +99,7 @@ def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
     lines = [yaml.safe_dump(settings, sort_keys=False)]
     for topic, value in resolved.items():
         if topic not in ("notes", "warnings"):
-            rows = value if topic in ("splits", "right answers") else [_format(value)]
+            rows = value if topic in ("splits", "right answers", "resume") else [_format(value)]
             lines += [f"{topic if number == 0 else '':<14} {row}" for number, row in enumerate(rows)]
     said = [f"{topic[:-1]}: {line}" for topic in ("notes", "warnings") for line in resolved.get(topic, ())]
     return "\n".join([*lines, *said])

@@ -266,7 +266,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
     from transformers import CONFIG_MAPPING
 
     from ...engines.hf.architectures import TESTED, get_architecture
-    from ...engines.hf.loading import find_model_folder, get_view_settings, load_processor
+    from ...engines.hf.loading import find_model_folder, get_view_settings, load_model, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
     if path is None:
@@ -289,8 +289,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
         raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), TESTED)}", key=key)
     config, processor = load_processor(section)
     get_architecture(config).check_forward()
-    if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
-        raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
+    load_model(section, with_numbers=False)
     return LocalModel(config, processor, get_view_settings(config, processor))
 
 
