@@ -158,6 +158,13 @@ def load_model(
     return model
 
 
+def check_weights(section: ModelSection) -> None:
+    """Raise `ModelError` if a model's folder has weights, and they are not the model's or are damaged."""
+    folder = find_model_folder(str(section.name))
+    if folder is not None and any(folder.glob("*.safetensors")):
+        load_model(section, with_numbers=False)
+
+
 def _refuse(section: ModelSection, problem: str) -> ModelError:
     return ModelError(f"model.name = {section.name!r}: {problem}", key="model.name")
 
