@@ -284,6 +284,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
     build, elsewhere = get_engine(rollout.engine).build, get_server_engine(rollout.engine)
     if elsewhere is not None:
         with configs.locate_errors(config):
+            loading.check_weights(config.model)  # the server loads what it finds
             served = elsewhere.open_server(config.model, rollout, env, model_config, processor)
         chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
         build_generator = partial(build, rollout, chat, served, model_name=str(config.model.name))

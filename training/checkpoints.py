@@ -137,7 +137,8 @@ class Checkpoints:
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: object, **kwargs: object) -> Any:
         if isinstance(resume_from_checkpoint, str):
             self.add_callback(_Restore(self, Path(resume_from_checkpoint)))  # type: ignore[attr-defined]
-        self.add_callback(StaysFinite(self))  # type: ignore[attr-defined]
+        # first: a step that diverged is not evaluated
+        self.callback_handler.callbacks.insert(0, StaysFinite(self))  # type: ignore[attr-defined]
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -246,20 +247,20 @@ class StaysFinite(TrainerCallback):
         model.zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient
         self.skipped += 1
         log.warning("step %d: the gradient is not finite, so that no weight is changed", step)
-        if self.skipped == MAX_SKIPPED:
-            raise self._build_error(f"the gradients of steps {step + 1 - MAX_SKIPPED} to {step} are not finite", step)
 
     def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        step = state.global_step
         if not are_finite(kwargs["model"].parameters()):
-            raise self._build_error(f"the weights after step {state.global_step} are not finite", state.global_step)
+            raise self._build_error(f"the weights after step {step} are not finite", step - 1)
+        if self.skipped == MAX_SKIPPED:
+            self.trainer.save_unsaved()
+            raise self._build_error(f"{MAX_SKIPPED} steps in a row had no finite gradient", step - MAX_SKIPPED)
 
-    def _build_error(self, problem: str, step: int) -> ModelError:
-        good = step - max(1, self.skipped)
+    def _build_error(self, problem: str, good: int) -> ModelError:
         saved = list_complete(Path(self.trainer.args.output_dir).parent)
-        way_out = f"go on from it with --resume={saved[-1]}" if saved else "none was saved; start again"
+        way_out = f"go on with --resume={saved[-1]} and" if saved else "no checkpoint was saved: start again with"
         return ModelError(
-            f"{problem}: the run has diverged. The last good step is {good}, the last checkpoint "
-            f"{get_step(saved[-1]) if saved else 'none'}: {way_out} and a smaller train.learning_rate"
+            f"{problem}: the run has diverged; the last good step is {good}; {way_out} a smaller train.learning_rate"
         )
 
 

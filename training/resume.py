@@ -118,6 +118,7 @@ REFUSED = {
             "seed", "per_device_train_batch_size", "gradient_accumulation_steps", "num_generations",
             "steps_per_generation", "generation_batch_size", "num_iterations", "shuffle_dataset",
             "dataloader_drop_last", "episodes", "demonstrations", "where", "best_of_group", "rejection_sampling",
+            "curriculum.levels",
         )
     },
 }  # fmt: skip

@@ -26,7 +26,7 @@ from ..engines.model_profiles import get_model_settings
 from ..engines.table import get_server_engine
 from ..engines.vllm.weights.sender import WeightSender
 from ..envs.from_config import build_envs
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.files import write_atomically
 from .checkpoints import Best
@@ -146,7 +146,7 @@ class Run:
             else:
                 end = f"warning: {self.checkpoint.name} is at the last step: nothing is trained"
                 self._print_once(f"{end}; a larger train.max_steps trains on")
-        except (GeneratorError, ModelError):  # the server is gone, or the run has diverged
+        except GeneratorError:  # the server is gone
             if trainer.save_unsaved() is not None:
                 self._print_once(f"stopped at step {trainer.state.global_step}; {go_on}")
             raise

@@ -59,12 +59,15 @@ def find_model_folder(name: str) -> Path | None:
 
     Raises:
         ConfigError: the name is a path, and nothing is there.
-        ModelError: no shipped model has this name.
+        ModelError: no shipped model has this name, or the folder holds an adapter.
 
     >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
     True
     """
     path = Path(resolve_model_path(name))
+    if (path / "adapter_config.json").is_file():
+        allowed = "the model that it was merged into (of a run: its folder model)"
+        raise ModelError(f"model.name = {name!r}: holds an adapter, no model; allowed: {allowed}", key="model.name")
     if path.exists():
         return path
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
@@ -130,8 +133,6 @@ def load_model(
 
     assert section.name is not None
     name = resolve_model_path(section.name)
-    if (Path(name) / "adapter_config.json").is_file():
-        raise _refuse(section, "an adapter, not a model; allowed: the model with the adapter merged into it")
     device: Any = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
     more: dict[str, Any] = {} if with_numbers else {"device_map": "meta"}
     if quantize is not None and with_numbers:  # such weights are moved while they are loaded, not afterward
@@ -155,6 +156,13 @@ def load_model(
         text = f"{len(wrong)} of its weights hold NaN or infinity as {model.dtype}, such as {wrong[0]}"
         raise _refuse(section, f"{text}; allowed: finite numbers")
     return model
+
+
+def check_weights(section: ModelSection) -> None:
+    """Raise `ModelError` if a model's folder has weights, and they are not the model's or are damaged."""
+    folder = find_model_folder(str(section.name))
+    if folder is not None and any(folder.glob("*.safetensors")):
+        load_model(section, with_numbers=False)
 
 
 def _refuse(section: ModelSection, problem: str) -> ModelError:

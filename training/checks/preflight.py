@@ -75,6 +75,7 @@ def _check(config: Config) -> dict[str, Any]:
     from ..grpo.curriculum import build_curriculum
     from ..reporting.tracking import check_trackers, check_uploads
     from ..trainer_args import build_trainer_arguments
+    from .optimizer import check_optimizer
     from .outline import count_parameters, describe_filters, outline_run
 
     check_launch()
@@ -91,6 +92,7 @@ def _check(config: Config) -> dict[str, Any]:
     env, held_out = build_envs(config, model.view_settings if model else {})
     _check_reward_fields(config.reward, env, "reward")
     arguments = build_trainer_arguments(config, "runs")
+    check_optimizer(arguments, config.train.arguments)
     check_uploads(config.log, env, arguments)
     beta = getattr(arguments, "beta", 0.0)
     if config.model.tiny is not None and config.lora is None and beta != 0:
