@@ -26,8 +26,8 @@ SMALL = ("train.per_device_train_batch_size=8", "train.num_generations=4", "log.
 STEADY = ("train.warmup_steps=0", "train.lr_scheduler_type=constant", "train.learning_rate=4e-4")
 SFT = ("train={method: sft, demonstrations: {count: 8}, max_steps: 2, save_steps: 1, per_device_train_batch_size: 4}",)
 REJECTION = (
-    "train={method: rejection_sampling, rejection_sampling: {tasks: 4, samples: 2}, max_steps: 2, save_steps: 1, "
-    "per_device_train_batch_size: 4}",
+    "train={method: rejection_sampling, rejection_sampling: {tasks: 4, samples: 2}, best_of_group: true, "
+    "max_steps: 2, save_steps: 1, per_device_train_batch_size: 4}",
 )
 LORA = ("lora.r=4",)
 # Runs that cases resume or look at, by name: their overrides, and their last step
@@ -90,7 +90,7 @@ class Outcome:
     @cached_property
     def folder(self) -> Path:
         """The run's folder."""
-        (found,) = [path.parent for path in self.cwd.rglob("metrics.jsonl")]
+        (found,) = [path.parent for path in self.cwd.rglob("config.yaml")]
         return found
 
     @cached_property

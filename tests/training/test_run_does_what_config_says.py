@@ -2,7 +2,7 @@
 
 Every row is a command, what is right, and where people stumbled over it. A refusal is status 2 with a sentence that
 names the key and what is allowed, before a run folder is made; a resumed run that is refused leaves its folder as it
-was, byte by byte. Right values are computed outside viewbox: schedules by hand, weights with plain transformers and peft.
+was, byte by byte. Right values are computed outside viewbox: schedules by hand, weights by plain transformers and peft.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from tests.support import run_cases
 from tests.support.run_cases import (
     LORA,
     REJECTION,
@@ -49,8 +50,10 @@ from viewbox.training import command
 
 EMBEDDING = "model.language_model.embed_tokens.weight"
 LAYER = "model.language_model.layers.1.mlp.down_proj.weight"
+SUPPORT = Path(run_cases.__file__).parent
 WEIGHTS = "model.name=weights"
 ONE = "train.max_steps=1"
+FEW = "env.num_tasks=16"  # so that the dry run has looked at all prompts soon
 
 
 # ---------------------------------------------------------------------- rows
@@ -287,13 +290,12 @@ def lie_in_index(folder):
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())
     index["weight_map"][EMBEDDING] = "model-00002-of-00002.safetensors"
-    first = load_file(folder / "model-00001-of-00002.safetensors")
-    assert EMBEDDING in first
+    assert EMBEDDING in load_file(folder / "model-00001-of-00002.safetensors")
     path.write_text(json.dumps(index))
 
 
 # fmt: off
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca\n"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b\n"
 NAMED = ("model.name = 'weights'",)
 WEIGHT_ROWS = [
     refuses(
@@ -315,7 +317,8 @@ WEIGHT_ROWS = [
         says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod."),
     ),
     refuses(
-        "T01 module", "a checkpoint of DDP", "https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/37", WEIGHTS,
+        "T01 module", "a checkpoint of DDP", "https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/37",
+        WEIGHTS,
         ONE, says=(*NAMED, "module."), prepare=prefix("module."),
     ),
     refuses(
@@ -335,7 +338,8 @@ WEIGHT_ROWS = [
         says=NAMED, prepare=prefix("_fsdp_wrapped_module."),
     ),
     refuses(
-        "T01 Lightning", "the state of a LightningModule", "https://github.com/Lightning-AI/pytorch-lightning/issues/20233",
+        "T01 Lightning", "the state of a LightningModule",
+        "https://github.com/Lightning-AI/pytorch-lightning/issues/20233",
         WEIGHTS, ONE, says=NAMED, prepare=prefix("policy."),
     ),
     refuses(
@@ -356,7 +360,8 @@ WEIGHT_ROWS = [
         prepare=put(EMBEDDING, lambda tensors: torch.zeros(900, 128)),
     ),
     refuses(
-        "T01 ZeRO-3", "empty tensors, as ZeRO-3 leaves them", "https://github.com/huggingface/transformers/issues/20082",
+        "T01 ZeRO-3", "empty tensors, as ZeRO-3 leaves them",
+        "https://github.com/huggingface/transformers/issues/20082",
         WEIGHTS, ONE, says=NAMED, prepare=rewrite(lambda tensors: dict.fromkeys(tensors, torch.zeros(0))),
     ),
     refuses(
@@ -416,12 +421,14 @@ WEIGHT_ROWS = [
         ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(lose_shard),
     ),
     refuses(
-        "T02 cut shard", "the second file is cut", "https://github.com/huggingface/diffusers/issues/11827", WEIGHTS, ONE,
+        "T02 cut shard", "the second file is cut", "https://github.com/huggingface/diffusers/issues/11827", WEIGHTS,
+        ONE,
         says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(cut_shard),
     ),
-    refuses(
-        "T02 index", "an index that names another file", "https://github.com/Blaizzy/mlx-vlm/pull/1827", WEIGHTS, ONE,
-        says=NAMED, prepare=damage(lie_in_index), is_dry=False,
+    trains(
+        "T02 ok: index", "an index that names another file, of files that are whole",
+        "https://github.com/Blaizzy/mlx-vlm/pull/1827",
+        WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model, prepare=damage(lie_in_index),
     ),
     refuses(
         "T02 cut pickle", "a pickled file is cut", "https://github.com/Lightning-AI/pytorch-lightning/issues/688",
@@ -484,6 +491,13 @@ def stores(count):
     return check
 
 
+def evaluates(step):
+    def check(outcome):
+        assert "held_out/reward" in outcome.steps[step]
+
+    return check
+
+
 def saves_weights_alone(outcome):
     assert not (outcome.folder / "checkpoints" / "checkpoint-3" / "optimizer.pt").exists()
 
@@ -497,20 +511,21 @@ def adapts_with(**values):
 
 
 def learns_as_before(outcome):
-    """The step after an unchanged resume is the one that an uninterrupted run takes: the same episodes, not new ones."""
+    """Nothing but the number of steps is said to have changed, and the rate stays."""
     assert outcome.rates[3] == pytest.approx(4e-4)
     assert outcome.said.count("changed:") == 1
 
 
 def compares_the_same(tasks=4, after=2, temperature=1.0, holds=None):
-    """The held-out figures before and after are means over the same play: as many tasks, the same pictures and seeds."""
+    """The figures before and after are means over the same play: as many tasks, the same pictures and seeds."""
 
     def check(outcome):
         first, last = (list(load(outcome.folder / "held_out" / str(step))) for step in (0, after))
         for episodes in (first, last):
             assert len(episodes) == tasks
             assert {one.run_config.temperature for one in episodes} == {temperature}
-        play = [[(one.task.id, one.run_config.seed, one.turns[0].images[0].hash) for one in part] for part in (first, last)]
+        play = [[(one.task.id, one.run_config.seed, one.turns[0].images[0].hash) for one in part] for part in (first,
+        last)]
         assert sorted(play[0]) == sorted(play[1])
         figures = outcome.summary["held_out"]
         for name, episodes in (("before", first), ("after", last)):
@@ -535,7 +550,8 @@ BOX = ("reward.components.label.weight=0.0", "reward.components.box.weight=1.0")
 IGNORED = "https://github.com/huggingface/transformers/issues/28867"
 RESUME_ROWS = [
     resumes(
-        "T03", "a smaller learning rate, since training had become unstable", "https://github.com/pytorch/examples/issues/816",
+        "T03", "a smaller learning rate, since training had become unstable",
+        "https://github.com/pytorch/examples/issues/816",
         "train.learning_rate=1e-6", holds=rate(3, 1e-6), says=("train.learning_rate: 0.0004 → 1e-06",),
     ),
     resumes(
@@ -547,7 +563,8 @@ RESUME_ROWS = [
         "train.lr_scheduler_type=linear", "train.learning_rate=3e-5", holds=rate(3, 1e-5),
     ),
     resumes(
-        "T03 warmup", "a warm-up, since training had become unstable", "https://github.com/vllm-project/speculators/pull/900",
+        "T03 warmup", "a warm-up, since training had become unstable",
+        "https://github.com/vllm-project/speculators/pull/900",
         "train.lr_scheduler_type=constant_with_warmup", "train.warmup_steps=8", holds=rate(3, 1e-4),
     ),
     resumes("T03 decay", "weight decay", IGNORED, "train.weight_decay=0.1", holds=group(3, weight_decay=0.1)),
@@ -565,11 +582,13 @@ RESUME_ROWS = [
         "T03 lora", "a smaller rate of adapters", IGNORED, "train.learning_rate=1e-6", run="lora", holds=rate(2, 1e-6),
     ),
     resumes(
-        "T03 dropout", "dropout of adapters", IGNORED, "lora.dropout=0.25", run="lora", holds=adapts_with(lora_dropout=0.25),
+        "T03 dropout", "dropout of adapters", IGNORED, "lora.dropout=0.25", run="lora",
+        holds=adapts_with(lora_dropout=0.25),
     ),
     resumes("T03 ok: unchanged", "nothing", "", holds=learns_as_before),
     resumes(
-        "T04", "saves more often", "https://github.com/huggingface/transformers/pull/36303", "train.save_steps=1", steps=2,
+        "T04", "saves more often", "https://github.com/huggingface/transformers/pull/36303", "train.save_steps=1",
+        steps=2,
         holds=has_checkpoints(3, 4),
     ),
     resumes("T04 logging", "logs less often", "https://github.com/hiyouga/LlamaFactory/issues/5195",
@@ -578,29 +597,35 @@ RESUME_ROWS = [
             holds=has_checkpoints(4)),
     resumes("T04 none", "saves none", IGNORED, "train.save_strategy='no'", holds=has_checkpoints(2)),
     resumes("T04 weights", "saves weights alone", IGNORED, "train.save_only_model=true", holds=saves_weights_alone),
+    resumes("T04 evaluation", "evaluates between the steps", IGNORED, "log.eval_tasks=2", "log.eval_steps=1",
+            holds=evaluates(3)),
     resumes("T04 episodes", "stores no episodes", IGNORED, "log.episodes_per_step=0", holds=stores(16)),
     refuses_to_resume("T05", "another optimizer", "https://github.com/kohya-ss/sd-scripts/issues/378",
                       "train.optim=sgd", says=("train.optim", "adamw_torch_fused", "sgd")),
     refuses_to_resume("T05 adafactor", "another optimizer with a state", "", "train.optim=adafactor",
                       says=("train.optim", "adafactor")),
     refuses_to_resume("T05 method", "supervised training after GRPO", "",
-                      "train={method: sft, demonstrations: {count: 8}, per_device_train_batch_size: 8}", says=("train.method",)),
+                      "train={method: sft, demonstrations: {count: 8}, per_device_train_batch_size: 8}",
+                      says=("train.method",)),
     refuses_to_resume("T05 seed", "another seed", "", "train.seed=1", says=("train.seed",)),
     refuses_to_resume("T05 batch", "a larger batch", "https://github.com/unslothai/unsloth/issues/973",
                       "train.per_device_train_batch_size=16", says=("train.per_device_train_batch_size",)),
     refuses_to_resume("T05 accumulation", "accumulation", "https://github.com/huggingface/transformers/pull/43718",
                       "train.gradient_accumulation_steps=2", says=("train.gradient_accumulation_steps",)),
     refuses_to_resume("T05 group", "smaller groups", "", "train.num_generations=2", says=("train.num_generations",)),
-    refuses_to_resume("T05 iterations", "two updates a batch", "", "train.num_iterations=2", says=("train.num_iterations",)),
+    refuses_to_resume("T05 iterations", "two updates a batch", "", "train.num_iterations=2",
+                      says=("train.num_iterations",)),
     refuses_to_resume("T05 generation", "a batch for two steps", "", "train.steps_per_generation=2",
                       says=("train.steps_per_generation",)),
     refuses_to_resume("T05 generation batch", "a batch for two steps", "", "train.generation_batch_size=16",
                       says=("train.generation_batch_size",)),
-    refuses_to_resume("T05 order", "tasks in order", "", "train.shuffle_dataset=false", says=("train.shuffle_dataset",)),
+    refuses_to_resume("T05 order", "tasks in order", "", "train.shuffle_dataset=false",
+                      says=("train.shuffle_dataset",)),
     refuses_to_resume("T05 last", "without the last batch", "", "train.dataloader_drop_last=true",
                       says=("train.dataloader_drop_last",)),
     refuses_to_resume("T05 curriculum", "a curriculum", "",
-                      "train.curriculum={levels: [{env: {noise: 5.0}}, {env: {noise: 12.0}}]}", says=("train.curriculum",)),
+                      "train.curriculum={levels: [{env: {noise: 5.0}}, {env: {noise: 12.0}}]}",
+                      says=("train.curriculum",)),
     refuses_to_resume("T05 adapters", "adapters on all weights", "", *LORA, says=("lora",)),
     refuses_to_resume("T05 no adapters", "all weights after adapters", "", "lora=null", run="lora", says=("lora",)),
     refuses_to_resume("T05 rank", "a larger rank", "https://github.com/oobabooga/textgen/issues/3944", "lora.r=8",
@@ -608,12 +633,14 @@ RESUME_ROWS = [
     refuses_to_resume("T05 alpha", "a larger alpha", "", "lora.alpha=8", run="lora", says=("lora.alpha",)),
     refuses_to_resume("T05 layers", "other layers", "https://github.com/segment-any-text/wtpsplit/issues/154",
                       "lora.target_modules=[q_proj]", run="lora", says=("lora.target_modules",)),
-    refuses_to_resume("T05 model", "another model", "", WEIGHTS, says=("model.name",), prepare=lambda copy: copy_model()),
+    refuses_to_resume("T05 model", "another model", "", WEIGHTS, says=("model.name",),
+                      prepare=lambda copy: copy_model()),
     refuses_to_resume("T05 environment", "another environment", "", "env={name: phantom, max_turns: 3}", "reward=null",
                       "rollout.max_completion_tokens=2000", says=("env.name",)),
     refuses_to_resume("T05 demonstrations", "more demonstrations", "", "train.demonstrations.count=16", run="sft",
                       says=("train.demonstrations.count",)),
-    refuses_to_resume("T05 filter", "other episodes", "", "train.where=scores.total>=0.5", run="sft", says=("train.where",)),
+    refuses_to_resume("T05 filter", "other episodes", "", "train.where=scores.total>=0.5", run="sft",
+                      says=("train.where",)),
     refuses_to_resume("T05 rounds", "more rounds", "", "train.rejection_sampling.rounds=2", run="rejection",
                       says=("train.rejection_sampling.rounds",)),
     *[
@@ -628,11 +655,14 @@ RESUME_ROWS = [
             "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "viewbox-0.pt",
         )
     ],
-    refuses_to_resume("T05 cut adapter", "a checkpoint whose adapter is cut", "", run="lora", says=("checkpoint-1", "adapter"),
+    refuses_to_resume("T05 cut adapter", "a checkpoint whose adapter is cut", "", run="lora", says=("checkpoint-1",
+                      "adapter"),
                       prepare=lambda copy: cut(copy / "checkpoints" / "checkpoint-1" / "adapter_model.safetensors")),
-    resumes("T06", "more held-out tasks for a tighter interval", "", "log.eval_tasks=6", run="held", holds=compares_the_same(6)),
+    resumes("T06", "more held-out tasks for a tighter interval", "", "log.eval_tasks=6", run="held",
+            holds=compares_the_same(6)),
     resumes("T06 fewer", "fewer held-out tasks", "", "log.eval_tasks=2", run="held", holds=compares_the_same(2)),
-    resumes("T06 seed", "another seed of the held-out play", "", "log.eval_seed=5", run="held", holds=compares_the_same()),
+    resumes("T06 seed", "another seed of the held-out play", "", "log.eval_seed=5", run="held",
+            holds=compares_the_same()),
     resumes("T06 temperature", "another temperature of the held-out play", "", "log.eval_temperature=0.5", run="held",
             holds=compares_the_same(temperature=0.5)),
     resumes("T06 reward", "other weights of the reward", "", *BOX, run="held",
@@ -654,13 +684,15 @@ ADAPTER_ROWS = [
             says=("lora.target_modules", "lm_head")),
     refuses("T07 both", "both, and ordinary layers", "https://github.com/unslothai/unsloth/pull/9331",
             "lora.target_modules=[q_proj, embed_tokens, lm_head]", *FAST, says=("lora.target_modules", "embed_tokens")),
-    refuses("T07 pattern", "a pattern that hits the embedding", "https://github.com/huggingface/transformers/issues/45127",
+    refuses("T07 pattern", "a pattern that hits the embedding",
+            "https://github.com/huggingface/transformers/issues/45127",
             "lora.target_modules='.*embed_tokens'", *FAST, says=("lora.target_modules", "embed_tokens")),
     refuses("T07 path", "the embedding by its path", TIED, "lora.target_modules=[language_model.embed_tokens]", *FAST,
             says=("lora.target_modules", "embed_tokens")),
     refuses("T07 sft", "the same in supervised training", "https://github.com/hiyouga/LlamaFactory/issues/6749", *SFT,
             "lora.target_modules=[embed_tokens]", says=("lora.target_modules", "embed_tokens")),
-    trains("T07 ok: all-linear", "adapters on all linear layers", "https://github.com/meta-pytorch/torchtune/issues/1101",
+    trains("T07 ok: all-linear", "adapters on all linear layers",
+           "https://github.com/meta-pytorch/torchtune/issues/1101",
            *LORA, *FAST, holds=merges_as_trained),
     refuses("T07 untied head", "adapters on an output layer, which TRL computes itself", "", WEIGHTS,
             "lora.target_modules=[lm_head]", *FAST, says=("lora.target_modules", "lm_head"), **UNTIED),
@@ -695,24 +727,29 @@ NUMBER_ROWS = [
     bad("T08 nested", "train.lr_scheduler_kwargs={num_cycles: .nan}", "nan", key="train.lr_scheduler_kwargs",
         more=("train.lr_scheduler_type=cosine",)),
     bad("T08 curriculum", CURRICULUM, "nan", key="train.curriculum"),
-    bad("T08 level", "train.curriculum={levels: [{env: {noise: .nan}}, {env: {noise: 5.0}}]}", "nan", key="train.curriculum"),
+    bad("T08 level", "train.curriculum={levels: [{env: {noise: .nan}}, {env: {noise: 5.0}}]}", "nan",
+        key="train.curriculum"),
     bad("T08 cap", "train.importance_sampling_cap=.inf", "inf"),
     bad("T08 dropout", "lora.dropout=.nan", "nan", more=LORA),
     bad("T08 rejection", "train.informative_weight=.inf", "inf", more=REJECTION),
     ends("T08 diverged", "a rate that is far too large", "https://github.com/MakazhanAlpamys/Soup/issues/342", *STEADY,
          "train.learning_rate=1e30", "train.max_steps=8", "train.save_steps=1", says=("--resume", "checkpoint-"),
          holds=both(all_finite, nothing_saved)),
-    ends("T08 diverged at once", "a rate that no weight survives", "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
+    ends("T08 diverged at once", "a rate that no weight survives",
+         "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
          *STEADY, "train.learning_rate=1e300", "train.max_steps=8", "train.save_steps=1", says=("step",),
          holds=both(all_finite, nothing_saved)),
     ends("T08 diverged sft", "the same in supervised training", "https://github.com/openvla/openvla/issues/53", *SFT,
-         "train.learning_rate=1e30", "train.lr_scheduler_type=constant", "train.max_steps=8", says=("--resume", "checkpoint-"),
+         "train.learning_rate=1e30", "train.lr_scheduler_type=constant", "train.max_steps=8", says=("--resume",
+         "checkpoint-"),
          holds=both(all_finite, nothing_saved)),
     bad("T09", "train.learning_rate=.nan", "nan"),
     bad("T09 inf", "train.learning_rate=.inf", "inf"),
     bad("T09 text", "train.learning_rate=nan", "nan"),
-    refuses("T09 negative", "a negative rate", LOST, "train.learning_rate=-1e-5", says=("train.learning_rate", "above 0")),
-    refuses("T09 overflow", "a rate that no float holds", LOST, "train.learning_rate=1e400", says=("train.learning_rate",)),
+    refuses("T09 negative", "a negative rate", LOST, "train.learning_rate=-1e-5", says=("train.learning_rate",
+            "above 0")),
+    refuses("T09 overflow", "a rate that no float holds", LOST, "train.learning_rate=1e400",
+            says=("train.learning_rate",)),
     bad("T09 decay", "train.weight_decay=.inf", "inf"),
     bad("T09 adam_epsilon", "train.adam_epsilon=.nan", "nan"),
     refuses("T09 beta1", "a beta of 1", "", "train.adam_beta1=1.0", says=("train.adam_beta1", "1.0")),
@@ -734,7 +771,7 @@ NUMBER_ROWS = [
 OCTAL = "https://github.com/yaml/pyyaml/issues/107"
 OWN = """\
 model: {{name: 'package:tiny_viewer', dtype: float32}}
-env: {{name: digits, max_turns: 3}}
+env: {{name: digits, max_turns: 3, num_tasks: 16}}
 rollout: {{max_reply_tokens: 40, max_completion_tokens: 400}}
 train: {{max_steps: {steps}, num_generations: 4, per_device_train_batch_size: 8{more}}}
 log: {{eval_tasks: 0, name: {name}}}
@@ -742,7 +779,8 @@ log: {{eval_tasks: 0, name: {name}}}
 
 
 def says_steps(id, text, value, source=OCTAL):
-    return reads(id, f"wrote {text}", source, OWN.format(steps=text, more="", name="x"), config_is(train__max_steps=value))
+    return reads(id, f"wrote {text}", source, OWN.format(steps=text, more="", name="x"),
+    config_is(train__max_steps=value))
 
 
 def says_name(id, text, source=OCTAL):
@@ -764,6 +802,9 @@ YAML_ROWS = [
     says_name("T10 clock", "1:30"),
     says_name("T10 date", "2026-11-26"),
     says_name("T10 underscore", "1_000"),
+    says_name("T10 binary", "0b101"),
+    reads("T10 point", "wrote .5", OCTAL, OWN.format(steps=1, more=", weight_decay: .5", name="x"),
+          config_is(train__weight_decay=0.5)),
     reads("T10 zeros", "wrote 010.5", OCTAL, OWN.format(steps=1, more=", weight_decay: 010.5", name="x"),
           config_is(train__weight_decay=10.5)),
     reads("T10 exponent", "wrote 1e-4", "https://github.com/hiyouga/LlamaFactory/issues/4014",
@@ -776,7 +817,7 @@ YAML_ROWS = [
           None, ("train.gradient_checkpointing", "yes"), 2),
     refuses_steps("T10 text of digits", "1_000", ("train.max_steps", "1_000")),
     refuses_steps("T10 sexagesimal", "1:30", ("train.max_steps", "1:30")),
-    trains("T10 override", "wrote 010 on the command line", OCTAL, "train.max_steps=010", "--dry-run", "--json",
+    trains("T10 override", "wrote 010 on the command line", OCTAL, "train.max_steps=010", FEW, "--dry-run", "--json",
            holds=config_is(train__max_steps=10)),
 ]
 
@@ -787,11 +828,13 @@ UNREAD = "https://github.com/huggingface/transformers/issues/21317"
 KIND = "train.lr_scheduler_type"
 KWARGS = "train.lr_scheduler_kwargs"
 LIBRARY_ROWS = [
-    refuses("T11", "a schedule without its arguments", WSD, f"{KIND}=warmup_stable_decay", says=(KIND, "num_decay_steps")),
+    refuses("T11", "a schedule without its arguments", WSD, f"{KIND}=warmup_stable_decay", says=(KIND,
+            "num_decay_steps")),
     refuses("T11 min_lr", "a schedule without its arguments", WSD, f"{KIND}=cosine_with_min_lr", says=(KIND, "min_lr")),
     refuses("T11 warmup min_lr", "a schedule without its arguments", WSD, f"{KIND}=cosine_warmup_with_min_lr",
             says=(KIND, "min_lr")),
-    refuses("T11 plateau", "a schedule that reads the trainer's own evaluation", PLATEAU, f"{KIND}=reduce_lr_on_plateau",
+    refuses("T11 plateau", "a schedule that reads the trainer's own evaluation", PLATEAU,
+            f"{KIND}=reduce_lr_on_plateau",
             says=(KIND, "reduce_lr_on_plateau")),
     refuses("T11 greedy", "a schedule that reads the trainer's own evaluation", PLATEAU, f"{KIND}=greedy",
             says=(KIND, "greedy")),
@@ -799,15 +842,17 @@ LIBRARY_ROWS = [
             f"{KIND}=constant", says=("warmup_steps", "constant_with_warmup")),
     refuses("T11 typing error", "an argument that the schedule does not know", WSD, f"{KIND}=cosine",
             f"{KWARGS}={{num_cycle: 2}}", says=(KWARGS, "num_cycle")),
-    refuses("T11 unread", "an argument that a constant rate does not read", "", f"{KIND}=constant", "train.warmup_steps=0",
+    refuses("T11 unread", "an argument that a constant rate does not read", "", f"{KIND}=constant",
+            "train.warmup_steps=0",
             f"{KWARGS}={{num_cycles: 2}}", says=(KWARGS, "num_cycles")),
     refuses("T11 unread warmup", "an argument that the schedule does not read", "", f"{KIND}=constant_with_warmup",
             f"{KWARGS}={{num_cycles: 2}}", says=(KWARGS, "num_cycles")),
     refuses("T11 twice", "the warm-up in both places", "https://github.com/huggingface/transformers/issues/34905",
             f"{KIND}=warmup_stable_decay", f"{KWARGS}={{num_warmup_steps: 1, num_decay_steps: 2}}",
             says=("num_warmup_steps",)),
-    refuses("T11 polynomial", "a rate below the end of the schedule", "", f"{KIND}=polynomial", "train.learning_rate=1e-8",
-            says=(KIND, "lr_end")),
+    refuses("T11 polynomial", "a rate below the end of the schedule", "", f"{KIND}=polynomial",
+            "train.learning_rate=1e-8",
+            says=("lr_end",)),
     trains("T11 ok: linear", "a warm-up of a linear schedule", "", f"{KIND}=linear", "train.warmup_steps=2",
            "train.max_steps=2", holds=both(rate(1, 0.0), rate(2, 2e-4))),
     trains("T11 ok: arguments", "a cosine with its lowest rate", WSD, f"{KIND}=cosine_with_min_lr",
@@ -840,7 +885,8 @@ LIBRARY_ROWS = [
             "train.optim_args=clip_threshold=0.5", says=("train.optim_args",)),
     refuses("T15 layers", "layers of an optimizer that takes none", "", "train.optim_target_modules=[q_proj]",
             says=("train.optim_target_modules",)),
-    refuses("T15 typing error", "an option that SGD does not know", "", "train.optim=sgd", "train.optim_args=momentun=0.9",
+    refuses("T15 typing error", "an option that SGD does not know", "", "train.optim=sgd",
+            "train.optim_args=momentun=0.9",
             says=("train.optim_args", "momentun")),
     refuses("T15 twice", "weight decay where the groups of weights have their own", "", "train.optim=sgd",
             "train.optim_args=weight_decay=0.5", says=("train.optim_args", "weight_decay")),
@@ -852,11 +898,13 @@ LIBRARY_ROWS = [
             "train.optim_target_modules=[q_proj]", says=("train.optim", "galore")),
     refuses("T15 package 2", "an optimizer whose package is missing", "", "train.optim=schedule_free_adamw",
             says=("train.optim", "schedule")),
-    refuses("T15 package 3", "an optimizer whose package is missing", "", "train.optim=lomo", says=("train.optim", "lomo")),
+    refuses("T15 package 3", "an optimizer whose package is missing", "", "train.optim=lomo", says=("train.optim",
+            "lomo")),
     trains("T15 ok: epsilon", "an epsilon of Adam", "", "train.adam_epsilon=1e-6", "train.weight_decay=0.5", ONE,
            holds=group(1, eps=1e-6, weight_decay=0.5)),
     trains("T15 ok: momentum", "momentum of SGD", "https://github.com/huggingface/transformers/pull/44203",
-           "train.optim=sgd", "train.optim_args=momentum=0.9,nesterov=True", ONE, holds=group(1, momentum=0.9, nesterov=True)),
+           "train.optim=sgd", "train.optim_args=momentum=0.9,nesterov=True", ONE, holds=group(1, momentum=0.9,
+           nesterov=True)),
 ]
 
 # ---------------------------------------------------------------------- T13: paths
@@ -915,9 +963,14 @@ def move_home(folder):
     shutil.move("weights", folder / "home" / "weights")
 
 
+def move_prior(folder):
+    (folder / "home").mkdir(exist_ok=True)
+    shutil.move("prior", folder / "home" / "prior")
+
+
 def write_code(folder):
-    (folder / "rewards.py").write_text(REWARDS)
-    (folder / "world.py").write_text(WORLD)
+    for name in ("rewards", "world"):
+        shutil.copy(SUPPORT / f"foreign_{name}.py", folder / f"{name}.py")
 
 
 def write_code_at_home(folder):
@@ -933,8 +986,11 @@ def dry(id, did, source, *given, says=(), status=0, **more):
 PATH_ROWS = [
     trains("T13", "runs in the home folder", TILDE, "log.dir=~/runs", "log.name=x", ONE,
            holds=is_at("home/runs/x/metrics.jsonl")),
-    trains("T13 variable", "runs and the exported model where a variable says", "", "log.dir=${HOME}/runs", "log.name=x",
-           "log.export=~/exported", ONE, holds=is_at("home/runs/x/metrics.jsonl", "home/exported/model.safetensors")),
+    trains("T13 variable", "runs and the exported model where a variable says", "", "log.dir=${HOME}/runs",
+           "log.name=x",
+           "log.export=~/exported", ONE,
+           holds=both(is_at("home/runs/x/metrics.jsonl", "home/exported"),
+           loads_in_plain_transformers("../../exported"))),
     refuses("T13 unset", "a variable that is not set", "https://github.com/OPM/opm-simulators/issues/5063",
             "log.dir=${UNSET_HERE}/runs", ONE, says=("log.dir", "UNSET_HERE")),
     refuses("T13 unset export", "a variable that is not set", "", "log.export=${UNSET_HERE}/model", ONE,
@@ -944,11 +1000,18 @@ PATH_ROWS = [
         says=("the first 3 tasks show 2 images",)),
     dry("T13 data unset", "data where a variable that is not set says", "", config="own.yaml", status=2,
         prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE")),
-    dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move_home),
-    dry("T13 model variable", "a model where a variable says", "", *SMALL, "model.name=${HOME}/weights", prepare=move_home),
-    dry("T13 reward", "a reward in the home folder", TILDE, *SMALL, "reward={type: python, function: '~/rewards.py:half'}",
+    dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}", FEW,
+        "log.eval_tasks=0", beside="plain", prepare=move_prior),
+    Case("T13 resume", "resumed a run in the home folder", TILDE, (*RUNS["plain"][0], "train.max_steps=3",
+         "log.name=base",
+         "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move_prior),
+    dry("T13 model", "a model in the home folder", TILDE, *SMALL, FEW, "model.name=~/weights", prepare=move_home),
+    dry("T13 model variable", "a model where a variable says", "", *SMALL, FEW, "model.name=${HOME}/weights",
+        prepare=move_home),
+    dry("T13 reward", "a reward in the home folder", TILDE, *SMALL, FEW,
+        "reward={type: python, function: '~/rewards.py:half'}",
         prepare=write_code_at_home),
-    dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, "env.name=~/world.py:Leaves",
+    dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, FEW, "env.name=~/world.py:Leaves",
         prepare=write_code_at_home),
 ]
 
@@ -996,204 +1059,24 @@ def leaves_out_the_held_out_row(outcome):
 
 ASK = {"config": "own.yaml"}
 LONG_ROWS = [
-    Case("T14", "one long question among short ones", LONG, (), 0, (), costs_itself("r1"), ask(0, 4200), **ASK),
-    Case("T14 first", "the long question is the first one", LONG, (), 0, (), costs_itself("r0"), ask(4200, 0), **ASK),
+    Case("T14", "one long question among short ones", LONG, (), 0, (), costs_itself("r1"), ask(0, 2100), **ASK),
+    Case("T14 first", "the long question is the first one", LONG, (), 0, (), costs_itself("r0"), ask(2100, 0), **ASK),
     Case("T14 book", "a question of a book's chapter", LONG, (), 0, (), costs_itself("r1"), ask(0, 22_500), **ASK),
     Case("T14 reply", "a question that leaves no room for the reply", "https://github.com/huggingface/trl/issues/3569",
-         (), 0, (), costs_itself("r1"), ask(0, 3960), **ASK),
+         (), 0, (), costs_itself("r1"), ask(0, 1982), **ASK),
+    Case("T14 ok: just fits", "a question that leaves room for the reply", LONG, (), 0, (), costs_itself(), ask(0,
+         1970), **ASK),
     Case("T14 held out", "a long question among the held-out ones", FILTER, ("log.eval_tasks=2",), 0, (),
-         leaves_out_the_held_out_row, ask(0, 0, held_out=(0, 4200)), **ASK),
-    dry("T14 note", "looked before", FILTER, prepare=ask(0, 4200), says=("1 of 2", "4096"), **ASK),
+         leaves_out_the_held_out_row, ask(0, 0, held_out=(0, 2100)), **ASK),
+    dry("T14 note", "looked before", FILTER, prepare=ask(0, 2100), says=("1 of 2", "4096"), **ASK),
     dry("T14 no note", "looked before; all fit", FILTER, prepare=ask(0, 0), **ASK),
     Case("T14 all", "only long questions", "https://github.com/unslothai/unsloth/issues/1642", (), 2, ("4096",), None,
-         ask(4200, 4300), is_dry=True, **ASK),
+         ask(2100, 2200), is_dry=True, **ASK),
 ]
 
 # ---------------------------------------------------------------------- T16, T19: foreign code
 EXITS = "https://github.com/rlcode/reinforcement-learning/pull/123"
 SILENT = "https://github.com/huggingface/trl/issues/3452"
-REWARDS = '''\
-import argparse
-import decimal
-import fractions
-import itertools
-import sys
-
-import numpy as np
-import torch
-
-calls = itertools.count()
-
-
-def truth(answer, reference):
-    return np.bool_(True)
-
-
-def scalar(answer, reference):
-    return np.array(0.5)
-
-
-def one(answer, reference):
-    return np.float64(0.5)
-
-
-def whole(answer, reference):
-    return np.int64(1)
-
-
-def tensor(answer, reference):
-    return torch.tensor(0.5)
-
-
-def half(answer, reference):
-    return torch.tensor(0.5, dtype=torch.bfloat16)
-
-
-def single(answer, reference):
-    return torch.tensor([0.5])
-
-
-def equal(answer, reference):
-    return torch.tensor(1) == torch.tensor(1)
-
-
-def gradient(answer, reference):
-    return torch.tensor(0.5, requires_grad=True)
-
-
-def share(answer, reference):
-    return fractions.Fraction(1, 2)
-
-
-def price(answer, reference):
-    return decimal.Decimal("0.5")
-
-
-def minus(answer, reference):
-    return -0.5
-
-
-def several(answer, reference):
-    return np.array([0.5, 0.5])
-
-
-def listed(answer, reference):
-    return [0.5]
-
-
-def text(answer, reference):
-    return "0.5"
-
-
-def nothing(answer, reference):
-    return None
-
-
-def lost(answer, reference):
-    return np.float32("nan")
-
-
-def leaves(answer, reference):
-    raise SystemExit(3)
-
-
-def leaves_well(answer, reference):
-    sys.exit()
-
-
-def leaves_at_times(answer, reference):
-    if next(calls) % 2:
-        sys.exit("no such file")
-    return float(reference["label"] == (answer or {}).get("label"))
-
-
-def parses(answer, reference):
-    if next(calls) % 2:
-        argparse.ArgumentParser().parse_args(["--unknown"])
-    return 0.5
-
-
-def raises_its_own(answer, reference):
-    class Stop(BaseException):
-        pass
-
-    if next(calls) % 2:
-        raise Stop("enough")
-    return 0.5
-'''
-WORLD = '''\
-import sys
-
-from pydantic import BaseModel
-
-from viewbox.envs.digits import Digits, viewer
-from viewbox.records import Reply
-
-
-class Leaves(Digits):
-    """Ends the process in every second episode, at `moment`."""
-
-    name = "leaves"
-    moment: str = ""
-
-    def leave(self, moment, seed):
-        if self.moment == moment and seed % 2:
-            sys.exit(3)
-
-    def reset(self, task, *, seed=0):
-        self.leave("reset", seed)
-        return super().reset(task, seed=seed)
-
-    async def step(self, state, reply):
-        self.leave("step", state.seed)
-        return await super().step(state, reply)
-
-    def validate_answer(self, answer, task):
-        if self.moment == "answer":
-            sys.exit(3)
-
-    def read_answer(self, text, task):
-        if self.moment == "parser":
-            sys.exit(3)
-        return super().read_answer(text, task)
-
-
-def leave(query: str):
-    """Leave.
-
-    Args:
-        query: whatever.
-    """
-    sys.exit(3)
-
-
-class HasTool(Digits):
-    """Calls a tool that ends the process in every second episode."""
-
-    name = "has_tool"
-    tools = ("zoom", leave)
-
-    async def step(self, state, reply):
-        if state.seed % 2 and state.turn == 0:
-            reply = Reply('<tool_call>{"name": "leave", "arguments": {"query": "x"}}</tool_call>')
-        return await super().step(state, reply)
-
-
-class HasMetric(Digits):
-    """Has a metric that ends the process."""
-
-    name = "has_metric"
-    metrics = {"own": lambda pairs: sys.exit(3)}
-
-
-class Refuses(Digits):
-    """Ends the process when it is made."""
-
-    name = "refuses"
-
-    def __init__(self, **settings):
-        sys.exit(3)
-'''
 CODE = {"prepare": write_code}
 MANY = "train.max_steps=5"
 
@@ -1216,42 +1099,60 @@ def scores_each(**values):
     return f"reward={{type: combined, components: {{{parts}}}}}", check
 
 
-NUMBERS, ARE_NUMBERS = scores_each(scalar=0.5, one=0.5, whole=1.0, tensor=0.5, half=0.5, equal=1.0, gradient=0.5, single=0.5)
+NUMBERS, ARE_NUMBERS = scores_each(
+    scalar=0.5, one=0.5, whole=1.0, tensor=0.5, half=0.5, equal=1.0, gradient=0.5, single=0.5
+)
 
 
 def world(name, moment=""):
     return (f"env.name=world.py:{name}", *([f"env.moment={moment}"] if moment else []), ONE)
 
 
-def ends_after_three(outcome):
-    assert list(outcome.steps) == [1, 2, 3]
+def measures_numbers(outcome):
+    results = [turn for one in outcome.episodes for turn in one.turns if turn.tool_results]
+    assert len(results) >= 8
+    assert all("0.5" in turn.tool_results[0].text for turn in results[:8]), results[0]
+    assert outcome.steps[1]["episodes/scored"] == 1
+    assert outcome.summary["held_out"]["after"]["metrics/own/own"] == 0.5
+
+
+def ends_early(outcome):
+    assert max(outcome.steps, default=0) <= 3
     nothing_saved(outcome)
 
 
 def scores_nothing(id, name, source=SILENT):
     return ends(id, f"a reward that gives no score: {name}", source, mine(name), MANY, says=("score", "reward"),
-                holds=ends_after_three, **CODE)
+                holds=ends_early, **CODE)
 
 
 CODE_ROWS = [
     ends("T16", "a reward that ends the process", EXITS, mine("leaves"), MANY, says=("score", "SystemExit"),
-         holds=ends_after_three, **CODE),
-    ends("T16 quietly", "a reward that ends the process with status 0", EXITS, mine("leaves_well"), MANY, says=("SystemExit",),
-         holds=ends_after_three, **CODE),
+         holds=ends_early, **CODE),
+    ends("T16 quietly", "a reward that ends the process with status 0", EXITS, mine("leaves_well"), MANY,
+         says=("SystemExit",),
+         holds=ends_early, **CODE),
     trains("T16 at times", "a reward that ends the process at times", EXITS, mine("leaves_at_times"), ONE,
            holds=some("reward/faults"), **CODE),
-    trains("T16 parser", "a reward that parses arguments", EXITS, mine("parses"), ONE, holds=some("reward/faults"), **CODE),
+    trains("T16 parser", "a reward that parses arguments", EXITS, mine("parses"), ONE, holds=some("reward/faults"),
+           **CODE),
     trains("T16 own", "a reward that raises what is no Exception", EXITS, mine("raises_its_own"), ONE,
            holds=some("reward/faults"), **CODE),
+    dry("T16 dry", "looked before at a reward that ends the process", EXITS, *SMALL, FEW, mine("leaves"),
+        says=("right answers", "SystemExit"), **CODE),
     trains("T16 step", "an environment that ends the process in a step", EXITS, *world("Leaves", "step"),
            holds=some("episodes/faults"), **CODE),
-    trains("T16 reset", "an environment that ends the process at the start of an episode", EXITS, *world("Leaves", "reset"),
+    trains("T16 reset", "an environment that ends the process at the start of an episode", EXITS, *world("Leaves",
+           "reset"),
            holds=some("episodes/faults"), **CODE),
-    ends("T16 answer", "a check of answers that ends the process", EXITS, "env.name=world.py:Leaves", "env.moment=answer", MANY,
-         says=("score",), holds=ends_after_three, **CODE),
+    ends("T16 answer", "a check of answers that ends the process", EXITS, "env.name=world.py:Leaves",
+         "env.moment=answer", MANY,
+         says=("score",), holds=ends_early, **CODE),
+    trains("T16 answers", "a model of answers that ends the process", EXITS, *world("HasParser"),
+           holds=some("episodes/faults"), **CODE),
     trains("T16 tool", "a tool that ends the process", EXITS, *world("HasTool"), **CODE,
            holds=plays(8)),
-    trains("T16 metric", "a metric that ends the process", EXITS, *world("HasMetric"), **CODE,
+    trains("T16 metric", "a metric that ends the process", EXITS, *world("HasMetric"), "log.eval_tasks=2", **CODE,
            holds=plays(8)),
     refuses("T16 environment", "an environment that ends the process when it is made", EXITS, *world("Refuses"),
             says=("world.py:Refuses", "SystemExit"), **CODE),
@@ -1261,6 +1162,8 @@ CODE_ROWS = [
            mine("truth"), ONE, holds=reward(1, 1.0), **CODE),
     trains("T19 numbers", "rewards that return numbers of numpy and torch", "https://github.com/openai/gym/issues/400",
            NUMBERS, ONE, holds=ARE_NUMBERS, **CODE),
+    trains("T19 world", "a tool, metrics and tasks with numbers of numpy", "https://github.com/openai/gym/issues/400",
+           *world("Measures"), "log.eval_tasks=2", holds=measures_numbers, **CODE),
     scores_nothing("T19 minus", "minus"),
     scores_nothing("T19 several", "several"),
     scores_nothing("T19 list", "listed"),
@@ -1282,11 +1185,14 @@ def looks(id, did, source, run, *folders):
 SAVED_ROWS = [
     Case("T17", "went on from a checkpoint of supervised training", PROCESSOR,
          (*SMALL, ONE, "model.name=prior/checkpoints/checkpoint-2"), beside="sft"),
-    looks("T17 sft", "looked at a checkpoint of supervised training", PROCESSOR, "sft", "checkpoints/checkpoint-1", "model"),
-    looks("T17 sft and lora", "looked at an adapter of supervised training", EASY, "sft and lora", "checkpoints/checkpoint-1",
+    looks("T17 sft", "looked at a checkpoint of supervised training", PROCESSOR, "sft", "checkpoints/checkpoint-1",
+          "model"),
+    looks("T17 sft and lora", "looked at an adapter of supervised training", EASY, "sft and lora",
+          "checkpoints/checkpoint-1",
           "adapter", "model"),
     looks("T17 lora", "looked at an adapter of GRPO", EASY, "lora", "checkpoints/checkpoint-1", "adapter", "model"),
-    looks("T17 rejection", "looked at a checkpoint of rejection sampling", EASY, "rejection", "checkpoints/checkpoint-1",
+    looks("T17 rejection", "looked at a checkpoint of rejection sampling", EASY, "rejection",
+          "checkpoints/checkpoint-1",
           "model"),
     looks("T17 grpo", "looked at a checkpoint of GRPO", EASY, "plain", "checkpoints/checkpoint-2", "model"),
 ]
