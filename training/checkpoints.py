@@ -71,6 +71,7 @@ def check_resumable(checkpoint: Path) -> Path:
         raise ConfigError(f"{checkpoint}: not a complete checkpoint; allowed: {others}")
     if not (checkpoint / "optimizer.pt").is_file():
         raise ConfigError(f"{checkpoint}: saved without its optimizer (train.save_only_model); it cannot be resumed")
+    read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
     processes = PartialState().num_processes
     needed = ["*.safetensors", "scheduler.pt", *map(_get_state_file, range(processes))]
     needed += [f"rng_state_{number}.pth" for number in range(processes)] if processes > 1 else ["rng_state.pth"]
@@ -156,7 +157,6 @@ class Checkpoints:
 
     def load_if_finished(self, checkpoint: Path) -> bool:
         """Load the checkpoint's weights if training had ended there; return whether it had."""
-        read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self._restore_best(_load_state(checkpoint, self.accelerator.process_index))
         done = state.global_step >= (self.args.max_steps if self.args.max_steps > 0 else state.max_steps)
