@@ -45,7 +45,9 @@ def check_optimizer(arguments: Any, given: Mapping[str, Any]) -> None:
             raise _refuse("optim_args", part, f"{unread} (the decay is train.weight_decay)")
     kwargs = given.get("lr_scheduler_kwargs")
     if kwargs and not _fails(_take_step, _change(arguments, "lr_scheduler_kwargs", {**kwargs, "?": 0})):
-        raise _refuse("lr_scheduler_kwargs", kwargs, f"is not read by train.lr_scheduler_type = {schedule}")
+        raise _refuse(
+            "lr_scheduler_kwargs", kwargs, f"is not read by train.lr_scheduler_type = {schedule}; allowed: leave it out"
+        )
     if schedule == "constant" and arguments.get_warmup_steps(1000):
         text = "is not read by train.lr_scheduler_type = constant; allowed: constant_with_warmup"
         raise _refuse("warmup_steps", arguments.warmup_steps, text)
