@@ -51,20 +51,27 @@ def get_step(checkpoint: Path) -> int:
     return int(match[1])
 
 
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints in a run's folder, the latest last."""
+    return sorted(
+        (path for path in (folder / "checkpoints").glob("checkpoint-*") if _NAME.fullmatch(path.name)), key=get_step
+    )
+
+
 def list_complete(folder: Path) -> list[Path]:
-    """Return the complete checkpoints in a run's folder, the latest last."""
-    paths = [path for path in (folder / "checkpoints").glob("checkpoint-*") if _NAME.fullmatch(path.name)]
-    return sorted((path for path in paths if _is_complete(path)), key=get_step)
+    """Return those that are complete."""
+    return [path for path in list_checkpoints(folder) if _is_complete(path)]
 
 
 def check_resumable(checkpoint: Path) -> Path:
     """Return the checkpoint; raise `ConfigError` if it is incomplete, damaged, or saved without its optimizer."""
     get_step(checkpoint)
     if not _is_complete(checkpoint):
-        others = ", ".join(path.name for path in list_complete(checkpoint.parent.parent)) or "none"
+        others = ", ".join(map(str, list_complete(checkpoint.parent.parent))) or "none: start again"
         raise ConfigError(f"{checkpoint}: not a complete checkpoint; allowed: {others}")
     if not (checkpoint / "optimizer.pt").is_file():
         raise ConfigError(f"{checkpoint}: saved without its optimizer (train.save_only_model); it cannot be resumed")
+    read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
     processes = PartialState().num_processes
     needed = ["*.safetensors", "scheduler.pt", *map(_get_state_file, range(processes))]
     needed += [f"rng_state_{number}.pth" for number in range(processes)] if processes > 1 else ["rng_state.pth"]
@@ -150,7 +157,6 @@ class Checkpoints:
 
     def load_if_finished(self, checkpoint: Path) -> bool:
         """Load the checkpoint's weights if training had ended there; return whether it had."""
-        read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self._restore_best(_load_state(checkpoint, self.accelerator.process_index))
         done = state.global_step >= (self.args.max_steps if self.args.max_steps > 0 else state.max_steps)
@@ -241,7 +247,7 @@ class StaysFinite(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         model, step = kwargs["model"], state.global_step + 1
-        if self.trainer.accelerator.scaler is not None or are_finite(weight.grad for weight in model.parameters()):
+        if self.trainer.accelerator.scaler is not None or are_finite(model.parameters(), gradients=True):
             self.skipped = 0
             return
         model.zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient
@@ -264,10 +270,11 @@ class StaysFinite(TrainerCallback):
         )
 
 
-def are_finite(tensors: Iterable[torch.Tensor | None]) -> bool:
-    """Return whether all numbers of tensors are finite; None counts as finite."""
-    numbers = [one.detach() for one in tensors if one is not None and one.is_floating_point()]
-    return not numbers or bool(torch.stack([one.isfinite().all() for one in numbers]).all())
+def are_finite(weights: Iterable[torch.nn.Parameter], *, gradients: bool = False) -> bool:
+    """Return whether all weights that are trained are finite, or all their gradients; without a gradient counts so."""
+    trained = [weight for weight in weights if weight.requires_grad]
+    numbers = [one for one in ((w.grad if gradients else w.detach()) for w in trained) if one is not None]
+    return not numbers or bool(torch.nn.utils.get_total_norm(numbers).isfinite())
 
 
 class _Restore(TrainerCallback):

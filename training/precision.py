@@ -116,7 +116,7 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
         model.requires_grad_(False)
         try:
             adapted = get_peft_model(model, build_lora_config(config.lora))
-            _check_tied(adapted, config.lora)
+            _check_output_layer(adapted, config)
             return adapted
         except ConfigError:
             raise
@@ -132,18 +132,21 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
             ) from error
 
 
-def _check_tied(model: Any, section: LoraSection) -> None:
-    """Raise `ConfigError` if an adapter is on a weight that another layer uses, too: merged, it would change both."""
+def _check_output_layer(model: Any, config: Config) -> None:
+    """Raise `ConfigError` for an adapter on a weight that two layers share, or on an output layer that TRL reads."""
     uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    head = model.get_base_model().get_output_embeddings() if config.train.method == "grpo" else None
     for name, layer in model.named_modules():
-        base = getattr(layer, "base_layer", None)
-        if base is not None and uses[id(getattr(base, "weight", None))] > 1:
-            raise ConfigError(
-                f"lora.target_modules = {section.target_modules!r}: {name.rpartition('.')[2]} shares its weight with "
-                "another layer (tied embeddings), so that the saved model would not be the trained one; allowed: "
-                "all-linear, or other layers",
-                key="lora.target_modules",
-            )
+        weight = getattr(getattr(layer, "base_layer", None), "weight", None)
+        if weight is None or (uses[id(weight)] == 1 and layer is not head):
+            continue
+        shared = "shares its weight with another layer (tied embeddings): the saved model would not be the trained one"
+        raise ConfigError(
+            f"lora.target_modules = {config.lora and config.lora.target_modules!r}: {name.rpartition('.')[2]} "
+            f"{shared if uses[id(weight)] > 1 else 'is the output layer, whose weight TRL reads without an adapter'}; "
+            "allowed: all-linear, or other layers",
+            key="lora.target_modules",
+        )
 
 
 def use_float32_adapters(model: Any) -> None:

@@ -66,8 +66,8 @@ def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
 
 
 def _locate_newest(folder: Path) -> RunLocation:
-    complete = checkpoints.list_complete(folder)
-    return RunLocation(folder, checkpoints.check_resumable(complete[-1]) if complete else None)
+    found = checkpoints.list_checkpoints(folder)
+    return RunLocation(folder, checkpoints.check_resumable(found[-1]) if found else None)
 
 
 def rewind(location: RunLocation) -> None:

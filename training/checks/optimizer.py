@@ -28,12 +28,12 @@ def check_optimizer(arguments: Any, given: Mapping[str, Any]) -> None:
         _take_step(arguments)
     except Exception as error:  # each library raises its own kinds
         reason = f"{type(error).__name__}: {' '.join(str(error).split()):.400}"
-        for name in given:
+        for name in sorted(given, key=["learning_rate", "optim"].__contains__):  # what hangs on these comes first
             default = type(arguments).__dataclass_fields__[name].default
             if not _fails(_take_step, _change(arguments, name, default)):
                 raise _refuse(name, given[name], reason) from error
         raise _refuse("optim", given.get("optim"), reason) from error
-    optim = str(getattr(arguments.optim, "value", arguments.optim))
+    optim, schedule = (getattr(one, "value", one) for one in (arguments.optim, arguments.lr_scheduler_type))
     unread = f"is not read by train.optim = {optim}; allowed: leave it out, or another optimizer"
     for name, other in OTHER.items():
         if name in given and given[name] != other and not _reads(arguments, name, other):
@@ -41,9 +41,14 @@ def check_optimizer(arguments: Any, given: Mapping[str, Any]) -> None:
     parts = str(given.get("optim_args") or "").split(",")
     for part in filter(None, parts):
         others = ",".join(f"{part.partition('=')[0]}=?" if one == part else one for one in parts)
-        if not _reads(arguments, "optim_args", others):
-            raise _refuse("optim_args", part, unread)
-    if arguments.lr_scheduler_type == "constant" and arguments.get_warmup_steps(1000):
+        if part.startswith("weight_decay=") or not _reads(arguments, "optim_args", others):
+            raise _refuse("optim_args", part, f"{unread} (the decay is train.weight_decay)")
+    kwargs = given.get("lr_scheduler_kwargs")
+    if kwargs and not _fails(_take_step, _change(arguments, "lr_scheduler_kwargs", {**kwargs, "?": 0})):
+        raise _refuse(
+            "lr_scheduler_kwargs", kwargs, f"is not read by train.lr_scheduler_type = {schedule}; allowed: leave it out"
+        )
+    if schedule == "constant" and arguments.get_warmup_steps(1000):
         text = "is not read by train.lr_scheduler_type = constant; allowed: constant_with_warmup"
         raise _refuse("warmup_steps", arguments.warmup_steps, text)
 

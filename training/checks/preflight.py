@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ...engines.hf.chat_tokens import ChatTokens
 
 CROWDED = 64  # tasks whose images are counted
+CONTEXT_KEY = "rollout.max_completion_tokens"
 FIRST = 8  # tasks with bad rows, after which a run is refused
 
 
@@ -122,7 +124,7 @@ def _check(config: Config) -> dict[str, Any]:
         _check_demonstrations(config.train.demonstrations.habits, env, task)
     outline = outline_run(config, env, held_out, arguments)
     if model is not None:
-        _check_tokens(model, config, env, open_crowded_task(env, "env"))
+        _check_first_tokens(model, config, env)
         parameters = count_parameters(model.config, config)
         outline["parameters"] = parameters.describe()
         needed = estimate_bytes(config, arguments, parameters.total, parameters.trained)
@@ -295,6 +297,20 @@ def find_model(section: ModelSection) -> LocalModel | None:
     return LocalModel(config, processor, get_view_settings(config, processor))
 
 
+def _check_first_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv) -> None:
+    """Raise `ConfigError` unless one of the first tasks fits the model's context: another costs its own episodes."""
+    crowded = open_crowded_task(env, "env")
+    try:
+        _check_tokens(model, config, env, crowded)
+    except ConfigError as error:
+        if error.key != CONTEXT_KEY:
+            raise
+        for task in islice(to_sequence(env.tasks, env.name), FIRST):
+            with suppress(BadRow, ImageError, ConfigError):
+                return _check_tokens(model, config, env, task)
+        raise
+
+
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
     """Raise `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
     state = env.for_task(task).reset(task, seed=0)
@@ -307,10 +323,11 @@ def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task
             f"episode; allowed: fewer than rollout.max_completion_tokens = {budget}",
             key="env.max_pixels",
         )
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if context is not None and len(prompt) + budget > context:
+    if len(prompt) + budget > tokens.context:
+        room = tokens.context - len(prompt)
+        allowed = f"at most {room}" if room > 0 else "a shorter prompt, or fewer and smaller images"
         raise ConfigError(
-            f"rollout.max_completion_tokens = {budget}: with a prompt of {len(prompt)} tokens an episode does not fit "
-            f"the model's context of {context}; allowed: at most {max(0, context - len(prompt))}",
-            key="rollout.max_completion_tokens",
+            f"{CONTEXT_KEY} = {budget}: with a prompt of {len(prompt)} tokens an episode does not fit the model's "
+            f"context of {tokens.context}; allowed: {allowed}",
+            key=CONTEXT_KEY,
         )
