@@ -21,8 +21,9 @@ from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
 
 SHIPPED = Path(resolve_model_path("package:tiny_viewer"))
-# Fewer episodes of the quickstart: 8 in a step
-SMALL = ("train.per_device_train_batch_size=8", "train.num_generations=4", "log.eval_tasks=0", "rollout.slots=8")
+FEW = "env.num_tasks=64"  # so that what looks at all tasks is done soon
+# The quickstart with 8 episodes in a step
+SMALL = ("train.per_device_train_batch_size=8", "train.num_generations=4", "log.eval_tasks=0", "rollout.slots=8", FEW)
 STEADY = ("train.warmup_steps=0", "train.lr_scheduler_type=constant", "train.learning_rate=4e-4")
 SFT = ("train={method: sft, demonstrations: {count: 8}, max_steps: 2, save_steps: 1, per_device_train_batch_size: 4}",)
 REJECTION = (
@@ -35,9 +36,9 @@ RUNS: Mapping[str, tuple[Sequence[str], int]] = {
     "plain": ((*SMALL, *STEADY, "train.save_steps=2"), 2),
     "held": ((*SMALL, *STEADY, "train.save_steps=1", "log.eval_tasks=4", "log.eval_steps=1"), 1),
     "lora": ((*SMALL, *STEADY, *LORA, "train.save_steps=1"), 1),
-    "sft": ((*SFT, "log.eval_tasks=0"), 2),
-    "sft and lora": ((*SFT, *LORA, "log.eval_tasks=0"), 2),
-    "rejection": ((*REJECTION, "log.eval_tasks=0", "rollout.slots=8"), 2),
+    "sft": ((*SFT, "log.eval_tasks=0", FEW), 2),
+    "sft and lora": ((*SFT, *LORA, "log.eval_tasks=0", FEW), 2),
+    "rejection": ((*REJECTION, "log.eval_tasks=0", "rollout.slots=8", FEW), 2),
 }
 
 

@@ -53,7 +53,6 @@ LAYER = "model.language_model.layers.1.mlp.down_proj.weight"
 SUPPORT = Path(run_cases.__file__).parent
 WEIGHTS = "model.name=weights"
 ONE = "train.max_steps=1"
-FEW = "env.num_tasks=16"  # so that the dry run has looked at all prompts soon
 
 
 # ---------------------------------------------------------------------- rows
@@ -733,15 +732,23 @@ NUMBER_ROWS = [
     bad("T08 dropout", "lora.dropout=.nan", "nan", more=LORA),
     bad("T08 rejection", "train.informative_weight=.inf", "inf", more=REJECTION),
     ends("T08 diverged", "a rate that is far too large", "https://github.com/MakazhanAlpamys/Soup/issues/342", *STEADY,
-         "train.learning_rate=1e30", "train.max_steps=8", "train.save_steps=1", says=("--resume", "checkpoint-"),
+         "train.learning_rate=1e30", "train.max_steps=8", "train.save_steps=1", says=("diverged", "last good step",
+         "train.learning_rate"),
+         holds=both(all_finite, nothing_saved)),
+    Case("T08 diverged later", "the same, some steps later", LOST, (*RUNS["plain"][0], "train.max_steps=9",
+         "train.learning_rate=1e30"),
+         2, ("last good step is 2", "checkpoint-2", "--resume"), all_finite, resumes="plain", starts=True),
+    ends("T08 gradients", "a KL whose gradient is too large for a float",
+         "https://github.com/huggingface/trl/issues/3714", *STEADY,
+         "train.beta=3e38", "train.max_steps=9", "train.save_steps=1", says=("gradient", "step"),
          holds=both(all_finite, nothing_saved)),
     ends("T08 diverged at once", "a rate that no weight survives",
          "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
          *STEADY, "train.learning_rate=1e300", "train.max_steps=8", "train.save_steps=1", says=("step",),
          holds=both(all_finite, nothing_saved)),
     ends("T08 diverged sft", "the same in supervised training", "https://github.com/openvla/openvla/issues/53", *SFT,
-         "train.learning_rate=1e30", "train.lr_scheduler_type=constant", "train.max_steps=8", says=("--resume",
-         "checkpoint-"),
+         "train.learning_rate=1e30", "train.lr_scheduler_type=constant", "train.max_steps=8",
+         says=("diverged", "last good step", "train.learning_rate"),
          holds=both(all_finite, nothing_saved)),
     bad("T09", "train.learning_rate=.nan", "nan"),
     bad("T09 inf", "train.learning_rate=.inf", "inf"),
@@ -817,7 +824,7 @@ YAML_ROWS = [
           None, ("train.gradient_checkpointing", "yes"), 2),
     refuses_steps("T10 text of digits", "1_000", ("train.max_steps", "1_000")),
     refuses_steps("T10 sexagesimal", "1:30", ("train.max_steps", "1:30")),
-    trains("T10 override", "wrote 010 on the command line", OCTAL, "train.max_steps=010", FEW, "--dry-run", "--json",
+    trains("T10 override", "wrote 010 on the command line", OCTAL, "train.max_steps=010", "--dry-run", "--json",
            holds=config_is(train__max_steps=10)),
 ]
 
@@ -1000,18 +1007,18 @@ PATH_ROWS = [
         says=("the first 3 tasks show 2 images",)),
     dry("T13 data unset", "data where a variable that is not set says", "", config="own.yaml", status=2,
         prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE")),
-    dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}", FEW,
+    dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}",
         "log.eval_tasks=0", beside="plain", prepare=move_prior),
     Case("T13 resume", "resumed a run in the home folder", TILDE, (*RUNS["plain"][0], "train.max_steps=3",
          "log.name=base",
          "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move_prior),
-    dry("T13 model", "a model in the home folder", TILDE, *SMALL, FEW, "model.name=~/weights", prepare=move_home),
-    dry("T13 model variable", "a model where a variable says", "", *SMALL, FEW, "model.name=${HOME}/weights",
+    dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move_home),
+    dry("T13 model variable", "a model where a variable says", "", *SMALL, "model.name=${HOME}/weights",
         prepare=move_home),
-    dry("T13 reward", "a reward in the home folder", TILDE, *SMALL, FEW,
+    dry("T13 reward", "a reward in the home folder", TILDE, *SMALL,
         "reward={type: python, function: '~/rewards.py:half'}",
         prepare=write_code_at_home),
-    dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, FEW, "env.name=~/world.py:Leaves",
+    dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, "env.name=~/world.py:Leaves",
         prepare=write_code_at_home),
 ]
 
@@ -1138,7 +1145,7 @@ CODE_ROWS = [
            **CODE),
     trains("T16 own", "a reward that raises what is no Exception", EXITS, mine("raises_its_own"), ONE,
            holds=some("reward/faults"), **CODE),
-    dry("T16 dry", "looked before at a reward that ends the process", EXITS, *SMALL, FEW, mine("leaves"),
+    dry("T16 dry", "looked before at a reward that ends the process", EXITS, *SMALL, mine("leaves"),
         says=("right answers", "SystemExit"), **CODE),
     trains("T16 step", "an environment that ends the process in a step", EXITS, *world("Leaves", "step"),
            holds=some("episodes/faults"), **CODE),
