@@ -208,7 +208,8 @@ def _find_run(config: Config, name: str, wanted: str | None) -> "tuple[RunLocati
 
 
 def _resolve(config: Config) -> dict[str, Any]:
-    return mask_settings(config.model_dump(mode="json", exclude_none=True))
+    resolved: dict[str, Any] = mask_settings(config.model_dump(mode="json", exclude_none=True))
+    return resolved
 
 
 def _prepare_folder(location: "RunLocation", config: Config) -> None:
