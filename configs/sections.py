@@ -24,7 +24,7 @@ DEFAULT_ENGINE = "hf"
 class Section(BaseModel):
     """A section of a config; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TinyModel(Section):

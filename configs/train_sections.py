@@ -99,7 +99,7 @@ class CurriculumSection(Section):
 class TrainSection(BaseModel):
     """How the policy is trained. All other keys are arguments of `GRPOConfig` (grpo) or `TrainingArguments` (other)."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     method: Method = Field(
         default="grpo",

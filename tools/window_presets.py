@@ -16,7 +16,6 @@ from ..images.statistics import to_luminance
 
 WindowName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")]
 Percent = Annotated[float, Field(ge=0, le=100)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 SAMPLES = 2**20  # voxels of a volume that its percentiles are taken from
 
 
@@ -33,10 +32,10 @@ class WindowPreset(BaseModel):
     'HU'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    center: Finite | None = None
-    width: Annotated[Finite, Field(gt=0)] | None = None
+    center: float | None = None
+    width: Annotated[float, Field(gt=0)] | None = None
     unit: Literal["HU", "native", "gray"] = "native"
     percentiles: tuple[Percent, Percent] | None = None
 

@@ -190,10 +190,9 @@ def _check_choice(name: str, value: Any, annotation: Any) -> None:
     enums = [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, Enum)]
     choices = CHOICES.get(name) or tuple(str(member.value) for enum in enums for member in enum)
     if choices and value not in choices:
-        hint = "; YAML reads a bare no as false, write 'no'" if value is False and "no" in choices else ""
         allowed = ", ".join(str(choice) for choice in choices)
         raise ConfigError(
-            f"train.{name} = {value!r}; allowed: {allowed}{suggest_nearest(value, map(str, choices))}{hint}",
+            f"train.{name} = {value!r}; allowed: {allowed}{suggest_nearest(value, map(str, choices))}",
             key=f"train.{name}",
         )
 

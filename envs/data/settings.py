@@ -16,7 +16,7 @@ FeatureKind = Literal["text", "number", "bool", "list", "mapping", "image"]
 class Block(BaseModel):
     """A part of the block; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class HoldOut(Block):

@@ -42,7 +42,7 @@ SEARCHED: Final = 0.5  # weight of the place in the fused ranking, between 0 and
 class RetrievalSettings(BaseModel):
     """How a catalogue is searched."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     embedding: Annotated[
         str | Mapping[str, Any],

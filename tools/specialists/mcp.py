@@ -63,7 +63,7 @@ NAMES_ONLY = (
 class McpToolSpec(BaseModel):
     """One tool of a server, as the model reads it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     description: Annotated[str, Field(description="what the model reads about the tool")] = ""
     parameters: Annotated[
@@ -90,7 +90,7 @@ class McpSpecialist(ServerSettings, Specialist):
     ] = None
     unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
     pictures: Annotated[Form, Field(description="how pictures are sent: PNG as Base64, or as a data URL")] = "base64"
-    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for a call")] = 20.0
+    timeout: Annotated[float, Field(gt=0, description="seconds for a call")] = 20.0
     resend: Annotated[
         bool,
         Field(

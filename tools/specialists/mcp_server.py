@@ -65,7 +65,7 @@ class LostError(Exception):
 class ServerSettings(BaseModel):
     """What a server is; equal settings share one process."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     command: Annotated[
         tuple[str, ...], Field(description="the program and its arguments; it ends with this process")
@@ -80,9 +80,7 @@ class ServerSettings(BaseModel):
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="with `url`: the environment variable with the API key")
     ] = None
-    start_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for the server to start")] = (
-        30.0
-    )
+    start_timeout: Annotated[float, Field(gt=0, description="seconds for the server to start")] = 30.0
     concurrency: Annotated[int, Field(ge=1, le=256, description="calls in progress at once")] = 8
     max_reply: ByteSize = Field(
         default="16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply"

@@ -43,7 +43,7 @@ class Returns(BaseModel):
     A path of boxes or points is a field (`box`), a list (`boxes[]`), or a key in a list of objects (`findings[].box`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     text: Annotated[FieldName | None, Field(description="the field with the text that the model reads")] = None
     image: Annotated[FieldName | None, Field(description="the field with a picture to show: a PNG as Base64")] = None

@@ -28,7 +28,7 @@ SPECIALISTS: "dict[str, type[Specialist]]" = {}  # by the `kind` in YAML
 class Specialist(BaseModel):
     """The base of every kind; its fields are the keys of its YAML."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: ClassVar[str] = ""
     sends: ClassVar[str] = "pictures"  # what goes to `address`

@@ -32,7 +32,7 @@ NOT_FINITE = "gave numbers that are not finite"
 class ModelSettings(BaseModel):
     """The keys of everything that runs a model. Two with the same model, device and dtype share it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: ClassVar[str] = ""
     model: Annotated[str, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
