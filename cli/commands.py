@@ -11,6 +11,7 @@ import csv
 import inspect
 import io
 import json
+import math
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from ..errors import suggest_nearest
+from ..errors import ConfigError, suggest_nearest
+from ..utils.files import expand_path
 from ..utils.terminal import make_line, make_printable
 
 PACKAGE = __package__.rpartition(".")[0]
@@ -128,7 +130,7 @@ def build_command(row: Command, name: str) -> object:
 
     def run(**given: Any) -> None:
         form = given.pop("form", "table")
-        result = function(**{key: value for key, value in given.items() if value is not None})
+        result = function(**{key: _check_option(key, value) for key, value in given.items() if value is not None})
         show(result, row.show, form)
         if row.failed(result):
             raise typer.Exit(1)
@@ -141,6 +143,14 @@ def build_command(row: Command, name: str) -> object:
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     app.command(name, context_settings=dict(row.context))(run)
     return get_command(app)
+
+
+def _check_option(name: str, value: Any) -> Any:
+    """Return the value of an option, a path in full: no shell expands what stands behind `--out=`."""
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{option} = {value}; allowed: a finite number", key=name)
+    return expand_path(value, where=f"{option}: ") if str(value).startswith(("~/", "$")) else value
 
 
 def read_summary(row: Command) -> str:

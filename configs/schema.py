@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
 
 from ..errors import ConfigError, ViewboxError, describe_unknown
+from ..utils.files import expand_path
 from . import yaml_reader
 from .sections import EnvSection, LogSection, ModelSection, RolloutSection, Section
 from .train_sections import LoraSection, TrainSection
@@ -43,7 +44,7 @@ class Config(Section):
 
 def find(name: str) -> Path:
     """Return the path of a config: a file, or the name of a shipped one (`quickstart`, or a dataset's)."""
-    path = Path(name)
+    path = Path(expand_path(name))
     if path.is_file():
         return path
     shipped = Path(str(resources.files("viewbox.configs")))

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from .sections import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Section
+from .sections import FilePath, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Section
 
 Method = Literal["grpo", "sft", "rejection_sampling"]
 GRPO_ONLY = (
@@ -107,7 +107,7 @@ class TrainSection(BaseModel):
         "rejection_sampling: supervised learning from the policy's own best episodes",
     )
     seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
-    episodes: str | None = Field(
+    episodes: FilePath | None = Field(
         default=None,
         description="sft: a folder of saved episodes, or a .jsonl file of conversations as the OpenAI chat interface "
         "writes them",

@@ -103,7 +103,7 @@ def describe_errors(error: ValidationError, expected: object, given: object, *, 
     width = 'wide'; allowed: a whole number
     """
     problems: dict[str, Problem] = {}
-    for detail in error.errors():
+    for detail in sorted(error.errors(), key=lambda detail: detail["type"] != "value_error"):  # our own words first
         problem = _describe_error(expected, detail, given, noun)
         problems.setdefault(problem.key, problem)
     return list(problems.values())
@@ -137,7 +137,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
         case "finite_number":
             allowed = allowed.replace("a number", "a finite number")
         case "string_type" if isinstance(value, int | float):  # 58899e0 is a commit to a person, and a number in YAML
-            allowed = allowed.replace("text", "text (write a number in quotes)")
+            allowed = allowed.replace("text", "text (write a number in quotes)", 1)
     near = suggest_nearest(value, _list_choices(annotation))
     if bool in (annotation, *get_args(annotation)) and (meant := _SWITCHES.get(str(value).lower())):
         near = f" (did you mean {meant}?)"

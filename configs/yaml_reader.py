@@ -142,7 +142,7 @@ def write(values: object) -> str:
     name: '1e5'
     size: 5
     """
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @dataclass

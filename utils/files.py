@@ -9,6 +9,7 @@ A file in somebody's run may be a pipe that never ends, a link to another file o
 
 import errno
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import ConfigError
+from .secrets import is_secret_name
 
 try:
     import fcntl
@@ -25,6 +27,39 @@ except ImportError:  # a system without it: files are written, but not locked
     fcntl = None  # type: ignore[assignment]
 
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})")
+
+
+def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
+    """Return a path of the user with `~`, `~name`, `$NAME` and `${NAME}` replaced; other text stays as it is.
+
+    Args:
+        text: a path, or a name that may stand in place of one: of a hub, `package:NAME`, `path/to/file.py:Name`.
+        where: begins the message.
+        key: the setting, for the error.
+
+    Raises:
+        ConfigError: there is no such variable or user, or the variable's name says that it holds a secret, which a
+            path would carry into messages and requests.
+
+    >>> expand_path("Qwen/Qwen3-VL-4B-Instruct"), expand_path("~/runs") == os.path.expanduser("~/runs")
+    ('Qwen/Qwen3-VL-4B-Instruct', True)
+    """
+
+    def read(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        value = os.environ.get(name)
+        if value and not is_secret_name(name):
+            return value
+        problem = "is named like a secret" if value else "is not set"
+        words = f"the environment variable {name!r} {problem}; allowed: one that holds a path"
+        raise ConfigError(where + words, key=key)
+
+    path = os.path.expanduser(_VARIABLE.sub(read, text))
+    if path.startswith("~"):
+        words = f"there is no user {path.split('/')[0]!r}; allowed: ./{path} for a name that begins so"
+        raise ConfigError(where + words, key=key)
+    return path
 
 
 def write_atomically(path: Path, data: str | bytes, *, sync: bool = False) -> None:

@@ -25,7 +25,7 @@ def fingerprint_data(env: object) -> dict[str, str]:
     sources = data.source.values() if isinstance(data.source, Mapping) else [data.source]
     rewards = data.difficulty.rewards if data.difficulty is not None else None
     given = [source for source in (*sources, rewards) if source is not None]
-    return {source: _describe(files) for source in given if (files := _list_files(Path(source).expanduser()))}
+    return {source: _describe(files) for source in given if (files := _list_files(Path(source)))}
 
 
 def _list_files(path: Path) -> list[Path]:

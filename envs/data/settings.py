@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ...configs.sections import FilePath
 from ...configs.validation import DATA_LIMITS
 from ...images.coordinates import Coordinates
 
@@ -52,7 +53,7 @@ class Difficulty(Block):
     """A band of difficulty: rows whose figure is outside it are left out, and so are rows without one."""
 
     column: str | None = Field(default=None, description="the column with the figure")
-    rewards: str | None = Field(
+    rewards: FilePath | None = Field(
         default=None, description="a file of mean rewards by task id, as `viewbox score --task-rewards` writes"
     )
     range: tuple[float, float] = Field(description="lowest and highest figure, both included")
@@ -69,7 +70,7 @@ class Difficulty(Block):
 class DataSettings(Block):
     """Where tasks come from, and how a row becomes a task."""
 
-    source: str | dict[str, str] | None = Field(
+    source: FilePath | dict[str, FilePath] | None = Field(
         default=None,
         description="a file (.parquet, .arrow, .jsonl, .json, .csv, .tsv), a folder, a hub dataset as owner/name or "
         "owner/name@revision, or a file by split",
@@ -80,7 +81,9 @@ class DataSettings(Block):
         default=None,
         description="share of the rows cut off as `split: test`, or {share, by: column}; null: the source's own splits",
     )
-    images: str | None = Field(default=None, description="folder in which image paths lie; default: that of the file")
+    images: FilePath | None = Field(
+        default=None, description="folder in which image paths lie; default: that of the file"
+    )
     unit: Literal["HU"] | None = Field(
         default=None, description="HU: images whose file names no unit, such as NIfTI, hold Hounsfield units"
     )

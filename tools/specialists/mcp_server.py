@@ -21,13 +21,14 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field
 
 from ...errors import ConfigError, ToolError, ToolFault, ViewboxError, describe_unknown
 from ...network import background
 from ...network.client_settings import build_client_settings
 from ...network.hosts import read_api_key
 from ...network.http import find_compression
+from ...utils.files import expand_path
 from ...utils.secrets import is_secret_name, mask_message, remember
 from ...utils.terminal import make_line
 from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
@@ -68,7 +69,9 @@ class ServerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     command: Annotated[
-        tuple[str, ...], Field(description="the program and its arguments; it ends with this process")
+        tuple[str, ...],
+        AfterValidator(lambda command: (*map(expand_path, command[:1]), *command[1:])),
+        Field(description="the program and its arguments; it ends with this process"),
     ] = ()
     url: Annotated[
         str | None, Field(description="in place of `command`: the address (streamable HTTP); this machine, or https")

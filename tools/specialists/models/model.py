@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from ....assets import resolve_model_path
+from ....configs.sections import FilePath
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
 from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
@@ -35,7 +36,7 @@ class ModelSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: ClassVar[str] = ""
-    model: Annotated[str, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
+    model: Annotated[FilePath, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
     revision: Annotated[str | None, Field(description="branch, tag or commit of a hub model")] = None
     device: Annotated[
         str,
@@ -266,7 +267,7 @@ def find_device(spec: ModelSettings) -> "torch.device":
 def find_model(name: str) -> str:
     """Return the folder of a model, or its hub name. Raise `ConfigError` if the name is a path and nothing is there."""
     try:
-        path = Path(resolve_model_path(name)).expanduser()
+        path = Path(resolve_model_path(name))
     except ModelError as error:
         raise ConfigError(f"model = {name!r}: {error}", key="model", given=name) from error
     if path.is_dir():
