@@ -106,7 +106,9 @@ class TrainSection(BaseModel):
         description="grpo: reinforcement learning; sft: supervised learning from saved or scripted episodes; "
         "rejection_sampling: supervised learning from the policy's own best episodes",
     )
-    seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
+    seed: Annotated[NonNegativeInt, Field(le=2**32 - 1)] = Field(  # NumPy's own seed takes no more
+        default=0, description="seed of new weights, the order of tasks and sampling"
+    )
     episodes: FilePath | None = Field(
         default=None,
         description="sft: a folder of saved episodes, or a .jsonl file of conversations as the OpenAI chat interface "

@@ -138,10 +138,19 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
             allowed = allowed.replace("a number", "a finite number")
         case "string_type" if isinstance(value, int | float):  # 58899e0 is a commit to a person, and a number in YAML
             allowed = allowed.replace("text", "text (write a number in quotes)", 1)
-    near = suggest_nearest(value, _list_choices(annotation))
-    if bool in (annotation, *get_args(annotation)) and (meant := _SWITCHES.get(str(value).lower())):
-        near = f" (did you mean {meant}?)"
+    is_switch = bool in (annotation, *get_args(annotation))
+    near = suggest_switch(value) if is_switch else suggest_nearest(value, _list_choices(annotation))
     return Problem(key, f"= {value!r:.80}; allowed: {allowed}{near}", value)
+
+
+def suggest_switch(value: object) -> str:
+    """Return " (did you mean true?)" for a text that YAML 1.1 reads as true or false, else "".
+
+    >>> suggest_switch("off"), suggest_switch("auto")
+    (' (did you mean false?)', '')
+    """
+    meant = _SWITCHES.get(str(value).lower())
+    return f" (did you mean {meant}?)" if meant else ""
 
 
 def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..configs.schema import Config
 from ..configs.train_sections import TrainSection
-from ..configs.validation import describe_errors
+from ..configs.validation import describe_errors, suggest_switch
 from ..errors import ConfigError, describe_unknown, suggest_nearest
 from ..utils.secrets import remember
 from .precision import get_learning_rate
@@ -160,6 +160,10 @@ def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> N
                 text = f"unknown key {name!r} (did you mean {meant[0]!r}?)"
             raise ConfigError(f"train.{name}: {text}", key=f"train.{name}")
         _check_choice(name, value, hints[name])
+        for inner, text in value.items() if isinstance(value, Mapping) else ():
+            if near := suggest_switch(text):  # a text would count as true
+                key = f"train.{name}.{inner}"
+                raise ConfigError(f"{key} = {text!r}: is text; allowed: true or false{near}", key=key)
         if not set(get_args(hints[name]) or (hints[name],)) <= {int, float, bool, type(None)}:
             continue  # text and mappings have many valid forms
         try:
