@@ -11,7 +11,6 @@ import csv
 import inspect
 import io
 import json
-import math
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from ..errors import ConfigError, suggest_nearest
+from ..errors import suggest_nearest
 from ..utils.files import expand_path
 from ..utils.terminal import make_line, make_printable
 
@@ -130,7 +129,7 @@ def build_command(row: Command, name: str) -> object:
 
     def run(**given: Any) -> None:
         form = given.pop("form", "table")
-        result = function(**{key: _check_option(key, value) for key, value in given.items() if value is not None})
+        result = function(**{key: _expand(key, value) for key, value in given.items() if value is not None})
         show(result, row.show, form)
         if row.failed(result):
             raise typer.Exit(1)
@@ -145,12 +144,9 @@ def build_command(row: Command, name: str) -> object:
     return get_command(app)
 
 
-def _check_option(name: str, value: Any) -> Any:
+def _expand(name: str, value: Any) -> Any:
     """Return the value of an option, a path in full: no shell expands what stands behind `--out=`."""
-    option = f"--{name.replace('_', '-')}"
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{option} = {value}; allowed: a finite number", key=name)
-    return expand_path(value, where=f"{option}: ") if str(value).startswith(("~/", "$")) else value
+    return expand_path(value, where=f"--{name}: ") if str(value).startswith(("~/", "$")) else value
 
 
 def read_summary(row: Command) -> str:

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, SerializeAsAny, ValidationError
 
 from ..errors import ConfigError, ViewboxError, describe_unknown
-from ..utils.files import expand_path
 from . import yaml_reader
 from .sections import EnvSection, LogSection, ModelSection, RolloutSection, Section
 from .train_sections import LoraSection, TrainSection
@@ -44,7 +43,7 @@ class Config(Section):
 
 def find(name: str) -> Path:
     """Return the path of a config: a file, or the name of a shipped one (`quickstart`, or a dataset's)."""
-    path = Path(expand_path(name))
+    path = Path(name)
     if path.is_file():
         return path
     shipped = Path(str(resources.files("viewbox.configs")))

@@ -144,11 +144,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
 
 
 def suggest_switch(value: object) -> str:
-    """Return " (did you mean true?)" for a text that YAML 1.1 reads as true or false, else "".
-
-    >>> suggest_switch("off"), suggest_switch("auto")
-    (' (did you mean false?)', '')
-    """
+    """Return " (did you mean true?)" for a text that YAML 1.1 reads as true or false, else ""."""
     meant = _SWITCHES.get(str(value).lower())
     return f" (did you mean {meant}?)" if meant else ""
 

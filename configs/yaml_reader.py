@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -29,20 +29,14 @@ _NUMBERS = (f"{_TAG}int", f"{_TAG}float")
 _CORE = {  # the kinds of a plain scalar, with the characters that it begins with; anything else is text
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    "float": (
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
+    "int": (r"[-+]?\d+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
     "merge": (r"<<", "<"),
 }
 
 
 class _Loader(yaml.SafeLoader):
     """YAML of the core schema that rejects a key given twice, and is limited in what it stands for."""
-
-    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}
-    yaml_constructors: ClassVar[dict[Any, Any]] = {None: yaml.SafeLoader.construct_undefined}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -118,30 +112,22 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
 
-def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
-    return int(node.value, 0 if node.value.startswith(("0o", "0x")) else 10)
-
-
 class _Dumper(yaml.SafeDumper):
     """Quotes a text that YAML 1.1 or 1.2 would read as something else, such as the name 1e5."""
 
 
+_Loader.yaml_implicit_resolvers, _Loader.yaml_constructors = {}, {None: yaml.SafeLoader.construct_undefined}
 for _kind in ("null", "bool", "float", "str", "seq"):
     _Loader.add_constructor(f"{_TAG}{_kind}", yaml.SafeLoader.yaml_constructors[f"{_TAG}{_kind}"])
-_Loader.add_constructor(f"{_TAG}int", _construct_int)
+_Loader.add_constructor(f"{_TAG}int", lambda _, node: int(node.value, 0 if node.value[:2] in ("0o", "0x") else 10))
 _Loader.add_constructor(f"{_TAG}map", _construct_mapping)
 for _kind, (_pattern, _first) in _CORE.items():
     for _either in (_Loader, _Dumper):
-        _either.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))
+        _either.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$", re.ASCII), list(_first))
 
 
 def write(values: object) -> str:
-    """Return plain values as YAML, in their order; `read` gives them back.
-
-    >>> print(write({"name": "1e5", "size": 5}), end="")
-    name: '1e5'
-    size: 5
-    """
+    """Return plain values as YAML, in their order; `read` gives them back."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -248,22 +234,12 @@ def read(path: Path, *, inside: Path | None = None) -> Document:
 
 
 def check_finite(value: object, find_place: Callable[[str], str], key: str = "") -> None:
-    """Raise `ConfigError` for NaN and infinity, wherever they stand in plain nested values.
-
-    Args:
-        value: what is checked.
-        find_place: returns where a key path was written.
-        key: the path of `value` itself.
-    """
-    inner: Iterable[tuple[Any, object]] = ()
-    if isinstance(value, Mapping):
-        inner = value.items()
-    elif isinstance(value, list | tuple):
-        inner = enumerate(value)
-    for name, one in inner:
-        check_finite(one, find_place, f"{key}.{name}" if key else str(name))
+    """Raise `ConfigError` for NaN and infinity in nested values; `find_place` returns where a key path was written."""
     if isinstance(value, Real) and (value != value or value in (math.inf, -math.inf)):
         raise ConfigError(f"{find_place(key)}: {key} = {value}; allowed: a finite number", key=key, given=value)
+    inner: Any = value.items() if isinstance(value, Mapping) else ()
+    for name, one in enumerate(value) if isinstance(value, list | tuple) else inner:
+        check_finite(one, find_place, f"{key}.{name}" if key else str(name))
 
 
 def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from ..configs.sections import Section
 from ..configs.validation import describe_errors, describe_type
 from ..configs.yaml_reader import check_finite
 from ..errors import ConfigError, describe_unknown
@@ -29,10 +30,8 @@ MAX_TURNS_CEILING = 30
 IDLE_TURNS = 3  # turns without a tool call after which notes are answered with "give your final answer"
 
 
-class LastImages(BaseModel):
+class LastImages(Section):
     """The history policy that shows the model only its last few images; placeholders replace older ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     last_images: Annotated[int, Field(ge=1)]
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
+from ..configs.sections import Section
 from ..images.source import Source
 from ..images.statistics import to_luminance
 
@@ -19,7 +20,7 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 SAMPLES = 2**20  # voxels of a volume that its percentiles are taken from
 
 
-class WindowPreset(BaseModel):
+class WindowPreset(Section):
     """A window: a center and a width in `unit`, or two percentiles of the volume's own values.
 
     Args:
@@ -31,8 +32,6 @@ class WindowPreset(BaseModel):
     >>> WindowPreset(center=-600, width=1500, unit="HU").unit
     'HU'
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     center: float | None = None
     width: Annotated[float, Field(gt=0)] | None = None

@@ -31,34 +31,24 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})")
 
 
 def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
-    """Return a path of the user with `~`, `~name`, `$NAME` and `${NAME}` replaced; other text stays as it is.
+    """Return a path with `~`, `~name`, `$NAME` and `${NAME}` replaced; a name on a hub stays as it is.
 
-    Args:
-        text: a path, or a name that may stand in place of one: of a hub, `package:NAME`, `path/to/file.py:Name`.
-        where: begins the message.
-        key: the setting, for the error.
-
-    Raises:
-        ConfigError: there is no such variable or user, or the variable's name says that it holds a secret, which a
-            path would carry into messages and requests.
-
-    >>> expand_path("Qwen/Qwen3-VL-4B-Instruct"), expand_path("~/runs") == os.path.expanduser("~/runs")
-    ('Qwen/Qwen3-VL-4B-Instruct', True)
+    Raise `ConfigError` if there is no such user or variable, or if the variable is named like a secret, which a path
+    would carry into messages and requests. `where` begins the message.
     """
 
     def read(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         value = os.environ.get(name)
-        if value and not is_secret_name(name):
-            return value
-        problem = "is named like a secret" if value else "is not set"
-        words = f"the environment variable {name!r} {problem}; allowed: one that holds a path"
-        raise ConfigError(where + words, key=key)
+        if not value or is_secret_name(name):
+            problem = "is named like a secret" if value else "is not set"
+            allowed = "allowed: one that holds a path"
+            raise ConfigError(f"{where}the environment variable {name!r} {problem}; {allowed}", key=key)
+        return value
 
     path = os.path.expanduser(_VARIABLE.sub(read, text))
     if path.startswith("~"):
-        words = f"there is no user {path.split('/')[0]!r}; allowed: ./{path} for a name that begins so"
-        raise ConfigError(where + words, key=key)
+        raise ConfigError(f"{where}there is no user {path.partition('/')[0]!r}; allowed: ./{path}", key=key)
     return path
 
 

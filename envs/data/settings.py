@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from ...configs.sections import FilePath
+from ...configs.sections import FilePath, Section
 from ...configs.validation import DATA_LIMITS
 from ...images.coordinates import Coordinates
 
@@ -14,13 +14,7 @@ Count = Annotated[int, Field(ge=1)]
 FeatureKind = Literal["text", "number", "bool", "list", "mapping", "image"]
 
 
-class Block(BaseModel):
-    """A part of the block; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class HoldOut(Block):
+class HoldOut(Section):
     """A part of the rows that is cut off as `split: test`, by a hash: the same on every machine and in any order."""
 
     share: Share = Field(description="share of the rows, about")
@@ -30,7 +24,7 @@ class HoldOut(Block):
     )
 
 
-class BoxForm(Block):
+class BoxForm(Section):
     """How the dataset writes its boxes. Tasks hold them as fractions of the original image, or slice, or volume."""
 
     format: Literal["xyxy", "xywh", "xyzxyz"] = Field(
@@ -42,14 +36,14 @@ class BoxForm(Block):
     )
 
 
-class Sample(Block):
+class Sample(Section):
     """Tasks drawn at random, in random order."""
 
     count: Count = Field(description="number of tasks; all, in random order, if there are fewer")
     seed: Annotated[int, Field(ge=0)] = Field(default=0, description="of the draw")
 
 
-class Difficulty(Block):
+class Difficulty(Section):
     """A band of difficulty: rows whose figure is outside it are left out, and so are rows without one."""
 
     column: str | None = Field(default=None, description="the column with the figure")
@@ -67,7 +61,7 @@ class Difficulty(Block):
         return self
 
 
-class DataSettings(Block):
+class DataSettings(Section):
     """Where tasks come from, and how a row becomes a task."""
 
     source: FilePath | dict[str, FilePath] | None = Field(

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from ...configs.sections import FilePath
+from ...configs.sections import FilePath, Section
 from ...errors import ConfigError, ToolError
 from ...network import errors
 from ...network.connection import Connection
@@ -276,10 +276,8 @@ class Repositories:
         return Summary(text, origin) if text else None
 
 
-class RepositorySettings(BaseModel):
+class RepositorySettings(Section):
     """Where facts of repositories come from."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     snapshot: Annotated[
         FilePath | None,

@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import ByteSize, Field, field_validator, model_validator
 
+from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault
 from ...images.view import View
 from ...network import background
@@ -60,10 +61,8 @@ NAMES_ONLY = (
 )
 
 
-class McpToolSpec(BaseModel):
+class McpToolSpec(Section):
     """One tool of a server, as the model reads it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     description: Annotated[str, Field(description="what the model reads about the tool")] = ""
     parameters: Annotated[

@@ -21,8 +21,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 from weakref import WeakKeyDictionary
 
-from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field
+from pydantic import AfterValidator, ByteSize, Field
 
+from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault, ViewboxError, describe_unknown
 from ...network import background
 from ...network.client_settings import build_client_settings
@@ -63,10 +64,8 @@ class LostError(Exception):
         self.alone = alone
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(Section):
     """What a server is; equal settings share one process."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     command: Annotated[
         tuple[str, ...],

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import cv2
 import numpy as np
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import ByteSize, Field
 
 from ....assets import resolve_model_path
-from ....configs.sections import FilePath
+from ....configs.sections import FilePath, Section
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
 from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
@@ -30,10 +30,8 @@ MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(Section):
     """The keys of everything that runs a model. Two with the same model, device and dtype share it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: ClassVar[str] = ""
     model: Annotated[FilePath, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
