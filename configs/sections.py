@@ -199,7 +199,7 @@ class LogSection(Section):
     """What a run saves and sends."""
 
     dir: FilePath = Field(default="runs", description="folder in which each run creates its own folder")
-    name: str | None = Field(
+    name: FilePath | None = Field(
         default=None, description="name of the run's folder in `dir`; default: the config's file name and the seed"
     )
     episodes_per_step: NonNegativeInt | None = Field(

@@ -193,7 +193,7 @@ def test_a_command_refuses_the_value_with_status_2(tmp_path, viewbox, monkeypatc
 
 
 # ---------------------------------------------------------------------- paths
-CONFIG_PATHS = ["model.name", "log.dir", "log.export", "train.episodes"]
+CONFIG_PATHS = ["model.name", "log.dir", "log.name", "log.export", "train.episodes"]
 SETTINGS = {  # where a path stands in an environment: its settings, and how the environment gives it back
     "data.source": (lambda path: {"data": {"source": path}}, lambda env: env.data.source),
     "data.source.test": (lambda path: {"data": {"source": {"test": path}}}, lambda env: env.data.source["test"]),
