@@ -6,6 +6,7 @@ Right values of plain scalars are those of yaml.org/spec/1.2.2, section 10.3.2, 
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -194,23 +195,31 @@ def test_a_command_refuses_the_value_with_status_2(tmp_path, viewbox, monkeypatc
 
 # ---------------------------------------------------------------------- paths
 CONFIG_PATHS = ["model.name", "log.dir", "log.name", "log.export", "train.episodes"]
-SETTINGS = {  # where a path stands in an environment: its settings, and how the environment gives it back
-    "data.source": (lambda path: {"data": {"source": path}}, lambda env: env.data.source),
-    "data.source.test": (lambda path: {"data": {"source": {"test": path}}}, lambda env: env.data.source["test"]),
-    "data.images": (lambda path: {"data": {"images": path}}, lambda env: env.data.images),
-    "data.difficulty.rewards": (
-        lambda path: {"data": {"difficulty": {"rewards": path, "range": [0, 1]}}},
-        lambda env: env.data.difficulty.rewards,
-    ),
-    "specialists.s.snapshot": (
-        lambda path: {"specialists": {"s": {"kind": "literature", "snapshot": path}}},
-        lambda env: env.toolbox["s_web"].function.__self__.settings.snapshot,
-    ),
-    "specialists.s.cache": (
-        lambda path: {"specialists": {"s": {"kind": "literature", "cache": path}}},
-        lambda env: env.toolbox["s_web"].function.__self__.settings.cache,
-    ),
+SETTINGS = {  # where a path stands: the environment, and the key in it
+    "data.source": "vqa",
+    "data.source.test": "vqa",
+    "data.images": "vqa",
+    "data.difficulty.rewards": "vqa",
+    "catalogue": "software_adviser",
+    "repositories.snapshot": "software_adviser",
+    "specialists.s.snapshot": "digits",
+    "specialists.s.cache": "digits",
+    "specialists.s.model": "digits",
 }
+BESIDE = {"data.difficulty.rewards": {"range": [0, 1]}, "specialists.s.model": {"kind": "detection"}}
+BESIDE |= {f"specialists.s.{name}": {"kind": "literature"} for name in ("snapshot", "cache")}
+
+
+def make_with(key, path):
+    """Return what an environment has at a key that was given a path."""
+    *parents, last = key.split(".")
+    settings = {**BESIDE.get(key, {}), last: path}
+    for parent in reversed(parents):
+        settings = {parent: settings}
+    found = package.make(SETTINGS[key], **settings)
+    for name in key.split("."):
+        found = found[name] if isinstance(found, Mapping) else getattr(found, name)
+    return found
 
 
 @pytest.fixture
@@ -239,11 +248,10 @@ def test_a_path_of_a_config_is_read_in_full(home, key):
 
 @each("key", SETTINGS.keys())
 def test_a_path_of_an_environment_is_read_in_full(home, key):
-    settings, read = SETTINGS[key]
     for text, full in {"~/a": home / "a", "${DATA}/a": home / "data" / "a"}.items():
-        assert read(package.make("vqa", **settings(text))) == str(full)
+        assert make_with(key, text) == str(full)
     with pytest.raises(ConfigError, match="the environment variable 'NOT_SET' is not set") as caught:
-        package.make("vqa", **settings("${NOT_SET}/a"))
+        make_with(key, "${NOT_SET}/a")
     assert caught.value.key == key
 
 
