@@ -18,6 +18,7 @@ from ..configs.schema import Config
 from ..errors import ConfigError, ViewboxError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
 from ..utils.exit_status import guard, log_failures
+from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
 from ..utils.terminal import make_line
 from .checks.preflight import check
@@ -74,6 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
     arguments = parser.parse_intermixed_args(argv)
+    arguments.resume = arguments.resume and expand_path(arguments.resume, where="--resume: ")
     # in `--resume train.max_steps=200`, argparse takes the override as the run
     if arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists():
         arguments.overrides.append(arguments.resume)
@@ -208,7 +210,8 @@ def _find_run(config: Config, name: str, wanted: str | None) -> "tuple[RunLocati
 
 
 def _resolve(config: Config) -> dict[str, Any]:
-    return mask_settings(config.model_dump(mode="json", exclude_none=True))
+    resolved: dict[str, Any] = mask_settings(config.model_dump(mode="json", exclude_none=True))
+    return resolved
 
 
 def _prepare_folder(location: "RunLocation", config: Config) -> None:

@@ -150,7 +150,7 @@ def load_model(
         raise _refuse(section, problem)
     if not with_numbers:
         return model
-    model = keep_weights(model) if quantize else model.to(device)
+    model = keep_weights(model) if quantize is not None else model.to(device)
     wrong = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
     if wrong:
         text = f"{len(wrong)} of its weights hold NaN or infinity as {model.dtype}, such as {wrong[0]}"

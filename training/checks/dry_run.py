@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ...configs import yaml_reader
 from ...configs.schema import Config, locate_errors
 from ...core.base import BaseMultiTurnEnv, count_shown
 from ...core.tasks import to_sequence
@@ -126,7 +125,7 @@ def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
     ['trainer        GRPOConfig', 'note: a hub name']
     """
     settings = mask_settings(config.model_dump(mode="json", exclude_none=True))
-    lines = [yaml.safe_dump(settings, sort_keys=False)]
+    lines = [yaml_reader.write(settings)]
     for topic, value in resolved.items():
         if topic not in ("notes", "warnings"):
             rows = value if topic in ("splits", "right answers", "resume") else [_format(value)]
