@@ -8,6 +8,7 @@ was, byte by byte. Right values are computed outside viewbox: schedules by hand,
 import contextlib
 import json
 import math
+import re
 import shutil
 import sys
 from functools import cache
@@ -23,6 +24,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support import run_cases
 from tests.support.run_cases import (
+    FEW,
     LORA,
     REJECTION,
     RUNS,
@@ -47,6 +49,7 @@ from tests.support.run_cases import (
 from viewbox.cli import app
 from viewbox.rollouts.store.reader import load
 from viewbox.training import command
+from viewbox.training.reporting import report
 
 EMBEDDING = "model.language_model.embed_tokens.weight"
 LAYER = "model.language_model.layers.1.mlp.down_proj.weight"
@@ -515,7 +518,7 @@ def learns_as_before(outcome):
     assert outcome.said.count("changed:") == 1
 
 
-def compares_the_same(tasks=4, after=2, temperature=1.0, holds=None):
+def compares_the_same(tasks=2, after=2, temperature=1.0, holds=None):
     """The figures before and after are means over the same play: as many tasks, the same pictures and seeds."""
 
     def check(outcome):
@@ -558,17 +561,13 @@ RESUME_ROWS = [
         "train.lr_scheduler_type=linear", steps=2, holds=both(rate(3, 2e-4), rate(4, 1e-4)),
     ),
     resumes(
-        "T03 rate and schedule", "another schedule and rate", "https://github.com/mosaicml/composer/issues/3154",
-        "train.lr_scheduler_type=linear", "train.learning_rate=3e-5", holds=rate(3, 1e-5),
-    ),
-    resumes(
         "T03 warmup", "a warm-up, since training had become unstable",
         "https://github.com/vllm-project/speculators/pull/900",
         "train.lr_scheduler_type=constant_with_warmup", "train.warmup_steps=8", holds=rate(3, 1e-4),
     ),
-    resumes("T03 decay", "weight decay", IGNORED, "train.weight_decay=0.1", holds=group(3, weight_decay=0.1)),
-    resumes("T03 betas", "another beta of Adam", IGNORED, "train.adam_beta2=0.9", holds=group(3, betas=(0.9, 0.9))),
-    resumes("T03 epsilon", "another epsilon of Adam", IGNORED, "train.adam_epsilon=1e-5", holds=group(3, eps=1e-5)),
+    resumes("T03 optimizer", "weight decay, and another beta and epsilon of Adam", IGNORED, "train.weight_decay=0.1",
+            "train.adam_beta2=0.9", "train.adam_epsilon=1e-5", holds=group(3, weight_decay=0.1, betas=(0.9, 0.9),
+            eps=1e-5)),
     resumes("T03 clipping", "a smaller norm", IGNORED, "train.max_grad_norm=1e-9", holds=clips_to_nothing),
     resumes("T03 divergence", "a weight of the KL", IGNORED, "train.beta=0.1", holds=logs_a_divergence),
     resumes("T03 temperature", "another temperature", IGNORED, "rollout.temperature=0.5", holds=plays_at(0.5)),
@@ -592,8 +591,7 @@ RESUME_ROWS = [
     ),
     resumes("T04 logging", "logs less often", "https://github.com/hiyouga/LlamaFactory/issues/5195",
             "train.logging_steps=2", steps=2, holds=logs(1, 2, 4)),
-    resumes("T04 limit", "keeps fewer checkpoints", IGNORED, "train.save_total_limit=1", "train.save_steps=1", steps=2,
-            holds=has_checkpoints(4)),
+    resumes("T04 limit", "keeps fewer checkpoints", IGNORED, "train.save_total_limit=1", holds=has_checkpoints(3)),
     resumes("T04 none", "saves none", IGNORED, "train.save_strategy='no'", holds=has_checkpoints(2)),
     resumes("T04 weights", "saves weights alone", IGNORED, "train.save_only_model=true", holds=saves_weights_alone),
     resumes("T04 evaluation", "evaluates between the steps", IGNORED, "log.eval_tasks=2", "log.eval_steps=1",
@@ -657,9 +655,8 @@ RESUME_ROWS = [
     refuses_to_resume("T05 cut adapter", "a checkpoint whose adapter is cut", "", run="lora", says=("checkpoint-1",
                       "adapter"),
                       prepare=lambda copy: cut(copy / "checkpoints" / "checkpoint-1" / "adapter_model.safetensors")),
-    resumes("T06", "more held-out tasks for a tighter interval", "", "log.eval_tasks=6", run="held",
-            holds=compares_the_same(6)),
-    resumes("T06 fewer", "fewer held-out tasks", "", "log.eval_tasks=2", run="held", holds=compares_the_same(2)),
+    resumes("T06", "more held-out tasks for a tighter interval", "", "log.eval_tasks=3", run="held",
+            holds=compares_the_same(3)),
     resumes("T06 seed", "another seed of the held-out play", "", "log.eval_seed=5", run="held",
             holds=compares_the_same()),
     resumes("T06 temperature", "another temperature of the held-out play", "", "log.eval_temperature=0.5", run="held",
@@ -832,6 +829,12 @@ YAML_ROWS = [
 WSD = "https://github.com/hiyouga/LlamaFactory/issues/5548"
 PLATEAU = "https://github.com/Lightning-AI/pytorch-lightning/issues/1156"
 UNREAD = "https://github.com/huggingface/transformers/issues/21317"
+def plays_with_other_seeds(outcome):
+    seeds = [{one.run_config.seed for one in load(folder / "held_out" / "0")} for folder in (outcome.folder,
+    outcome.made("held"))]
+    assert not seeds[0] & seeds[1]
+
+
 KIND = "train.lr_scheduler_type"
 KWARGS = "train.lr_scheduler_kwargs"
 LIBRARY_ROWS = [
@@ -874,8 +877,9 @@ LIBRARY_ROWS = [
             "train.seed=9223372036854775808", says=("train.seed", "4294967295")),
     refuses("T12 negative", "a negative seed", "https://github.com/lmstudio-ai/mlx-engine/pull/39", "train.seed=-1",
             says=("train.seed",)),
-    refuses("T12 held out", "a seed of the held-out play", "", "log.eval_seed=4294967296", "log.eval_tasks=2",
-            says=("log.eval_seed", "4294967295")),
+    trains("T12 ok: held out", "a seed of 2**32 for the held-out play, which is used whole", "",
+           "log.eval_seed=4294967296",
+           "log.eval_tasks=2", ONE, holds=plays_with_other_seeds),
     refuses("T12 fraction", "a seed of 1.5", "", "train.seed=1.5", says=("train.seed",)),
     trains("T12 ok: largest", "the largest seed", "", "train.seed=4294967295", ONE, "log.eval_seed=4294967295",
            holds=logs(1)),
@@ -935,7 +939,7 @@ def write_rows(folder, questions, name="rows"):
 
 
 ASKED = """\
-model: {{name: 'package:tiny_viewer', dtype: float32}}
+model: {{name: '{model}', dtype: float32}}
 env:
   name: vqa
   max_turns: 1
@@ -958,7 +962,8 @@ def at_home(source):
     def write(folder):
         (folder / "home" / "data").mkdir(parents=True)
         write_rows(folder / "home" / "data", ["Is it dark?", "Is it bright?"])
-        text = ASKED.format(source=f"'{source}/rows.jsonl'", images=f"'{source}'", held_out=f"'{source}/rows.jsonl'")
+        text = ASKED.format(source=f"'{source}/rows.jsonl'", images=f"'{source}'", held_out=f"'{source}/rows.jsonl'",
+                            model="package:tiny_viewer")
         (folder / "own.yaml").write_text(text)
 
     return write
@@ -1007,7 +1012,7 @@ PATH_ROWS = [
         says=("the first 3 tasks show 2 images",)),
     dry("T13 data unset", "data where a variable that is not set says", "", config="own.yaml", status=2,
         prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE")),
-    dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}",
+    dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}", FEW,
         "log.eval_tasks=0", beside="plain", prepare=move_prior),
     Case("T13 resume", "resumed a run in the home folder", TILDE, (*RUNS["plain"][0], "train.max_steps=3",
          "log.name=base",
@@ -1027,19 +1032,29 @@ LONG = "https://github.com/huggingface/trl/issues/3180"
 FILTER = "https://github.com/verl-project/verl/pull/5965"
 
 
-def ask(*lengths, held_out=(0,)):
-    """A config with a question of each length, in words beyond the shortest; another file for the held-out ones."""
+def shorten(folder, positions=512):
+    text = json.loads((folder / "config.json").read_text())["text_config"]
+    edit_json(folder / "config.json", text_config={**text, "max_position_embeddings": positions})
+
+
+def ask(*lengths, held_out=(0,), model="package:tiny_viewer"):
+    """A config with a question of each length, in words beyond the shortest; another file for the held-out ones.
+
+    A question of no further words makes a prompt of 128 tokens, each word takes two. `weights` has a context of 512.
+    """
 
     def write(folder):
+        if model == "weights":
+            damage(shorten)(folder)
         write_rows(folder, ["Is it dark?" + " x" * length for length in lengths])
         write_rows(folder, ["Is it dark?" + " x" * length for length in held_out], "held_out")
-        text = ASKED.format(source="rows.jsonl", images=".", held_out="held_out.jsonl")
+        text = ASKED.format(source="rows.jsonl", images=".", held_out="held_out.jsonl", model=model)
         (folder / "own.yaml").write_text(text)
 
     return write
 
 
-def costs_itself(*ids):
+def costs_itself(*ids, context=4096):
     """The episodes of these rows have an error that names the context, and nothing is learned from them."""
 
     def check(outcome):
@@ -1051,7 +1066,7 @@ def costs_itself(*ids):
             for line, episode in played:
                 assert (episode.end_reason == "error") == (id in ids), (id, episode.end_reason)
                 if id in ids:
-                    assert "4096" in line.replace(",", "")
+                    assert re.search(rf"\b{context}\b", line.replace("4,096", "4096"))
                     assert episode.scores is None or episode.scores.total is None
         assert outcome.steps[1]["episodes/faults"] == pytest.approx(len(ids) / len(found))
 
@@ -1070,9 +1085,9 @@ LONG_ROWS = [
     Case("T14 first", "the long question is the first one", LONG, (), 0, (), costs_itself("r0"), ask(2100, 0), **ASK),
     Case("T14 book", "a question of a book's chapter", LONG, (), 0, (), costs_itself("r1"), ask(0, 22_500), **ASK),
     Case("T14 reply", "a question that leaves no room for the reply", "https://github.com/huggingface/trl/issues/3569",
-         (), 0, (), costs_itself("r1"), ask(0, 1982), **ASK),
-    Case("T14 ok: just fits", "a question that leaves room for the reply", LONG, (), 0, (), costs_itself(), ask(0,
-         1970), **ASK),
+         (), 0, (), costs_itself("r1", context=512), ask(0, 190, model="weights"), **ASK),
+    Case("T14 ok: just fits", "a question that leaves room for the reply", LONG, (), 0, (), costs_itself(), ask(0, 188,
+         model="weights"), **ASK),
     Case("T14 held out", "a long question among the held-out ones", FILTER, ("log.eval_tasks=2",), 0, (),
          leaves_out_the_held_out_row, ask(0, 0, held_out=(0, 2100)), **ASK),
     dry("T14 note", "looked before", FILTER, prepare=ask(0, 2100), says=("1 of 2", "4096"), **ASK),
@@ -1129,8 +1144,8 @@ def ends_early(outcome):
 
 
 def scores_nothing(id, name, source=SILENT):
-    return ends(id, f"a reward that gives no score: {name}", source, mine(name), MANY, says=("score", "reward"),
-                holds=ends_early, **CODE)
+    return ends(id, f"a reward that gives no score: {name}", source, mine(name), ONE, says=("score", "reward"),
+                holds=nothing_saved, **CODE)
 
 
 CODE_ROWS = [
@@ -1172,7 +1187,6 @@ CODE_ROWS = [
     trains("T19 world", "a tool, metrics and tasks with numbers of numpy", "https://github.com/openai/gym/issues/400",
            *world("Measures"), "log.eval_tasks=2", holds=measures_numbers, **CODE),
     scores_nothing("T19 minus", "minus"),
-    scores_nothing("T19 several", "several"),
     scores_nothing("T19 list", "listed"),
     scores_nothing("T19 text", "text"),
     scores_nothing("T19 nothing", "nothing", "https://github.com/huggingface/trl/issues/2737"),
@@ -1260,6 +1274,7 @@ def test_every_row_has_a_name_of_its_own():
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in TABLE])
 def test_a_run_does_what_its_config_says(case, made, call, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "draw_curve", lambda *given: None)  # a picture, which takes as long as a step
     resumed = made(case.resumes) if case.resumes else None
     beside = made(case.beside) if case.beside else None
     capsys.readouterr()
