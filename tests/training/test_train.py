@@ -239,8 +239,8 @@ def test_a_model_built_from_nothing_can_be_warm_started(run):
 # ---------------------------------------------------------------------- before anything is loaded
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_folder, capsys, monkeypatch):
-    def never(*args, **kwargs):
-        raise AssertionError("weights were loaded")
+    def never(*args, with_numbers=True, **kwargs):
+        assert not with_numbers, "weights were loaded"
 
     monkeypatch.setattr("viewbox.engines.hf.loading.load_model", never)
     monkeypatch.setattr("viewbox.engines.hf.loading.build_tiny_model", never)

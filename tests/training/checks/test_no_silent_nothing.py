@@ -220,7 +220,7 @@ def name_llava(folder):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (drop_weights, "the folder holds no weights; allowed: *.safetensors"),
+        (drop_weights, "no file named model.safetensors"),
         (name_llava, "model_type 'llava' has no `get_rope_index` for images with a grid"),
     ],
 )

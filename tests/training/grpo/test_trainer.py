@@ -240,8 +240,14 @@ def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking)
 
 def test_a_run_with_dropped_samples_goes_on_and_counts_them(trained, looking):
     given = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "beta": 0.1, "peft_config": LORA}
-    lines = trained(looking(at_most=1), cls=type("Lossy", (Damaged,), {"lost": range(8)}), max_steps=1, **given)
-    assert [line["episodes/dropped"] for line in lines] == [8]
+    lost = {"lost": property(lambda self: range(0 if self.state.global_step else 8))}
+    lines = trained(looking(at_most=1), cls=type("Lossy", (Damaged,), lost), max_steps=2, **given)
+    assert [line["episodes/dropped"] for line in lines] == [8, 0]
+
+
+def test_a_run_in_which_no_episode_has_a_score_ends(trained, looking):
+    with pytest.raises(ConfigError, match="no episode so far has a score, so that nothing is learned: .* image tokens"):
+        trained(looking(at_most=1), cls=type("Lossy", (Damaged,), {"lost": range(8)}), max_steps=9)
 
 
 # ---------------------------------------------------------------------- what is kept, and what is refused
