@@ -19,7 +19,7 @@ import pytest
 import torch
 from peft import PeftModel
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support import run_cases
@@ -548,6 +548,16 @@ def measures_once(outcome):
     assert (outcome.folder / "before.json").read_bytes() == (outcome.made("held") / "before.json").read_bytes()
 
 
+def change_checkpoint(change):
+    """The tensors of the copy's checkpoint are changed."""
+
+    def write(copy):
+        file = copy / "checkpoints" / "checkpoint-2" / "model.safetensors"
+        save_file(change(load_file(file)), file, {"format": "pt"})
+
+    return write
+
+
 BOX = ("reward.components.label.weight=0.0", "reward.components.box.weight=1.0")
 IGNORED = "https://github.com/huggingface/transformers/issues/28867"
 RESUME_ROWS = [
@@ -584,6 +594,10 @@ RESUME_ROWS = [
         holds=adapts_with(lora_dropout=0.25),
     ),
     resumes("T03 ok: unchanged", "nothing", "", holds=learns_as_before),
+    resumes("T03 ok: defaults", "defaults written out", "", "train.optim=adamw_torch_fused", "train.num_iterations=1",
+            "train.shuffle_dataset=true", "train.gradient_accumulation_steps=1", "lora=null", holds=learns_as_before),
+    resumes("T03 epochs", "epochs instead of steps", "https://github.com/huggingface/transformers/issues/25956",
+            "train.max_steps=-1", "train.num_train_epochs=0.125", holds=logs(1, 2, 3, 4)),
     resumes(
         "T04", "saves more often", "https://github.com/huggingface/transformers/pull/36303", "train.save_steps=1",
         steps=2,
@@ -652,6 +666,14 @@ RESUME_ROWS = [
             "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "viewbox-0.pt",
         )
     ],
+    refuses_to_resume("T05 names", "a checkpoint whose tensors have a prefix",
+                      "https://github.com/karpathy/nanoGPT/issues/325",
+                      says=("checkpoint-2", "_orig_mod."), prepare=change_checkpoint(
+                          lambda tensors: {f"_orig_mod.{name}": value for name, value in tensors.items()})),
+    refuses_to_resume("T05 NaN", "a checkpoint of a run that diverged",
+                      "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
+                      says=("checkpoint-2", LAYER), prepare=change_checkpoint(
+                          lambda tensors: {**tensors, LAYER: tensors[LAYER] * math.nan})),
     refuses_to_resume("T05 cut adapter", "a checkpoint whose adapter is cut", "", run="lora", says=("checkpoint-1",
                       "adapter"),
                       prepare=lambda copy: cut(copy / "checkpoints" / "checkpoint-1" / "adapter_model.safetensors")),
@@ -1204,6 +1226,9 @@ def looks(id, did, source, run, *folders):
 
 
 SAVED_ROWS = [
+    Case("T01 adapter", "an adapter in place of a model", "https://github.com/OpenGVLab/InternVL/issues/525",
+         (*SMALL, ONE, "model.name=prior/adapter"), 2, ("model.name = 'prior/adapter'", "adapter"), is_dry=True,
+         beside="lora"),
     Case("T17", "went on from a checkpoint of supervised training", PROCESSOR,
          (*SMALL, ONE, "model.name=prior/checkpoints/checkpoint-2"), beside="sft"),
     looks("T17 sft", "looked at a checkpoint of supervised training", PROCESSOR, "sft", "checkpoints/checkpoint-1",
