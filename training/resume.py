@@ -145,7 +145,8 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
         return []
     before, now = dict(_flatten(yaml_reader.read(path, inside=folder).values)), dict(_flatten(config))
     lines = []
-    for key in sorted({*before, *now}):
+    # the method and the environment are named before what belongs to them
+    for key in sorted({*before, *now}, key=lambda one: (one not in ("train.method", "env.name"), one)):
         default = _get_default(key)
         old, new = before.get(key, default), now.get(key, default)
         if old == new:
