@@ -73,7 +73,8 @@ async def play_many(
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     # the queue is bounded, so that a slow reader slows down the workers
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)
-    workers = [asyncio.create_task(_work(env, jobs, health, group, timeout, seed, done)) for _ in range(concurrency)]
+    works = [_work(env, jobs, health, group, timeout, seed, done) for _ in range(concurrency)]
+    workers = [asyncio.create_task(_finish(work, done)) for work in works]
     running = len(workers)
     try:
         while running:
@@ -102,15 +103,19 @@ async def _work(
     seed: int,
     done: asyncio.Queue[Episode | BaseException | None],
 ) -> None:
+    for i, k, task in jobs:
+        number = i * group + k
+        episode_seed = sample_seed(seed, number)
+        places = {"index": i, "sample": k, "number": number}
+        with keep_on_this_machine(env):
+            episode = await _play_with(health, env, task, episode_seed, places, timeout)
+        await done.put(episode)
+
+
+async def _finish(work: Awaitable[None], done: asyncio.Queue[Episode | BaseException | None]) -> None:
+    """Await the work of one worker; `done` gets None at its end, or what it raised."""
     try:
-        for i, k, task in jobs:
-            number = i * group + k
-            episode_seed = sample_seed(seed, number)
-            places = {"index": i, "sample": k, "number": number}
-            with keep_on_this_machine(env):
-                episode = await _play_with(health, env, task, episode_seed, places, timeout)
-            await done.put(episode)
-        await done.put(None)
+        await done.put(await _await_uncancelled(work))
     except Exception as error:  # the generator cannot be used: it concerns every episode and ends the run
         await done.put(error)
 

@@ -17,6 +17,7 @@ from ..configs import schema as configs
 from ..configs.schema import Config
 from ..errors import ConfigError, ViewboxError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
+from ..utils.concurrency import contain_exit
 from ..utils.exit_status import guard, log_failures
 from ..utils.secrets import mask_settings
 from ..utils.terminal import make_line
@@ -42,6 +43,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}{near}; see --help")
 
 
+@contain_exit()
 def _main(argv: Sequence[str] | None) -> int:
     parser = _Parser(
         prog="viewbox train",
@@ -71,7 +73,10 @@ def _main(argv: Sequence[str] | None) -> int:
         help="check everything without loading weights; print the settings, the steps and the first prompt",
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
-    arguments = parser.parse_intermixed_args(argv)
+    try:
+        arguments = parser.parse_intermixed_args(argv)
+    except SystemExit:  # after --help
+        return 0
     # in `--resume train.max_steps=200`, argparse takes the override as the run
     if arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists():
         arguments.overrides.append(arguments.resume)

@@ -7,6 +7,7 @@ of the run if there is one.
 import errno
 import os
 import sys
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import ViewboxError
+from .concurrency import unwrap
 from .files import check_writable
 from .secrets import mask_assignments, mask_message
-from .terminal import make_printable, protect_output
+from .terminal import describe_error, make_printable, protect_output
 
 LOG = "crash.log"
 
@@ -40,10 +42,17 @@ def guard(work: Callable[[], int]) -> int:
             place = f" ({Path(where).parent})" if where else ""
             return _print_error(f"error: the disk is full{place}: free some space; a run continues with --resume", 2)
         log = getattr(error, "crash_log", None) or _write_traceback(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
-        lines = str(error).splitlines() or [""]
+        author, said = _find_author(error), describe_error(unwrap(error), 300)
         return _print_error(
-            f"error: viewbox failed: {type(error).__name__}: {lines[0]:.300}\nthe traceback is in {log}", 1
+            f"error: {author or 'viewbox failed'}: {said}\nthe traceback is in {log}", 1 if author is None else 2
         )
+
+
+def _find_author(error: BaseException) -> str | None:
+    """Return the last line of a traceback in a file that belongs neither to viewbox nor to what is installed."""
+    others = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<")
+    frames = reversed(traceback.extract_tb(unwrap(error).__traceback__))
+    return next((f"{one.filename}, line {one.lineno}" for one in frames if not one.filename.startswith(others)), None)
 
 
 @contextmanager

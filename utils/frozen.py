@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
+from numbers import Complex, Number, Real
 from types import UnionType
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, Union, get_args, get_origin
 
@@ -85,7 +86,24 @@ def freeze(value: Any) -> object:
         return FrozenDict(value)
     if isinstance(value, _SETS):
         return frozenset(freeze(item) for item in value)
-    return value
+    return to_plain(value) if isinstance(value, Number) or getattr(value, "ndim", None) == 0 else value
+
+
+def to_plain(value: Any) -> Any:
+    """Return a number, or an array, of another library (NumPy, torch, `fractions`, `decimal`) as Python's own; anything
+    else as it is.
+
+    >>> from decimal import Decimal
+    >>> to_plain(Decimal("0.5")), to_plain("0.5"), to_plain(0.5j)
+    (0.5, '0.5', 0.5j)
+    """
+    try:
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(plain, int | float) or not hasattr(plain, "__float__"):
+            return plain
+        return plain if isinstance(plain, Complex) and not isinstance(plain, Real) else float(plain)
+    except Exception:  # more digits than a float has, or a tensor without values
+        return value
 
 
 def thaw(value: object) -> Any:
@@ -100,7 +118,14 @@ def thaw(value: object) -> Any:
         return [thaw(item) for item in value]
     if isinstance(value, set | frozenset):
         return sorted(thaw(item) for item in value)
-    return value
+    return to_plain(value)
+
+
+def list_arrays(value: object) -> Any:
+    """Return a frozen value whose arrays (NumPy, torch) are lists."""
+    if isinstance(value, FrozenDict):
+        return {key: list_arrays(item) for key, item in value.items()}
+    return [list_arrays(item) for item in value] if isinstance(value, tuple) else to_plain(value)
 
 
 class _Decoding(threading.local):
