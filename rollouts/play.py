@@ -24,7 +24,7 @@ from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
 from ..network.data_policy import keep_on_this_machine
 from ..records import EndReason, Episode, Reply, Task
-from ..utils.concurrency import contain_exit, run_in_thread
+from ..utils.concurrency import contain_exit, run_in_thread, to_foreign
 from ..utils.terminal import describe_error, make_line, make_printable
 
 MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
@@ -285,12 +285,12 @@ def _log_failure(problem: str, error: Exception) -> None:
 
 
 async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
-    """Await; raise `RuntimeError` if the awaitable was cancelled and this task was not."""
+    """Await; raise `ForeignError` if an author's code would end the process, or was cancelled and this task was not."""
     try:
         with contain_exit():  # `sys.exit` of an author's code ends its episode, not the run
             return await awaitable
-    except asyncio.CancelledError as error:
+    except (asyncio.CancelledError, GeneratorExit) as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RuntimeError("a task that was awaited was cancelled") from error
+        raise to_foreign(error) from error

@@ -48,11 +48,15 @@ def guard(work: Callable[[], int]) -> int:
         )
 
 
-def _find_author(error: BaseException) -> str | None:
+def _find_author(error: BaseException | None) -> str | None:
     """Return the last line of a traceback in a file that belongs neither to viewbox nor to what is installed."""
     others = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<")
-    frames = reversed(traceback.extract_tb(unwrap(error).__traceback__))
-    return next((f"{one.filename}, line {one.lineno}" for one in frames if not one.filename.startswith(others)), None)
+    while error is not None:
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if not frame.filename.startswith(others):
+                return f"{frame.filename}, line {frame.lineno}"
+        error = error.__cause__
+    return None
 
 
 @contextmanager

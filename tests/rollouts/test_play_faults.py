@@ -403,7 +403,7 @@ RAISED = {  # what raises: (the turns that are kept, the error)
     "on_answer": (2, NO_ROW),
     "a user that fails later": (2, NO_ROW),
     "a user that says 3": (2, "on_answer"),
-    "a user that is cancelled": (2, "RuntimeError: a task that was awaited was cancelled"),
+    "a user that is cancelled": (2, "ForeignError: CancelledError: "),
 }
 
 
