@@ -24,7 +24,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ..errors import suggest_nearest
-from ..utils.concurrency import contain_exit
 from ..utils.terminal import make_line, make_printable
 
 PACKAGE = __package__.rpartition(".")[0]
@@ -127,7 +126,6 @@ def build_command(row: Command, name: str) -> object:
         about = typer.Option("--format", help="What is printed.")
         parameters.append(_keyword("form", Annotated[Form, about], "table"))
 
-    @contain_exit()
     def run(**given: Any) -> None:
         form = given.pop("form", "table")
         result = function(**{key: value for key, value in given.items() if value is not None})

@@ -27,7 +27,6 @@ from ..rewards.fields import get_field, read_boxes
 from ..rewards.remote import find_remote_address, is_blocking
 from ..rewards.short_answer import ShortAnswerReward
 from ..utils.concurrency import contain_exit
-from ..utils.frozen import thaw
 from ..utils.terminal import describe_error, make_line
 from .data.env import DataEnv
 from .mixture import Mixture
@@ -172,7 +171,7 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
 def _get_exact(env: BaseMultiTurnEnv, task: Task) -> Mapping[str, Any]:
     """Return the right answer as it is before it is written, its boxes not rounded."""
     perfect_answer = getattr(env, "perfect_answer", None)
-    exact: Mapping[str, Any] = task.reference if perfect_answer is None else thaw(perfect_answer(task))
+    exact: Mapping[str, Any] = task.reference if perfect_answer is None else perfect_answer(task)
     return exact
 
 

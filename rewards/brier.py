@@ -50,12 +50,11 @@ class BrierReward:
             )
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        given = self.of(answer, reference)
-        right = to_number(given)
+        right = to_number(self.of(answer, reference))
         if right is None:
             return None
         if not isinstance(right, int | float) or not 0 <= right <= 1:
-            raise ValueError(f"of returned {given!r:.80}; allowed: None or a number in [0, 1]")
+            raise ValueError(f"of returned {right!r:.80}; allowed: None or a number in [0, 1]")
         confidence = self._read_confidence(answer)
         return 0.0 if confidence is None else (1 + right - (confidence - right) ** 2) / 2
 

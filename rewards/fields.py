@@ -69,14 +69,9 @@ def to_finite_float(value: object) -> float | None:
 
 
 def to_number(value: object) -> Any:
-    """Return a number or bool of another library (NumPy, torch, `fractions`, `decimal`) as Python's own, also if it is
-    alone in an array; anything else as it is.
-
-    >>> from fractions import Fraction
-    >>> to_number(Fraction(1, 4)), to_number([0.25])
-    (0.25, [0.25])
-    """
-    plain = value if isinstance(value, int | str | list) else to_plain(value)
+    """Return a number or bool of another library as Python's own, also if it is alone in an array; anything else as it
+    is."""
+    plain = to_plain(value)
     while plain is not value and isinstance(plain, list) and len(plain) == 1:
         plain = plain[0]
     return plain if isinstance(plain, int | float) else value

@@ -14,7 +14,6 @@ from pydantic import Field
 
 from ..errors import ConfigError
 from ..records import Episode
-from ..utils.concurrency import contain_exit
 from ..utils.importing import load_object
 from .base import AnyReward, get_reward_name
 from .declare import Name, register_reward
@@ -92,8 +91,7 @@ def load_reward(path: str, name: str | None = None) -> AnyReward:
 def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyReward:
     if inspect.isclass(loaded):
         try:
-            with contain_exit():
-                loaded = loaded()
+            loaded = loaded()
         except Exception as error:
             raise ConfigError(
                 f"reward {path!r}: the class cannot be made without arguments: {type(error).__name__}: {error}"

@@ -24,7 +24,7 @@ from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
 from ..network.data_policy import keep_on_this_machine
 from ..records import EndReason, Episode, Reply, Task
-from ..utils.concurrency import contain_exit, run_in_thread, to_foreign
+from ..utils.concurrency import await_foreign, contain_exit, run_in_thread
 from ..utils.terminal import describe_error, make_line, make_printable
 
 MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
@@ -115,7 +115,7 @@ async def _work(
 async def _finish(work: Awaitable[None], done: asyncio.Queue[Episode | BaseException | None]) -> None:
     """Await the work of one worker; `done` gets None at its end, or what it raised."""
     try:
-        await done.put(await _await_uncancelled(work))
+        await done.put(await await_foreign(work))
     except Exception as error:  # the generator cannot be used: it concerns every episode and ends the run
         await done.put(error)
 
@@ -249,7 +249,7 @@ class _Player:
     async def get_reply(self) -> Reply | None:
         self.conversation.last_turn = self.state.last_turn
         try:
-            reply = await _await_uncancelled(self.health.generator.reply(self.conversation))
+            reply = await await_foreign(self.health.generator.reply(self.conversation))
             if not isinstance(reply, Reply):
                 raise TypeError(f"the generator returned {type(reply).__name__}; allowed: Reply")
             self.health.has_replied = True
@@ -266,7 +266,7 @@ class _Player:
 
     async def step(self, reply: Reply) -> None:
         try:
-            await _await_uncancelled(self.env.step(self.state, reply))
+            await await_foreign(self.env.step(self.state, reply))
         except Exception as error:  # an author's bug
             if not isinstance(error, ToolFault):  # which was logged
                 _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
@@ -282,15 +282,3 @@ def _log_failure(problem: str, error: Exception) -> None:
     """Log a bug with its traceback, as text that acts on no terminal and in no log."""
     lines = "".join(traceback.format_exception(error))
     log.error("%s\n%s", make_line(problem), make_printable(lines, 20 * MAX_REASON))
-
-
-async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
-    """Await; raise `ForeignError` if an author's code would end the process, or was cancelled and this task was not."""
-    try:
-        with contain_exit():  # `sys.exit` of an author's code ends its episode, not the run
-            return await awaitable
-    except (asyncio.CancelledError, GeneratorExit) as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise to_foreign(error) from error

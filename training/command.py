@@ -17,7 +17,6 @@ from ..configs import schema as configs
 from ..configs.schema import Config
 from ..errors import ConfigError, ViewboxError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
-from ..utils.concurrency import contain_exit
 from ..utils.exit_status import guard, log_failures
 from ..utils.secrets import mask_settings
 from ..utils.terminal import make_line
@@ -43,7 +42,6 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}{near}; see --help")
 
 
-@contain_exit()
 def _main(argv: Sequence[str] | None) -> int:
     parser = _Parser(
         prog="viewbox train",
@@ -73,10 +71,7 @@ def _main(argv: Sequence[str] | None) -> int:
         help="check everything without loading weights; print the settings, the steps and the first prompt",
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
-    try:
-        arguments = parser.parse_intermixed_args(argv)
-    except SystemExit:  # after --help
-        return 0
+    arguments = parser.parse_intermixed_args(argv)
     # in `--resume train.max_steps=200`, argparse takes the override as the run
     if arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists():
         arguments.overrides.append(arguments.resume)

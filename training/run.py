@@ -30,7 +30,6 @@ from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
-from ..utils.terminal import describe_error
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .evaluate import evaluate
@@ -227,7 +226,7 @@ class Run:
             with contain_exit():
                 return bool(self.held_out.for_task(task).oracle(task))
         except Exception as error:
-            self._print_once(f"warning: {self.held_out.name}: its oracle is left out: {describe_error(error, 300)}")
+            self._print_once(f"warning: {self.held_out.name}: its oracle is left out: {error}")
             return False
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:

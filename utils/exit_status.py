@@ -21,6 +21,7 @@ from .secrets import mask_assignments, mask_message
 from .terminal import describe_error, make_printable, protect_output
 
 LOG = "crash.log"
+PARSERS = ("argparse", "click", "typer")  # which exit after --help
 
 
 def guard(work: Callable[[], int]) -> int:
@@ -36,16 +37,17 @@ def guard(work: Callable[[], int]) -> int:
         return _print_error(f"error: {error}", 2)
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
-    except Exception as error:
+    except BaseException as error:
+        author, last = _find_author(error), traceback.extract_tb(error.__traceback__)[-1].filename
+        if author is None and isinstance(error, SystemExit) and any(name in last for name in PARSERS):
+            raise
         if is_disk_full(error):
             where = getattr(error, "filename", None) or getattr(error, "crash_log", None)
             place = f" ({Path(where).parent})" if where else ""
             return _print_error(f"error: the disk is full{place}: free some space; a run continues with --resume", 2)
         log = getattr(error, "crash_log", None) or _write_traceback(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
-        author, said = _find_author(error), describe_error(unwrap(error), 300)
-        return _print_error(
-            f"error: {author or 'viewbox failed'}: {said}\nthe traceback is in {log}", 1 if author is None else 2
-        )
+        said = f"error: {author or 'viewbox failed'}: {describe_error(unwrap(error), 300)}"
+        return _print_error(f"{said}\nthe traceback is in {log}", 1 if author is None else 2)
 
 
 def _find_author(error: BaseException | None) -> str | None:
@@ -71,7 +73,7 @@ def log_failures(folder: Path) -> Iterator[None]:
         raise
 
 
-def _write_traceback(error: Exception, folder: Path) -> Path | str:
+def _write_traceback(error: BaseException, folder: Path) -> Path | str:
     path = folder / LOG
     try:
         check_writable(path, folder)

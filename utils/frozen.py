@@ -6,8 +6,9 @@ A record that cannot change can be shared between episodes and threads without c
 import json
 import threading
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cache
-from numbers import Complex, Number, Real
+from numbers import Real
 from types import UnionType
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, Union, get_args, get_origin
 
@@ -62,6 +63,7 @@ _EMPTY: tuple[Any, ...] = ()
 _SIMPLE = (tuple, list)
 _make_dict, _update_dict = FrozenDict.__new__, dict.update
 _SEQUENCES, _SETS = (list, tuple), (set, frozenset)
+_OTHER = (Real, Decimal)  # numbers that may not be Python's own
 _MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
 
 
@@ -86,22 +88,14 @@ def freeze(value: Any) -> object:
         return FrozenDict(value)
     if isinstance(value, _SETS):
         return frozenset(freeze(item) for item in value)
-    return to_plain(value) if isinstance(value, Number) or getattr(value, "ndim", None) == 0 else value
+    return to_plain(value) if getattr(value, "ndim", None) == 0 or isinstance(value, _OTHER) else value
 
 
 def to_plain(value: Any) -> Any:
-    """Return a number, or an array, of another library (NumPy, torch, `fractions`, `decimal`) as Python's own; anything
-    else as it is.
-
-    >>> from decimal import Decimal
-    >>> to_plain(Decimal("0.5")), to_plain("0.5"), to_plain(0.5j)
-    (0.5, '0.5', 0.5j)
-    """
+    """Return a number or an array of NumPy, torch, `fractions`, `decimal` … as Python's own; anything else as it is."""
     try:
         plain = value.tolist() if hasattr(value, "tolist") else value
-        if isinstance(plain, int | float) or not hasattr(plain, "__float__"):
-            return plain
-        return plain if isinstance(plain, Complex) and not isinstance(plain, Real) else float(plain)
+        return float(plain) if isinstance(plain, _OTHER) and not isinstance(plain, int | float) else plain
     except Exception:  # more digits than a float has, or a tensor without values
         return value
 

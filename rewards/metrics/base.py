@@ -6,7 +6,6 @@ once (`extract_stats`), and then compute the figures of all draws together (`com
 pairs is also a metric; it is called once per draw.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -114,14 +113,11 @@ class ResampledMetric:
     def _compute_draw(self, group_counts: np.ndarray) -> list[float]:
         pair_counts = group_counts[self.groups].astype(int)
         figures = self.metric([pair for pair, n in zip(self.pairs, pair_counts, strict=True) for _ in range(n)])
-        return [_read_figure(name, figures.get(name, math.nan)) for name in self.names]
-
-
-def _read_figure(name: str, given: object) -> float:
-    figure = to_number(given)
-    if isinstance(figure, int | float) and not math.isinf(figure):
-        return float(figure)
-    raise ValueError(f"{name} = {given!r:.80}; allowed: a finite number, or NaN where it is undefined")
+        found = {name: to_number(figures.get(name, np.nan)) for name in self.names}
+        for name, figure in found.items():
+            if not isinstance(figure, int | float) or abs(figure) == np.inf:
+                raise ValueError(f"{name} = {figure!r:.80}; allowed: a finite number, or NaN where it is undefined")
+        return list(found.values())
 
 
 def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -61,19 +61,19 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
     from matplotlib import pyplot as plt
 
     x = [line["step"] for line in steps]
+    held_out = {when: one for when, one in held_out.items() if "reward" in one}  # it is missing if nothing was scored
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), constrained_layout=True)
     left.plot(x, [line["reward"] for line in steps], label="reward", color="black", linewidth=2)
     for name in sorted(steps[0]):
         if name.startswith("rewards/") and name.endswith("/mean"):
             left.plot(x, [line.get(name, float("nan")) for line in steps], label=name.split("/")[1], alpha=0.7)
-    rewards = _find_rewards(held_out)
     for when, at, marker in (("before", x[0], "o"), ("after", x[-1], "s")):
-        if when in rewards:
-            left.plot(at, rewards[when], marker, color="tab:red", label=f"held-out reward, {when}")
+        if when in held_out:
+            left.plot(at, held_out[when]["reward"], marker, color="tab:red", label=f"held-out reward, {when}")
     if evaluations:
         _draw_evaluations(left, evaluations)
-    if "oracle" in rewards:
-        left.axhline(rewards["oracle"], color="tab:red", linestyle=":", label="oracle, before")
+    if "oracle" in held_out:
+        left.axhline(held_out["oracle"]["reward"], color="tab:red", linestyle=":", label="oracle, before")
     right.plot(
         x, [line["tools/rate"] for line in steps], label="episodes with a call that ran", color="black", linewidth=2
     )
@@ -88,11 +88,6 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
     return figure
-
-
-def _find_rewards(held_out: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return the held-out rewards; one is missing if no episode has a score."""
-    return {when: figures["reward"] for when, figures in held_out.items() if "reward" in figures}
 
 
 def print_table(summary: Mapping[str, Any], folder: Path) -> None:
@@ -114,7 +109,7 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
         table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
     console = Console(width=120)
     console.print(table)
-    rewards = _find_rewards(held_out)
+    rewards = {when: one["reward"] for when, one in held_out.items() if "reward" in one}
     if {"before", "after"} <= set(rewards):
         gain = rewards["after"] - rewards["before"]
         gap = rewards["oracle"] - rewards["before"] if "oracle" in rewards else 0
