@@ -24,7 +24,7 @@ from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
 from ..network.data_policy import keep_on_this_machine
 from ..records import EndReason, Episode, Reply, Task
-from ..utils.concurrency import await_foreign, contain_exit, run_in_thread
+from ..utils.concurrency import await_foreign, run_in_thread
 from ..utils.terminal import describe_error, make_line, make_printable
 
 MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
@@ -212,8 +212,7 @@ async def _play_with(
     if state is not None:
         try:
             tokens = conversation.record.to_episode_tokens()
-            with contain_exit():
-                return await build_episode_async(env, state, run_config, tokens=tokens, info=info)
+            return await await_foreign(build_episode_async(env, state, run_config, tokens=tokens, info=info))
         except Exception as error:  # a generator or an environment put something into it that no record holds
             _log_failure(f"the episode of task {task.id} cannot be recorded", error)
             info = {"index": index, "sample": sample, "error": describe_error(error, MAX_REASON)}
