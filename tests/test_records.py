@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.support.numbers import HALVES, ONES
+from tests.support.foreign_numbers import HALVES, ONES
 from tests.support.tables import each
 from viewbox.errors import ImageError, StoreError
 from viewbox.images.ref import ImageRef

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.numbers import ALONE, HALVES, ONES
+from tests.support.foreign_numbers import ALONE, HALVES, ONES
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, IoUReward

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.numbers import ALONE, HALVES, NO_NUMBERS, NOT_FINITE, ONES
+from tests.support.foreign_numbers import ALONE, HALVES, NO_NUMBERS, NOT_FINITE, ONES
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.support.numbers import ALONE, HALVES, NO_NUMBERS, ONES
+from tests.support.foreign_numbers import ALONE, HALVES, NO_NUMBERS, ONES
 from tests.support.tables import each
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
