@@ -24,6 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ..errors import suggest_nearest
+from ..utils.files import expand_path
 from ..utils.terminal import make_line, make_printable
 
 PACKAGE = __package__.rpartition(".")[0]
@@ -128,7 +129,7 @@ def build_command(row: Command, name: str) -> object:
 
     def run(**given: Any) -> None:
         form = given.pop("form", "table")
-        result = function(**{key: value for key, value in given.items() if value is not None})
+        result = function(**{key: _expand(key, value) for key, value in given.items() if value is not None})
         show(result, row.show, form)
         if row.failed(result):
             raise typer.Exit(1)
@@ -141,6 +142,11 @@ def build_command(row: Command, name: str) -> object:
     app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     app.command(name, context_settings=dict(row.context))(run)
     return get_command(app)
+
+
+def _expand(name: str, value: Any) -> Any:
+    """Return the value of an option, a path in full: no shell expands what stands behind `--out=`."""
+    return expand_path(value, where=f"--{name}: ") if str(value).startswith(("~/", "$")) else value
 
 
 def read_summary(row: Command) -> str:

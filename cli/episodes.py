@@ -159,7 +159,7 @@ def export(
     per_task: bool = False,
     reward_between: tuple[float, float] | None = None,
     tokens: bool = False,
-    gap: Annotated[float, typer.Option(min=0)] = 0.1,
+    gap: Annotated[float, typer.Option(min=0, max=1)] = 0.1,
     push: str | None = None,
 ) -> None:
     """Write a run, or a config, for another tool, whole or not at all; or take some episodes of a run into a new one.

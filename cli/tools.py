@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from PIL import Image
 
-from ..configs.yaml_reader import parse_key_value
+from ..configs.yaml_reader import parse_key_value, write
 from ..errors import ConfigError, ImageError, describe_unknown
 from ..images.coordinates import Coordinates
 from ..images.view import View
@@ -140,8 +140,6 @@ def list_mcp_tools(
         api_key_env: with --url: the variable with the API key.
         variable: an environment variable that the program sees; repeatable.
     """
-    import yaml
-
     from ..tools.specialists.mcp_server import record_tools
     from ..tools.specialists.spec import build_specialists
 
@@ -150,4 +148,4 @@ def list_mcp_tools(
     specialist: Any = build_specialists({"NAME": {**given, "tools": {"unknown": {}}}})["NAME"]
     specialist.build_tools("NAME")  # refuses an address or a key that it would refuse in a config
     found = {"specialists": {"NAME": {**given, "tools": record_tools(specialist.server, picture)}}}
-    yield yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120).rstrip()
+    yield write(found).rstrip()

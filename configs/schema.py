@@ -128,6 +128,7 @@ def check_limits(before: Mapping[str, object], document: Document) -> None:
 def parse(raw: Mapping[str, object], document: Document | None = None) -> Config:
     """Check a config given as plain dicts; `document` knows where each key was written."""
     document = document or Document()
+    yaml_reader.check_finite(raw, document.find_place)
     try:
         config = Config.model_validate(dict(raw))
     except ValidationError as error:

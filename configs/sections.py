@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from ..errors import describe_unknown
 from ..plugins import find_plugin, import_plugin, list_plugins
+from ..utils.files import expand_path
 
 # strict: `true` is not the number 1, and "7" is text
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
@@ -16,6 +17,7 @@ NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 PositiveFloat = Annotated[float, Field(gt=0, strict=True)]
 NonNegativeFloat = Annotated[float, Field(ge=0, strict=True)]
 Probability = Annotated[float, Field(ge=0, le=1, strict=True)]
+FilePath = Annotated[str, AfterValidator(expand_path)]  # a file or folder, or a name that may stand in its place
 Bytes = Annotated[ByteSize, Field(ge=1024)]
 MAX_THREADS = 1024
 DEFAULT_ENGINE = "hf"
@@ -24,7 +26,7 @@ DEFAULT_ENGINE = "hf"
 class Section(BaseModel):
     """A section of a config; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TinyModel(Section):
@@ -46,7 +48,7 @@ class TinyModel(Section):
 class ModelSection(Section):
     """The policy that is trained: exactly one of `name` and `tiny`."""
 
-    name: str | None = Field(
+    name: FilePath | None = Field(
         default=None, description="a folder, a hub name, or `package:tiny_viewer` for the shipped one"
     )
     tiny: TinyModel | None = Field(default=None, description="build a small model instead of loading one")
@@ -196,8 +198,8 @@ def _refuse_key(name: str, value: Any, text: str) -> ValidationError:
 class LogSection(Section):
     """What a run saves and sends."""
 
-    dir: str = Field(default="runs", description="folder in which each run creates its own folder")
-    name: str | None = Field(
+    dir: FilePath = Field(default="runs", description="folder in which each run creates its own folder")
+    name: FilePath | None = Field(
         default=None, description="name of the run's folder in `dir`; default: the config's file name and the seed"
     )
     episodes_per_step: NonNegativeInt | None = Field(
@@ -224,7 +226,7 @@ class LogSection(Section):
         default=None, description="temperature of held-out episodes; default: rollout.temperature"
     )
     eval_seed: NonNegativeInt = Field(default=0, description="seed of the held-out episodes")
-    export: str | None = Field(
+    export: FilePath | None = Field(
         default=None, description="folder to which the trained model and its card are also saved"
     )
     send_images: bool = Field(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from .sections import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Section
+from .sections import FilePath, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, Section
 
 Method = Literal["grpo", "sft", "rejection_sampling"]
 GRPO_ONLY = (
@@ -99,15 +99,17 @@ class CurriculumSection(Section):
 class TrainSection(BaseModel):
     """How the policy is trained. All other keys are arguments of `GRPOConfig` (grpo) or `TrainingArguments` (other)."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     method: Method = Field(
         default="grpo",
         description="grpo: reinforcement learning; sft: supervised learning from saved or scripted episodes; "
         "rejection_sampling: supervised learning from the policy's own best episodes",
     )
-    seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
-    episodes: str | None = Field(
+    seed: Annotated[NonNegativeInt, Field(le=2**32 - 1)] = Field(  # NumPy's own seed takes no more
+        default=0, description="seed of new weights, the order of tasks and sampling"
+    )
+    episodes: FilePath | None = Field(
         default=None,
         description="sft: a folder of saved episodes, or a .jsonl file of conversations as the OpenAI chat interface "
         "writes them",

@@ -33,11 +33,12 @@ _PLURALS = {
     "anything": "anything",
     "a mapping by its `type`": "mappings by their `type`",
 }
+_SWITCHES = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}  # of YAML 1.1
 DATA_LIMITS = ("restricted", "evaluation_only")  # of a block `data`: an override can add to them only
 _LIMITS = {
-    "ge": "of at least {:g}",
+    "ge": "of at least {:.10g}",
     "gt": "above {:g}",
-    "le": "of at most {:g}",
+    "le": "of at most {:.10g}",
     "lt": "below {:g}",
     "min_length": "that is not empty",
 }
@@ -102,7 +103,7 @@ def describe_errors(error: ValidationError, expected: object, given: object, *, 
     width = 'wide'; allowed: a whole number
     """
     problems: dict[str, Problem] = {}
-    for detail in error.errors():
+    for detail in sorted(error.errors(), key=lambda detail: detail["type"] != "value_error"):  # our own words first
         problem = _describe_error(expected, detail, given, noun)
         problems.setdefault(problem.key, problem)
     return list(problems.values())
@@ -133,9 +134,19 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
         case "value_error" | "assertion_error":
             reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             return Problem(key, reason if isinstance(value, Mapping) else f"= {value!r:.80}: {reason}", value)
-    return Problem(
-        key, f"= {value!r:.80}; allowed: {allowed}{suggest_nearest(value, _list_choices(annotation))}", value
-    )
+        case "finite_number":
+            allowed = allowed.replace("a number", "a finite number")
+        case "string_type" if isinstance(value, int | float):  # 58899e0 is a commit to a person, and a number in YAML
+            allowed = allowed.replace("text", "text (write a number in quotes)", 1)
+    is_switch = bool in (annotation, *get_args(annotation))
+    near = suggest_switch(value) if is_switch else suggest_nearest(value, _list_choices(annotation))
+    return Problem(key, f"= {value!r:.80}; allowed: {allowed}{near}", value)
+
+
+def suggest_switch(value: object) -> str:
+    """Return " (did you mean true?)" for a text that YAML 1.1 reads as true or false, else ""."""
+    meant = _SWITCHES.get(str(value).lower())
+    return f" (did you mean {meant}?)" if meant else ""
 
 
 def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:

@@ -1,15 +1,16 @@
 """Reads YAML and remembers the line of every key, so that error messages can name it. Also reads `key=value`.
 
-YAML 1.1 has traps: if a key is given twice, the last one wins silently; `1e-4` is text; the message about a tab is hard
-to understand. All three are handled here. Somebody else's file can hold more: aliases of aliases that stand for
-billions of values, numbers and dates that no type holds, endless nesting. Its size, its depth, and what it stands for
-once its aliases are written out are therefore limited.
+Plain values mean what the core schema of YAML 1.2 says (yaml.org/spec/1.2.2, 10.3.2): `010` is ten, `1e-4` a number,
+and `no`, `1:30`, `1_000` and `2026-11-25` are text. A key given twice is an error. Somebody else's file can hold more:
+aliases of aliases that stand for billions of values, numbers that no type holds, endless nesting. Its size, its depth,
+and what it stands for once its aliases are written out are therefore limited.
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,19 @@ MAX_BYTES = 2**18  # of a file
 MAX_NODES = 20_000  # values and keys with all aliases written out; each 64 characters of a text count as one
 MAX_DEPTH = 32  # mappings and lists inside each other, with all aliases written out; also keys of an override
 MAX_DIGITS = 100  # characters of a number
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_TAG = "tag:yaml.org,2002:"
+_NUMBERS = (f"{_TAG}int", f"{_TAG}float")
+_CORE = {  # the kinds of a plain scalar, with the characters that it begins with; anything else is text
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?\d+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
+    "merge": (r"<<", "<"),
+}
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that rejects a key given twice, reads 1e-4 as a number, and is limited in what it stands for."""
+    """YAML of the core schema that rejects a key given twice, and is limited in what it stands for."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -70,7 +79,7 @@ class _Loader(yaml.SafeLoader):
             return _check_value(super().construct_object(node, deep), node)
         except (ConfigError, yaml.YAMLError):
             raise
-        except Exception as error:  # PyYAML converts dates, numbers and tagged text without checking them
+        except Exception as error:  # PyYAML converts numbers and tagged text without checking them
             place = _format_place(self.name, node.start_mark.line + 1)
             kind = str(node.tag).rpartition(":")[2]
             reason = str(error) or type(error).__name__
@@ -90,7 +99,7 @@ def _check_value(value: Any, node: yaml.Node) -> Any:
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
-        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == f"{_TAG}merge":
             continue
         key = loader.construct_object(key_node)
         if key in seen:
@@ -103,10 +112,23 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
-# YAML 1.1 requires a point and a signed exponent (1.0e-4); anything else is a string
-_EXPONENT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that YAML 1.1 or 1.2 would read as something else, such as the name 1e5."""
+
+
+_Loader.yaml_implicit_resolvers, _Loader.yaml_constructors = {}, {None: yaml.SafeLoader.construct_undefined}
+for _kind in ("null", "bool", "float", "str", "seq"):
+    _Loader.add_constructor(f"{_TAG}{_kind}", yaml.SafeLoader.yaml_constructors[f"{_TAG}{_kind}"])
+_Loader.add_constructor(f"{_TAG}int", lambda _, node: int(node.value, 0 if node.value[:2] in ("0o", "0x") else 10))
+_Loader.add_constructor(f"{_TAG}map", _construct_mapping)
+for _kind, (_pattern, _first) in _CORE.items():
+    for _either in (_Loader, _Dumper):
+        _either.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$", re.ASCII), list(_first))
+
+
+def write(values: object) -> str:
+    """Return plain values as YAML, in their order; `read` gives them back."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @dataclass
@@ -152,7 +174,9 @@ def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
         raise ConfigError(f"{origin}: write key.path=value")
     if key.count(".") >= MAX_DEPTH:
         raise ConfigError(f"{origin}: a key path of {key.count('.') + 1} parts; allowed: {MAX_DEPTH}")
-    return key.strip(), parse(value, origin)[0]
+    key, found = key.strip(), parse(value, origin)[0]
+    check_finite(found, lambda _: origin, key)
+    return key, found
 
 
 def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, object]:
@@ -204,7 +228,18 @@ def read(path: Path, *, inside: Path | None = None) -> Document:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     values, lines = parse(text, str(path))
-    return Document(str(path), values, {key: f"{path}, line {line}" for key, line in lines.items()})
+    document = Document(str(path), values, {key: f"{path}, line {line}" for key, line in lines.items()})
+    check_finite(values, document.find_place)
+    return document
+
+
+def check_finite(value: object, find_place: Callable[[str], str], key: str = "") -> None:
+    """Raise `ConfigError` for NaN and infinity in nested values; `find_place` returns where a key path was written."""
+    if isinstance(value, Real) and (value != value or value in (math.inf, -math.inf)):
+        raise ConfigError(f"{find_place(key)}: {key} = {value}; allowed: a finite number", key=key, given=value)
+    inner: Any = value.items() if isinstance(value, Mapping) else ()
+    for name, one in enumerate(value) if isinstance(value, list | tuple) else inner:
+        check_finite(one, find_place, f"{key}.{name}" if key else str(name))
 
 
 def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:

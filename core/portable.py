@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import ConfigError
 
-# `/data/x`, `~/x`, `C:\x`, `\\server\x`, `file:///x`; not `/no_think`, which is a word to a model
-_ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|[A-Za-z]:[/\\]|\\\\[^\\\s]|/[^/\s]+/)", re.IGNORECASE)
+# `/data/x`, `~/x`, `$DATA/x`, `C:\x`, `\\server\x`, `file:///x`; not `/no_think`, which is a word to a model
+_ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|\$\{?\w+\}?[/\\]|[a-z]:[/\\]|\\\\[^\\\s]|/[^/\s]+/)", re.IGNORECASE)
 
 
 def check_portable(value: object, key: str) -> None:

@@ -14,7 +14,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from ..configs.sections import Section
 from ..configs.validation import describe_errors, describe_type
+from ..configs.yaml_reader import check_finite
 from ..errors import ConfigError, describe_unknown
 from ..images.coordinates import Coordinates
 from ..tools import to_tool_names
@@ -28,10 +30,8 @@ MAX_TURNS_CEILING = 30
 IDLE_TURNS = 3  # turns without a tool call after which notes are answered with "give your final answer"
 
 
-class LastImages(BaseModel):
+class LastImages(Section):
     """The history policy that shows the model only its last few images; placeholders replace older ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     last_images: Annotated[int, Field(ge=1)]
 
@@ -149,7 +149,7 @@ def model_of(cls: type) -> type[BaseModel]:
         default = getattr(cls, name, *declared[-1:] or [PydanticUndefined])
         if default is not PydanticUndefined:
             fields[name] = (hint, default)
-    config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+    config = ConfigDict(extra="forbid", validate_default=True, frozen=True, allow_inf_nan=False)
     return create_model(f"{cls.__name__}Settings", __config__=config, **fields)
 
 
@@ -166,6 +166,7 @@ def resolve_settings(cls: type, given: Mapping[str, object]) -> BaseModel:
     for name in given:
         if name not in model.model_fields:
             raise ConfigError(f"{env_name}: {describe_unknown('setting', name, model.model_fields)}", key=name)
+    check_finite(given, lambda _: env_name)
     try:
         settings = model.model_validate(dict(given))
     except ValidationError as error:

@@ -37,7 +37,12 @@ Printed by `python docs/config_page.py` from the code that checks it; do not edi
 
 A run is one YAML file of sections. `viewbox train FILE key.path=value …` overrides single keys, and
 `viewbox train FILE --dry-run` checks everything and prints what it resolves to. An unknown key, a wrong type or a
-contradiction ends with status 2 and one message that names file, line, key, value and what is allowed."""
+contradiction ends with status 2 and one message that names file, line, key, value and what is allowed.
+
+Plain values are read as YAML 1.2 says: `010` is ten, `0o10` eight, and `no`, `off`, `1:30` and `1_000` are text.
+Numbers are finite. In every path `~`, `~name`, `$NAME` and `${NAME}` are replaced when it is read, also in `env.name`
+and in the path of a reward's function; a variable that is not set is an error. The run's own config.yaml holds the
+whole path of the model, of `train.episodes` and of the folders of `log`, and `env` and `reward` as you wrote them."""
 
 ENV = """Write the settings below in `env` beside `name`, and in `env.eval` if held-out tasks need other values. The
 settings of your own environment are its annotated class attributes."""

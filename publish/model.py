@@ -125,7 +125,7 @@ def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
     base = Base(name, find_license(section))
     if base.is_on_hub or name.startswith("package:"):
         return base
-    known = read_front_matter(Path(name).expanduser() / "README.md").get("base_model")
+    known = read_front_matter(Path(name) / "README.md").get("base_model")
     if not is_adapter and isinstance(known, str) and not Path(known).exists():
         return Base(known, base.license)
     raise ConfigError(

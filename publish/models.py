@@ -191,7 +191,7 @@ def _check_no_file(name: str, values: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for a specialist that needs a file of this machine; `check_portable` finds other paths."""
     for key, text in _list_texts(values, f"specialists.{name}"):
         file, script, _ = text.partition(".py:")
-        if not key.endswith(".description") and os.path.isfile(os.path.expanduser(file + script[:3])):
+        if not key.endswith(".description") and os.path.isfile(file + script[:3]):
             raise ConfigError(
                 f"{key} = {text!r}: is a file of this machine, which does not travel; allowed: a function of the "
                 "package that is published (package.module:name), an installed program, an address",

@@ -139,7 +139,7 @@ def _copy_licenses(env: DataEnv, to: Path) -> None:
     """Copy the license files beside the rows and at the top of the images."""
     given = env.data.source
     sources = [str(source) for source in (given.values() if isinstance(given, Mapping) else [given])]
-    folders = {path if (path := Path(source).expanduser()).is_dir() else path.parent for source in sources}
+    folders = {path if (path := Path(source)).is_dir() else path.parent for source in sources}
     for folder in sorted(folders | ({env.images_folder} if env.images_folder is not None else set())):
         for path in sorted(folder.iterdir()):
             if is_license(path) and not (to / path.name).exists():

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ..configs import yaml_reader
 from ..core.base import BaseMultiTurnEnv
 from ..core.portable import check_portable
 from ..rewards.base import get_reward_name
@@ -134,12 +133,12 @@ def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
     """
     values: dict[str, Any] = {"license": str(plan.license).lower(), "pretty_name": plan.id, "tags": [], "viewer": False}
     found = re.match(r"---\n(.*?\n)---\n", readme, re.DOTALL)
-    own = yaml.safe_load(found[1]) if found else None
+    own = yaml_reader.parse(found[1], "README.md")[0] if found else None
     if found and isinstance(own, dict):
         values, readme = {**own, **values}, readme[found.end() :].lstrip()
     tags = own.get("tags") if isinstance(own, dict) else None
     values["tags"] = list(dict.fromkeys([*HUB_TAGS, *TAGS, *(tags if isinstance(tags, list) else ())]))
-    return f"---\n{yaml.safe_dump(values, sort_keys=False)}---\n\n", readme
+    return f"---\n{yaml_reader.write(values)}---\n\n", readme
 
 
 def _asks_mcp(env: BaseMultiTurnEnv) -> bool:

@@ -40,7 +40,7 @@ class BrierReward:
         Field(description="the reward that says what is right; default: `{type: exact_match}`"),
     ] = field(default_factory=ExactMatchReward)
     confidence_field: Annotated[Name, Field(description="the answer's field with its confidence")] = "confidence"
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False, description="the greatest confidence")] = 1.0
+    scale: Annotated[float, Field(gt=0, description="the greatest confidence")] = 1.0
     name: RewardName = "brier"
 
     def __post_init__(self) -> None:

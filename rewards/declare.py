@@ -25,7 +25,7 @@ AnswerField = Annotated[str, Field(min_length=1, description="the answer's field
 ReferenceField = Annotated[Name | None, Field(description="the reference's field; default: the same as `field`")]
 RewardName = Annotated[str, Field(min_length=1, description="the name in logs if it is not a component")]
 Aliases = Annotated[Mapping[str, Sequence[str]], Field(description="other accepted spellings of each label")]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0)]
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 Threshold = Annotated[float, Field(gt=0, le=1)]
 Names = Annotated[
@@ -49,7 +49,9 @@ def validated_dataclass(cls: C) -> C:
     Traceback (most recent call last):
     viewbox.errors.ConfigError: Circle.radius = -1; allowed: a number of at least 0
     """
-    validated: Any = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))(cls)
+    validated: Any = pydantic.dataclasses.dataclass(
+        frozen=True, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    )(cls)
     signature = inspect.signature(validated)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -271,16 +271,12 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
     """Return the job for a model that an engine of the table plays, from tokens to tokens."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from transformers.utils import logging as transformers_logging
-
         from ..engines.hf import loading
         from ..engines.hf.chat_tokens import ChatTokens
         from ..engines.hf.parity import check_parity
         from ..engines.hf.threads import choose_threads
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
     model_config, processor = loading.load_processor(config.model)
     config, env = _build_env(config, loading.get_view_settings(model_config, processor))
     tasks, rollout = _select_tasks(env, count), config.rollout
@@ -288,6 +284,7 @@ def _build_token_job(config: Config, count: int) -> RolloutJob:
     build, elsewhere = get_engine(rollout.engine).build, get_server_engine(rollout.engine)
     if elsewhere is not None:
         with configs.locate_errors(config):
+            loading.check_weights(config.model)  # the server loads what it finds
             served = elsewhere.open_server(config.model, rollout, env, model_config, processor)
         chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
         build_generator = partial(build, rollout, chat, served, model_name=str(config.model.name))

@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
+from ..configs.sections import Section
 from ..images.source import Source
 from ..images.statistics import to_luminance
 
 WindowName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")]
 Percent = Annotated[float, Field(ge=0, le=100)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 SAMPLES = 2**20  # voxels of a volume that its percentiles are taken from
 
 
-class WindowPreset(BaseModel):
+class WindowPreset(Section):
     """A window: a center and a width in `unit`, or two percentiles of the volume's own values.
 
     Args:
@@ -33,10 +33,8 @@ class WindowPreset(BaseModel):
     'HU'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    center: Finite | None = None
-    width: Annotated[Finite, Field(gt=0)] | None = None
+    center: float | None = None
+    width: Annotated[float, Field(gt=0)] | None = None
     unit: Literal["HU", "native", "gray"] = "native"
     percentiles: tuple[Percent, Percent] | None = None
 

@@ -5,18 +5,20 @@ Nor does it save our counters, a batch that still serves updates, or sums that a
 written to `.draft` beside the others, synced to disk, and then renamed.
 """
 
+import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..errors import ConfigError
+from ..engines.hf.loading import describe_damage
+from ..errors import ConfigError, ModelError
 from ..rollouts.store.run_folder import read_json
 from ..utils.files import sync_to_disk
 
@@ -26,14 +28,18 @@ PRIVATE_NAMES = {
     "_save_checkpoint": "extended: writes to a draft folder, adds our state, renames",
     "_get_output_dir": "overridden while a checkpoint is written: the draft folder",
     "_load_from_checkpoint": "called: the weights of a run that has ended",
+    "_load_optimizer_and_scheduler": "extended: the settings of the optimizer are those of the config",
     "_tr_loss": "saved and restored: the sum of losses not logged yet",
     "_total_loss_scalar": "saved and restored: the sum of losses that were logged; the last line has their mean",
     "_initial_global_step": "read: the step that this session began with",
     "_globalstep_last_logged": "saved and restored: when they were last logged",
 }
 
+log = logging.getLogger("viewbox.train")
 _NAME = re.compile(r"checkpoint-(\d+)")
 DRAFT = ".draft"
+MAX_SKIPPED = 3  # steps in a row whose gradient is not finite, after which a run ends
+NUMBERS = {"betas", "eps", "weight_decay"}  # of an optimizer, which the section `train` sets beside the rate
 MAX_STATE = 2**30  # bytes of trainer_state.json, which holds every line that was logged
 
 
@@ -45,20 +51,36 @@ def get_step(checkpoint: Path) -> int:
     return int(match[1])
 
 
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints in a run's folder, the latest last."""
+    return sorted(
+        (path for path in (folder / "checkpoints").glob("checkpoint-*") if _NAME.fullmatch(path.name)), key=get_step
+    )
+
+
 def list_complete(folder: Path) -> list[Path]:
-    """Return the complete checkpoints in a run's folder, the latest last."""
-    paths = [path for path in (folder / "checkpoints").glob("checkpoint-*") if _NAME.fullmatch(path.name)]
-    return sorted((path for path in paths if _is_complete(path)), key=get_step)
+    """Return those that are complete."""
+    return [path for path in list_checkpoints(folder) if _is_complete(path)]
 
 
 def check_resumable(checkpoint: Path) -> Path:
-    """Return the checkpoint; raise `ConfigError` if it is missing, incomplete, or saved without its optimizer."""
+    """Return the checkpoint; raise `ConfigError` if it is incomplete, damaged, or saved without its optimizer."""
     get_step(checkpoint)
     if not _is_complete(checkpoint):
-        others = ", ".join(path.name for path in list_complete(checkpoint.parent.parent)) or "none"
+        others = ", ".join(map(str, list_complete(checkpoint.parent.parent))) or "none: start again"
         raise ConfigError(f"{checkpoint}: not a complete checkpoint; allowed: {others}")
     if not (checkpoint / "optimizer.pt").is_file():
         raise ConfigError(f"{checkpoint}: saved without its optimizer (train.save_only_model); it cannot be resumed")
+    read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
+    processes = PartialState().num_processes
+    needed = ["*.safetensors", "scheduler.pt", *map(_get_state_file, range(processes))]
+    needed += [f"rng_state_{number}.pth" for number in range(processes)] if processes > 1 else ["rng_state.pth"]
+    missing = [name for name in needed if not any(checkpoint.glob(name))]
+    problem = f"holds no {missing[0]} (of {processes} processes)" if missing else describe_damage(checkpoint)
+    if problem is not None:
+        raise ConfigError(
+            f"{checkpoint}: {problem}; allowed: another checkpoint, --resume=RUN/checkpoints/checkpoint-N"
+        )
     return checkpoint
 
 
@@ -91,7 +113,10 @@ class Checkpoints:
     _total_loss_scalar: float
     _initial_global_step: int
     _globalstep_last_logged: int
+    optimizer: Any
+    lr_scheduler: Any
     _drafting = False
+    held_out_of: str | None = None  # which tasks, seed and reward the held-out figures are of
     best: Best | None = None  # its checkpoint is kept whatever `save_total_limit` is
     is_finished: Callable[[int], bool] = staticmethod(lambda step: False)  # whether training ended early at a step
 
@@ -103,6 +128,7 @@ class Checkpoints:
             "total_loss": self._total_loss_scalar,
             "last_logged": self._globalstep_last_logged,
             "best": best,
+            "held_out_of": self.held_out_of,
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
@@ -112,11 +138,14 @@ class Checkpoints:
         self._restore_best(state)
 
     def _restore_best(self, state: dict[str, Any]) -> None:
-        self.best = None if state.get("best") is None else Best(*state["best"])
+        is_comparable = state.get("best") is not None and state["held_out_of"] == self.held_out_of
+        self.best = Best(*state["best"]) if is_comparable else None
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: object, **kwargs: object) -> Any:
         if isinstance(resume_from_checkpoint, str):
             self.add_callback(_Restore(self, Path(resume_from_checkpoint)))  # type: ignore[attr-defined]
+        # first: a step that diverged is not evaluated
+        self.callback_handler.callbacks.insert(0, StaysFinite(self))  # type: ignore[attr-defined]
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -128,7 +157,6 @@ class Checkpoints:
 
     def load_if_finished(self, checkpoint: Path) -> bool:
         """Load the checkpoint's weights if training had ended there; return whether it had."""
-        read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self._restore_best(_load_state(checkpoint, self.accelerator.process_index))
         done = state.global_step >= (self.args.max_steps if self.args.max_steps > 0 else state.max_steps)
@@ -151,8 +179,26 @@ class Checkpoints:
         path = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if not self.state.global_step or self.args.save_strategy == "no" or _is_complete(path):
             return None
+        if not are_finite(self.model.parameters()):  # type: ignore[attr-defined]
+            return None
         self._save_checkpoint(self.model, None)  # type: ignore[attr-defined]
         return path
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Load their state; the rates and other numbers are those of the config, which may have changed."""
+        numbers = [{name: group[name] for name in NUMBERS & group.keys()} for group in self.optimizer.param_groups]
+        scheduler = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate wraps it
+        rates = scheduler.base_lrs
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        if checkpoint is None:
+            return
+        scheduler.base_lrs = rates
+        scheduler._last_lr = [
+            rate * f(scheduler.last_epoch) for rate, f in zip(rates, scheduler.lr_lambdas, strict=True)
+        ]
+        groups = zip(self.optimizer.param_groups, numbers, rates, scheduler._last_lr, strict=True)
+        for group, own, base, rate in groups:
+            group.update(own, initial_lr=base, lr=rate)
 
     def _get_output_dir(self, trial: Any) -> str:
         folder = super()._get_output_dir(trial)  # type: ignore[misc]
@@ -189,6 +235,48 @@ class Checkpoints:
         shutil.rmtree(parent / DRAFT, ignore_errors=True)
 
 
+class StaysFinite(TrainerCallback):
+    """Lets only finite gradients reach the weights, and ends a run that has diverged.
+
+    A step whose gradient is not finite changes nothing; after `MAX_SKIPPED` in a row, or as soon as a weight is not
+    finite, `ModelError` is raised. With fp16, transformers passes over such steps itself, and scales the loss anew.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer, self.skipped = trainer, 0
+
+    def on_pre_optimizer_step(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        model, step = kwargs["model"], state.global_step + 1
+        if self.trainer.accelerator.scaler is not None or are_finite(model.parameters(), gradients=True):
+            self.skipped = 0
+            return
+        model.zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient
+        self.skipped += 1
+        log.warning("step %d: the gradient is not finite, so that no weight is changed", step)
+
+    def on_step_end(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        step = state.global_step
+        if not are_finite(kwargs["model"].parameters()):
+            raise self._build_error(f"the weights after step {step} are not finite", step - 1)
+        if self.skipped == MAX_SKIPPED:
+            self.trainer.save_unsaved()
+            raise self._build_error(f"{MAX_SKIPPED} steps in a row had no finite gradient", step - MAX_SKIPPED)
+
+    def _build_error(self, problem: str, good: int) -> ModelError:
+        saved = list_complete(Path(self.trainer.args.output_dir).parent)
+        way_out = f"go on with --resume={saved[-1]} and" if saved else "no checkpoint was saved: start again with"
+        return ModelError(
+            f"{problem}: the run has diverged; the last good step is {good}; {way_out} a smaller train.learning_rate"
+        )
+
+
+def are_finite(weights: Iterable[torch.nn.Parameter], *, gradients: bool = False) -> bool:
+    """Return whether all weights that are trained are finite, or all their gradients; without a gradient counts so."""
+    trained = [weight for weight in weights if weight.requires_grad]
+    numbers = [one for one in ((w.grad if gradients else w.detach()) for w in trained) if one is not None]
+    return not numbers or bool(torch.nn.utils.get_total_norm(numbers).isfinite())
+
+
 class _Restore(TrainerCallback):
     """Restores a trainer's own state after transformers has restored the rest."""
 
@@ -197,12 +285,11 @@ class _Restore(TrainerCallback):
 
     def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         self.trainer.restore_state(_load_state(self.checkpoint, self.trainer.accelerator.process_index))
+        state.compute_steps(self.trainer.args, state.max_steps)  # of the config, not of the checkpoint
 
 
 def _load_state(checkpoint: Path, process: int) -> dict[str, Any]:
     file = checkpoint / _get_state_file(process)
-    if not file.is_file():
-        raise ConfigError(f"{checkpoint}: holds no {file.name}; was it saved by the same number of processes?")
     state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return state
 

@@ -11,22 +11,25 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..configs import schema as configs
 from ..configs.schema import Config
 from ..errors import ConfigError, ViewboxError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
 from ..utils.exit_status import guard, log_failures
+from ..utils.files import expand_path
 from ..utils.secrets import mask_settings
 from ..utils.terminal import make_line
 from .checks.preflight import check
 
 if TYPE_CHECKING:
+    from ..engines.hf.loading import LoadedPolicy
     from .resume import RunLocation
     from .run import Run
 
 log = logging.getLogger("viewbox.train")
+T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,6 +75,7 @@ def _main(argv: Sequence[str] | None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
     arguments = parser.parse_intermixed_args(argv)
+    arguments.resume = arguments.resume and expand_path(arguments.resume, where="--resume: ")
     # in `--resume train.max_steps=200`, argparse takes the override as the run
     if arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists():
         arguments.overrides.append(arguments.resume)
@@ -81,6 +85,7 @@ def _main(argv: Sequence[str] | None) -> int:
     config = configs.load(arguments.config, arguments.overrides)
     resolved = check(config)
     if arguments.dry_run:
+        resolved |= {"resume": _find_run(config, Path(arguments.config).stem, arguments.resume)[1]}
         _print_report(config, resolved, as_json=arguments.json)
         return 0
     summary = run(config, name=Path(arguments.config).stem, resume=arguments.resume)
@@ -117,7 +122,7 @@ def run(
     config: Config,
     name: str = "run",
     resume: str | None = None,
-    build_run: "Callable[[Config, RunLocation], Run] | None" = None,
+    build_run: "Callable[[Config, RunLocation, LoadedPolicy], Run] | None" = None,
 ) -> dict[str, Any]:
     """Train, and return the summary that is also saved as summary.json in the run's folder.
 
@@ -131,69 +136,92 @@ def run(
         ViewboxError: the run cannot be found, resumed or started.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
     from transformers import set_seed
-    from transformers.utils import logging as transformers_logging
 
+    from ..engines.hf.loading import silence_transformers
     from ..rollouts.store import run_folder
     from .resume import RunLocation
-    from .run import Run
+    from .run import Run, open_policy
     from .trainer_args import build_trainer_arguments, pass_hub_token
 
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    silence_transformers()
     logging.getLogger("viewbox").setLevel(logging.INFO)
     pass_hub_token(config)
     set_seed(config.train.seed)
     device = build_trainer_arguments(config, "runs").device  # starts the processes as the trainer will
     log.debug("training on %s", device)
-    processes = PartialState()
-    shared: list[Any] = [None]
+    found, said = _do_once(lambda: _find_run(config, name, resume))
+    policy = open_policy(config)  # before a folder is made or changed
+
     with ExitStack() as stack:
-        if processes.is_main_process:
-            try:
-                location = _locate_run(config, name, resume)
-                stack.enter_context(run_folder.lock_folder(location.folder))
-                _prepare_folder(location, config)
-                shared = [location]
-            except ViewboxError as error:
-                shared = [error]
-        broadcast_object_list(shared)  # every process gets the folder, or the error
-        if isinstance(shared[0], ViewboxError):
-            raise shared[0]
-        assert isinstance(shared[0], RunLocation)
-        with log_failures(shared[0].folder), closing((build_run or Run)(config, shared[0])) as running:
+
+        def prepare() -> RunLocation:
+            folder = None if found is None else found.folder
+            folder = folder or run_folder.create_folder(Path(config.log.dir), _get_name(config, name))
+            stack.enter_context(run_folder.lock_folder(folder))
+            location = found or RunLocation(folder, None)
+            print("\n  ".join([f"run folder: {folder}", *(make_line(line, 500) for line in said)]), flush=True)
+            _prepare_folder(location, config)
+            return location
+
+        location = _do_once(prepare)
+        with log_failures(location.folder), closing((build_run or Run)(config, location, policy)) as running:
             return running.execute()
 
 
-def _locate_run(config: Config, name: str, resume: str | None) -> "RunLocation":
-    """Return the folder to write to, which is new unless a run is resumed, and the checkpoint to start from."""
-    from ..rollouts.store import run_folder
-    from .resume import RunLocation, find_run
+def _do_once(work: Callable[[], T]) -> T:
+    """Return what the work returns on the first process, on all of them; its `ViewboxError` is raised on all."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
 
-    parent, own_name = Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}"
-    location = find_run(parent, own_name, resume) if resume else None
-    if resume and location is None:
-        print(f"nothing to resume: no run {parent / own_name} yet; starting it", flush=True)
-    return location or RunLocation(run_folder.create_folder(parent, own_name), None)
+    shared: list[Any] = [None]
+    if PartialState().is_main_process:
+        try:
+            shared = [work()]
+        except ViewboxError as error:
+            shared = [error]
+    broadcast_object_list(shared)
+    if isinstance(shared[0], ViewboxError):
+        raise shared[0]
+    result: T = shared[0]
+    return result
+
+
+def _get_name(config: Config, name: str) -> str:
+    return config.log.name or f"{name}-seed{config.train.seed}"
+
+
+def _find_run(config: Config, name: str, wanted: str | None) -> "tuple[RunLocation | None, list[str]]":
+    """Return the run that is resumed and what is said of it, after its checkpoint and the changes were looked at.
+
+    Raises:
+        ConfigError: there is no such run, its checkpoint is damaged, or a setting has changed that cannot.
+    """
+    from . import resume
+
+    if wanted is None:
+        return None, []
+    parent, own_name = Path(config.log.dir), _get_name(config, name)
+    location = resume.find_run(parent, own_name, wanted)
+    if location is None:
+        return None, [f"nothing to resume: no run {parent / own_name} yet; starting it"]
+    changes = resume.list_changes(location.folder, _resolve(config))
+    return location, [f"resumed from step {location.step}", *changes]
+
+
+def _resolve(config: Config) -> dict[str, Any]:
+    resolved: dict[str, Any] = mask_settings(config.model_dump(mode="json", exclude_none=True))
+    return resolved
 
 
 def _prepare_folder(location: "RunLocation", config: Config) -> None:
-    """Write the config, and print the run's folder and the step it is resumed from."""
+    """Put a resumed run back to its step, and write the config."""
     from ..rollouts.store import run_folder
     from . import resume
 
-    resolved = mask_settings(config.model_dump(mode="json", exclude_none=True))
-    print(f"run folder: {location.folder}", flush=True)
-    if (location.folder / "config.yaml").is_file():
-        changed = resume.list_changes(location.folder, resolved)
-        print(
-            f"resumed from step {location.step}"
-            + "".join(f"\n  changed: {make_line(change, 500)}" for change in changed),
-            flush=True,
-        )
+    path = location.folder / "config.yaml"
+    if path.is_file():
         resume.rewind(location)
-        if changed:
-            (location.folder / "config.yaml").replace(location.folder / f"config-until-step-{location.step}.yaml")
-    run_folder.write_config(location.folder, resolved)
+        if resume.list_changes(location.folder, _resolve(config)):
+            path.replace(path.with_name(f"config-until-step-{location.step}.yaml"))
+    run_folder.write_config(location.folder, _resolve(config))

@@ -6,6 +6,7 @@ kept in float32 and computed with under autocast; the frozen weights beside LoRA
 """
 
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import Config
@@ -95,7 +96,7 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
     """Return the model of a run in its precision, with its adapters: without numbers, or random ones on a device.
 
     Raises:
-        ConfigError: `lora.target_modules` names no layer of the model.
+        ConfigError: `lora.target_modules` names no layer of the model, or one whose weight another layer shares.
     """
     import torch
     from peft import get_peft_model
@@ -114,7 +115,11 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
             return model
         model.requires_grad_(False)
         try:
-            return get_peft_model(model, build_lora_config(config.lora))
+            adapted = get_peft_model(model, build_lora_config(config.lora))
+            _check_output_layer(adapted, config)
+            return adapted
+        except ConfigError:
+            raise
         except ValueError as error:
             modules = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
             layers = {name.rpartition(".")[2] for name, _ in modules}
@@ -125,6 +130,23 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
                 f"such as {', '.join(sorted(layers)[:12])}{near}",
                 key="lora.target_modules",
             ) from error
+
+
+def _check_output_layer(model: Any, config: Config) -> None:
+    """Raise `ConfigError` for an adapter on a weight that two layers share, or on an output layer that TRL reads."""
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    head = model.get_base_model().get_output_embeddings() if config.train.method == "grpo" else None
+    for name, layer in model.named_modules():
+        weight = getattr(getattr(layer, "base_layer", None), "weight", None)
+        if weight is None or (uses[id(weight)] == 1 and layer is not head):
+            continue
+        shared = "shares its weight with another layer (tied embeddings): the saved model would not be the trained one"
+        raise ConfigError(
+            f"lora.target_modules = {config.lora and config.lora.target_modules!r}: {name.rpartition('.')[2]} "
+            f"{shared if uses[id(weight)] > 1 else 'is the output layer, whose weight TRL reads without an adapter'}; "
+            "allowed: all-linear, or other layers",
+            key="lora.target_modules",
+        )
 
 
 def use_float32_adapters(model: Any) -> None:

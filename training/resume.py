@@ -4,18 +4,24 @@ No checkpoint or episode is deleted: later checkpoints are renamed, stored episo
 are removed, since the repeated steps write them again.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from trl import GRPOConfig
+
 from ..configs import yaml_reader
+from ..configs.schema import Config
+from ..core.base import BaseMultiTurnEnv
 from ..envs.data.fingerprint import fingerprint_data, list_changed
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
-from ..rollouts.store.run_folder import LATEST
+from ..rollouts.store.run_folder import HELD_OUT, LATEST
 from ..utils.files import read_regular, write_atomically
 from ..utils.terminal import make_line
 from . import checkpoints
@@ -60,8 +66,8 @@ def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
 
 
 def _locate_newest(folder: Path) -> RunLocation:
-    complete = checkpoints.list_complete(folder)
-    return RunLocation(folder, checkpoints.check_resumable(complete[-1]) if complete else None)
+    found = checkpoints.list_checkpoints(folder)
+    return RunLocation(folder, checkpoints.check_resumable(found[-1]) if found else None)
 
 
 def rewind(location: RunLocation) -> None:
@@ -71,11 +77,13 @@ def rewind(location: RunLocation) -> None:
         write_atomically(metrics, "".join(_read_lines_until(metrics, location.step)))
     for later in checkpoints.list_complete(location.folder):
         if checkpoints.get_step(later) > location.step:
-            aside = later.with_name(f"superseded-{later.name}")
-            number = 2
-            while aside.exists():
-                aside, number = later.with_name(f"superseded-{later.name}-{number}"), number + 1
-            later.rename(aside)
+            later.rename(_find_free(later.with_name(f"superseded-{later.name}")))
+
+
+def _find_free(path: Path) -> Path:
+    """Return the path, or with the first number from 2 on that is free."""
+    numbered = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
+    return path if not path.exists() else next(one for one in numbered if not one.exists())
 
 
 def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
@@ -94,12 +102,96 @@ def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
             yield line + "\n"
 
 
+# What a changed setting does to a resumed run, by its key or that of a section around it. All others take effect from
+# the resumed step on.
+_WEIGHTS = "the weights in the checkpoint belong to it"
+_OPTIMIZER = "the checkpoint holds the state of that optimizer"
+_ORDER = "it decides on the order of the tasks, and the run is in the middle of it"
+REFUSED = {
+    **dict.fromkeys(("env.name", "train.method"), "a run is of one environment and one method"),
+    **dict.fromkeys(("model.name", "model.revision", "model.tiny"), _WEIGHTS),
+    **dict.fromkeys(("lora.r", "lora.alpha", "lora.target_modules", "lora.quantize"), _WEIGHTS),
+    **dict.fromkeys(("train.optim", "train.optim_args", "train.optim_target_modules"), _OPTIMIZER),
+    **{
+        f"train.{name}": _ORDER
+        for name in (
+            "seed", "per_device_train_batch_size", "gradient_accumulation_steps", "num_generations",
+            "steps_per_generation", "generation_batch_size", "num_iterations", "shuffle_dataset",
+            "dataloader_drop_last", "episodes", "demonstrations", "where", "best_of_group", "rejection_sampling",
+            "curriculum.levels",
+        )
+    },
+}  # fmt: skip
+KEPT = {"log.dir": "the run stays in its folder", "log.name": "the run stays in its folder"}
+
+
+def find_rule(rules: Mapping[str, str], key: str) -> str | None:
+    """Return the rule of a key, or of a section around it.
+
+    >>> find_rule(REFUSED, "train.demonstrations.count") == _ORDER, find_rule(REFUSED, "train.learning_rate")
+    (True, None)
+    """
+    return next((rule for name, rule in rules.items() if f"{key}.".startswith(f"{name}.")), None)
+
+
 def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
-    """Return the settings that differ from those the run was started with, as `key: old → new`."""
-    saved = yaml_reader.read(folder / "config.yaml", inside=folder).values
-    before, now = dict(_flatten(saved)), dict(_flatten(config))
-    keys = sorted({*before, *now})
-    return [f"{key}: {before.get(key)} → {now.get(key)}" for key in keys if before.get(key) != now.get(key)]
+    """Return the settings that differ from those the run was started with, as `changed: key: old → new`.
+
+    Raises:
+        ConfigError: one of them cannot change (`REFUSED`).
+    """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        return []
+    before, now = dict(_flatten(yaml_reader.read(path, inside=folder).values)), dict(_flatten(config))
+    lines = []
+    for key in sorted({*before, *now}):
+        default = _get_default(key)
+        old, new = before.get(key, default), now.get(key, default)
+        if old == new:
+            continue
+        if (reason := find_rule(REFUSED, key)) is not None:
+            raise ConfigError(
+                f"{key} = {new!r:.200}: the run in {folder} was started with {old!r:.200}, and {reason}; allowed: the "
+                f"same, or a new run without --resume (if only a name or a place has changed: change {path})",
+                key=key,
+            )
+        kept = find_rule(KEPT, key)
+        lines.append(f"changed: {key}: {old} → {new}" if kept is None else f"kept: {key}: {old}; {kept}")
+    return lines
+
+
+def _get_default(key: str) -> object:
+    """Return the value of an argument of the trainer that a config does not set; None for every other key."""
+    section, _, name = key.partition(".")
+    field = GRPOConfig.__dataclass_fields__.get(name) if section == "train" else None
+    return None if field is None or field.default is MISSING else field.default
+
+
+def fingerprint_held_out(config: Config, env: BaseMultiTurnEnv) -> str:
+    """Return a hash of all that held-out figures depend on beside the weights: tasks, reward, seed, sampling."""
+    rollout, log = config.rollout, config.log
+    parts = [
+        {**config.env.settings, **config.env.eval},
+        config.reward,
+        rollout.sampling.model_dump(mode="json") | {"temperature": log.eval_temperature or rollout.temperature},
+        [rollout.max_reply_tokens, rollout.max_completion_tokens, log.eval_tasks, log.eval_seed],
+        [config.model.max_pixels, fingerprint_data(env)],
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def set_held_out_aside(folder: Path, step: int) -> None:
+    """Rename the held-out figures and episodes of a run that are of other tasks, rewards or seeds than from now on."""
+    for name in ("before.json", "held_out", "metrics.jsonl"):
+        path = folder / name
+        if not path.exists():
+            continue
+        aside = path.rename(_find_free(path.with_name(f"{path.stem}-until-step-{step}{path.suffix}")))
+        if name == "metrics.jsonl":
+            lines = [dict(line) for line in run_folder.read_metrics(aside)]
+            kept = [{key: line[key] for key in line if not key.startswith(f"{HELD_OUT}/")} for line in lines]
+            write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 def record_data(folder: Path, envs: Iterable[object], print_line: Callable[[str], None]) -> None:

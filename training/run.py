@@ -11,7 +11,7 @@ import torch
 from accelerate import PartialState
 from datasets import Dataset
 from peft import get_peft_model
-from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from ..configs.schema import Config
 from ..configs.sections import MAX_THREADS
@@ -42,12 +42,22 @@ from .precision import apply_precision, build_lora_config
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
-from .resume import RunLocation, record_data
+from .resume import RunLocation, fingerprint_held_out, record_data, set_held_out_aside
 from .sft.episodes import add_tokens, read_episodes
 from .sft.rejection_sampling import RejectionSamplingTrainer
 from .sft.selection import require_episodes, select_episodes
 from .sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
 from .trainer_args import build_trainer_arguments
+
+
+def open_policy(config: Config) -> loading.LoadedPolicy:
+    """Return the model of a training run, loaded or built, and its environments. Raise as `loading.open_policy`."""
+    section = config.model
+    if section.tiny is None:
+        return loading.open_policy(config.model_copy(update={"model": apply_precision(config)}))
+    env, held_out = build_envs(config, {"coordinates": "per_mille", "pixel_multiple": 2 * section.tiny.patch})
+    built = loading.build_tiny_model(section, build_corpus(env), env.max_pixels, config.train.seed)
+    return loading.LoadedPolicy(env, held_out, *built)
 
 
 class Run:
@@ -56,13 +66,15 @@ class Run:
     Args:
         config: a checked config (`preflight.check`).
         location: the folder to write to, and the checkpoint to resume from.
+        policy: the model and environments; None: those of the config.
     """
 
     sft_trainer = SFTTrainer  # `benchmarks/new_vision_tower.py` takes another
 
-    def __init__(self, config: Config, location: RunLocation) -> None:
-        self.config, self.folder, self.checkpoint = config, location.folder, location.checkpoint
-        self.model, self.processor = self._load_model()
+    def __init__(self, config: Config, location: RunLocation, policy: loading.LoadedPolicy | None = None) -> None:
+        self.config, self.folder = config, location.folder
+        self.checkpoint, self.step = location.checkpoint, location.step
+        self.env, self.held_out, self.model, self.processor = policy or open_policy(config)
         self.threads = self._choose_threads()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         check_parity(self.model, self.tokens)
@@ -76,18 +88,6 @@ class Run:
         """End the server that the run started, if it did."""
         if self.weights is not None:
             self.weights.close()
-
-    def _load_model(self) -> tuple[PreTrainedModel, ProcessorMixin]:
-        section = self.config.model
-        if section.name is not None:
-            loaded = self.config.model_copy(update={"model": apply_precision(self.config)})
-            self.env, self.held_out, model, processor = loading.open_policy(loaded)
-            return model, processor
-        assert section.tiny is not None
-        multiple = 2 * section.tiny.patch
-        self.env, self.held_out = build_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
-        corpus = build_corpus(self.env)
-        return loading.build_tiny_model(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def _build_sender(self) -> WeightSender | None:
         """Return what sends the weights to the server that generates; None if the model does."""
@@ -127,6 +127,7 @@ class Run:
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
+        trainer.held_out_of = fingerprint_held_out(self.config, self.held_out)
         held_out, section = self._evaluate_before(), self.config.log
         if section.eval_steps is not None:
             limits = (section.eval_steps, section.eval_patience)
@@ -207,16 +208,22 @@ class Run:
 
     def _evaluate_before(self) -> dict[str, dict[str, Any]]:
         """Return the figures before training; measured once, and read from before.json when a run is resumed."""
-        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
-            return {}
-        saved = self.folder / "before.json"
+        saved, given = self.folder / "before.json", self.trainer.held_out_of
         if saved.is_file():
-            return run_folder.read_json(saved)
-        figures = {"before": self.evaluate()}
-        if self._has_oracle():
-            figures["oracle"] = self.evaluate(oracle=True)
+            figures = run_folder.read_json(saved)
+            if figures.pop("of", None) == given:
+                return figures
+            self._print_once("held-out tasks, reward or sampling have changed: earlier figures are set aside")
+            PartialState().wait_for_everyone()
+            if PartialState().is_main_process:
+                set_held_out_aside(self.folder, self.step)
+        figures = {}
+        if self.config.train.method != "sft" and self.config.log.eval_tasks:
+            figures["before"] = self.evaluate(step=0)
+            if self._has_oracle():
+                figures["oracle"] = self.evaluate(oracle=True)
         if PartialState().is_main_process:
-            write_atomically(saved, json.dumps(figures))
+            write_atomically(saved, json.dumps({"of": given, **figures}))
         return figures
 
     def _has_oracle(self) -> bool:
@@ -332,6 +339,7 @@ class Run:
         lora = build_lora_config(self.config.lora)
         return {
             "model": self.model if lora is None else get_peft_model(self.model, lora),
+            "processing_class": self.processor,
             "args": self._build_arguments(),
             "callbacks": self._build_callbacks(every),
             "tokens": self.tokens,
@@ -342,6 +350,7 @@ class Run:
         """Save the weights, processor and card into the run's folder, and into `log.export` if it is set."""
         if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter is saved on its own, then merged
             self.model.save_pretrained(self.folder / "adapter")
+            self.processor.save_pretrained(self.folder / "adapter")
             self.model = merge_adapters(self.model)
         targets = [self.folder / "model", *([Path(self.config.log.export)] if self.config.log.export else [])]
         for target in targets:

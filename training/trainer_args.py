@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..configs.schema import Config
 from ..configs.train_sections import TrainSection
-from ..configs.validation import describe_errors
+from ..configs.validation import describe_errors, suggest_switch
 from ..errors import ConfigError, describe_unknown, suggest_nearest
 from ..utils.secrets import remember
 from .precision import get_learning_rate
@@ -160,6 +160,10 @@ def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> N
                 text = f"unknown key {name!r} (did you mean {meant[0]!r}?)"
             raise ConfigError(f"train.{name}: {text}", key=f"train.{name}")
         _check_choice(name, value, hints[name])
+        for inner, text in value.items() if isinstance(value, Mapping) else ():
+            if near := suggest_switch(text):  # a text would count as true
+                key = f"train.{name}.{inner}"
+                raise ConfigError(f"{key} = {text!r}: is text; allowed: true or false{near}", key=key)
         if not set(get_args(hints[name]) or (hints[name],)) <= {int, float, bool, type(None)}:
             continue  # text and mappings have many valid forms
         try:
@@ -190,10 +194,9 @@ def _check_choice(name: str, value: Any, annotation: Any) -> None:
     enums = [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, Enum)]
     choices = CHOICES.get(name) or tuple(str(member.value) for enum in enums for member in enum)
     if choices and value not in choices:
-        hint = "; YAML reads a bare no as false, write 'no'" if value is False and "no" in choices else ""
         allowed = ", ".join(str(choice) for choice in choices)
         raise ConfigError(
-            f"train.{name} = {value!r}; allowed: {allowed}{suggest_nearest(value, map(str, choices))}{hint}",
+            f"train.{name} = {value!r}; allowed: {allowed}{suggest_nearest(value, map(str, choices))}",
             key=f"train.{name}",
         )
 

@@ -9,6 +9,7 @@ A file in somebody's run may be a pipe that never ends, a link to another file o
 
 import errno
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import ConfigError
+from .secrets import is_secret_name
 
 try:
     import fcntl
@@ -25,6 +27,29 @@ except ImportError:  # a system without it: files are written, but not locked
     fcntl = None  # type: ignore[assignment]
 
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})")
+
+
+def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
+    """Return a path with `~`, `~name`, `$NAME` and `${NAME}` replaced; a name on a hub stays as it is.
+
+    Raise `ConfigError` if there is no such user or variable, or if the variable is named like a secret, which a path
+    would carry into messages and requests. `where` begins the message.
+    """
+
+    def read(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        value = os.environ.get(name)
+        if not value or is_secret_name(name):
+            problem = "is named like a secret" if value else "is not set"
+            allowed = "allowed: one that holds a path"
+            raise ConfigError(f"{where}the environment variable {name!r} {problem}; {allowed}", key=key)
+        return value
+
+    path = os.path.expanduser(_VARIABLE.sub(read, text))
+    if path.startswith("~"):
+        raise ConfigError(f"{where}there is no user {path.partition('/')[0]!r}; allowed: ./{path}", key=key)
+    return path
 
 
 def write_atomically(path: Path, data: str | bytes, *, sync: bool = False) -> None:

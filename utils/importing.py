@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError, describe_unknown
 from .concurrency import contain_exit, unwrap
+from .files import expand_path
 
 FORMS = "package.module:Name or path/to/file.py:Name"
 
@@ -38,8 +39,8 @@ def load_object(path: str, *, folder: Path | None = None, kind: str = "object", 
     viewbox.errors.ConfigError: function 'json:lods': unknown name 'lods'; allowed: JSONDecodeError, JSONDecoder, \
 JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
     """
-    module_name, _, name = path.rpartition(":")
     where = f"{kind} {path!r}"
+    module_name, _, name = expand_path(path, where=f"{where}: ", key=key).rpartition(":")
     if not module_name or not name:
         raise ConfigError(f"{where}; allowed: {FORMS}", key=key, given=path)
     folder = folder or Path.cwd()

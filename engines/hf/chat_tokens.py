@@ -7,6 +7,7 @@ string, its length), the template's own end token is appended. The result equals
 sampled text.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from ...errors import ConfigError, ImageError, ModelError
 from ...images.ref import ImageRef
 from ...records import Episode, EpisodeTokens, Message
 from ...utils.sanitize import break_control_tokens
-from ..generator import Conversation
+from ..generator import Conversation, ReplyError, TokenRecord
 from .architectures import Architecture, Pixels, get_architecture
 from .chat_template import ChatTemplate
 
@@ -62,6 +63,7 @@ class ChatTokens:
         controls = [*self.never_sampled, *self.stop_ids & _get_control_ids(self.tokenizer)]
         texts = {*self.tokenizer.all_special_tokens, *self.tokenizer.convert_ids_to_tokens(controls)}
         self._control = re.compile("|".join(map(re.escape, sorted(texts))))
+        self.context: float = getattr(model_config.get_text_config(), "max_position_embeddings", None) or math.inf
         self.pixel_cache = PixelCache(self.architecture, processor.image_processor)
         self._prompts: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
         ends = {self.tokenizer.decode([token]): token for token in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
@@ -144,6 +146,7 @@ class ChatTokens:
         Raises:
             ConfigError: the environment removes images from the history, but recorded tokens cannot be removed.
             ImageError: an image cannot be opened.
+            ReplyError: the prompt fills the model's context.
         """
         record = conversation.record
         new = conversation.messages[record.messages :]
@@ -156,15 +159,22 @@ class ChatTokens:
                 new, conversation.tools, conversation.reply_format, conversation.prompts
             )
             record.prompt_images = len(record.images)
+            if self.get_room(record, max_completion_tokens) < 1:
+                size = len(record.prompt_ids)
+                raise ReplyError(f"a prompt of {size} tokens leaves none of the model's context of {self.context}")
         else:
             observed = [message for message in new if message.role != "assistant"]
             ids, images = self.encode_observation(observed, ended=record.completion_ids[-1] == self.end_id)
-            if len(record.completion_ids) + len(ids) >= max_completion_tokens:
+            if len(record.completion_ids) + len(ids) >= self.get_room(record, max_completion_tokens):
                 return False
             record.add_observation(ids)
             record.images = record.images + images
         record.messages = len(conversation.messages)
         return True
+
+    def get_room(self, record: TokenRecord, max_completion_tokens: int) -> int:
+        """Return the most tokens an episode may have after its prompt: what is asked, within the model's context."""
+        return int(min(max_completion_tokens, self.context - len(record.prompt_ids)))
 
     # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
@@ -212,9 +222,11 @@ def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> 
 
 # ---------------------------------------------------------------------- what can be trained on
 def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
-    """Return why an episode cannot be trained on: it has more or fewer image tokens than its images need. None if it
-    can."""
+    """Return why an episode cannot be trained on: its image tokens are not those of its images, or it is longer than
+    the model's context. None if it can."""
     ids = (*episode.prompt_ids, *episode.completion_ids)
+    if len(ids) > tokens.context:
+        return f"{len(ids)} tokens for the model's context of {tokens.context}"
     placeholders = ids.count(tokens.image_id)
     features = sum(tokens.count_image_tokens(image) for image in episode.images)
     if placeholders == features:

@@ -171,7 +171,9 @@ class HFGenerator(Generator):
         Raises:
             ModelError: `kv_cache_bytes` cannot hold a single episode.
         """
-        lengths = [len(s.conversation.record.prompt_ids) + self.max_completion_tokens for s in (sequence, *new)]
+        records = [one.conversation.record for one in (sequence, *new)]
+        limit = self.max_completion_tokens
+        lengths = [len(one.prompt_ids) + self.tokens.get_room(one, limit) for one in records]
         if lengths[0] <= self.cache.max_len:
             return self.cache.num_used < len(self.cache.owners)
         longest, bytes_per_token = max(lengths), compute_bytes_per_token(self.model)
@@ -184,8 +186,8 @@ class HFGenerator(Generator):
         if longest > capacity - 1:
             raise ModelError(
                 f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs {(longest + 1) * bytes_per_token} "
-                f"bytes ({longest - self.max_completion_tokens} tokens of prompt, at most {self.max_completion_tokens} "
-                "after it); allowed: at least that, or a lower rollout.max_completion_tokens"
+                f"bytes ({longest} tokens, of which at most {limit} after the prompt); allowed: at least that, or a "
+                "lower rollout.max_completion_tokens"
             )
         slots = min(self.settings.slots, capacity // (longest + 1))
         if slots < len(self.cache.owners):
@@ -243,8 +245,9 @@ class HFGenerator(Generator):
             sequences += group
             rows += [logits[first] if source is None else first.after_prompt[0]] * len(group)  # type: ignore[index]
         for sequence in sequences:
-            offset = len(sequence.conversation.record.completion_ids)
-            count = min(self.settings.max_reply_tokens, self.max_completion_tokens - offset)
+            record = sequence.conversation.record
+            offset, room = len(record.completion_ids), self.tokens.get_room(record, self.max_completion_tokens)
+            count = min(self.settings.max_reply_tokens, room - offset)
             sequence.output_ids, sequence.logprobs = [], []
             sequence.uniform = draw_uniform(sequence.conversation.seed, offset, count)
         self.running += self._sample(sequences, torch.stack(rows))

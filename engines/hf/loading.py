@@ -1,10 +1,12 @@
 """Loads the model and processor of a config: from a folder, from the hub or shipped with viewbox; or builds them."""
 
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from safetensors import safe_open
 
 from ...assets import resolve_model_path
 from ...configs.schema import Config
@@ -12,6 +14,7 @@ from ...configs.sections import ModelSection
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
+from ...utils.terminal import describe_error
 from .. import model_profiles
 from . import tiny_model
 from .architectures import get_architecture
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
 SAFE = {"trust_remote_code": False}  # without it, transformers asks on stdin whether to run code in the model's folder
+PREFIXES = {  # of the names of weights, by what leaves them: how to save the model without
+    "_orig_mod.": "torch.compile leaves: save model._orig_mod",
+    "module.": "DistributedDataParallel leaves: save model.module",
+    "base_model.model.": "peft leaves: save model.merge_and_unload()",
+}
 
 
 class LoadedPolicy(NamedTuple):
@@ -51,12 +59,15 @@ def find_model_folder(name: str) -> Path | None:
 
     Raises:
         ConfigError: the name is a path, and nothing is there.
-        ModelError: no shipped model has this name.
+        ModelError: no shipped model has this name, or the folder holds an adapter.
 
     >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
     True
     """
     path = Path(resolve_model_path(name))
+    if (path / "adapter_config.json").is_file():
+        allowed = "the model that it was merged into (of a run: its folder model)"
+        raise ModelError(f"model.name = {name!r}: holds an adapter, no model; allowed: {allowed}", key="model.name")
     if path.exists():
         return path
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
@@ -78,14 +89,22 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
 
     assert section.name is not None
     name = str(find_model_folder(section.name) or section.name)
+    silence_transformers()
     try:
         config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
         get_architecture(config)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
+        raise _refuse(section, f"cannot be loaded: {str(error).splitlines()[0]}") from error
     return config, processor
+
+
+def silence_transformers() -> None:
+    """Leave out what transformers prints while it loads; what matters of it is raised."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def load_generation_config(section: ModelSection) -> "GenerationConfig | None":
@@ -99,11 +118,15 @@ def load_generation_config(section: ModelSection) -> "GenerationConfig | None":
         return None
 
 
-def load_model(section: ModelSection, quantize: Quantization | None = None) -> "PreTrainedModel":
+def load_model(
+    section: ModelSection, quantize: Quantization | None = None, *, with_numbers: bool = True
+) -> "PreTrainedModel":
     """Return the weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`.
 
+    Without numbers, only the names and shapes in the files are read, and the weights are on the device "meta".
+
     Raises:
-        ModelError: they cannot be loaded.
+        ModelError: they cannot be loaded, are not all of the model's, or are not finite.
         ConfigError: bitsandbytes is not installed, which `quantize` needs.
     """
     from transformers import AutoModelForImageTextToText
@@ -111,18 +134,77 @@ def load_model(section: ModelSection, quantize: Quantization | None = None) -> "
     assert section.name is not None
     name = resolve_model_path(section.name)
     device: Any = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
-    more: dict[str, Any] = {}
-    if quantize is not None:  # such weights are moved while they are loaded, not afterward
+    more: dict[str, Any] = {} if with_numbers else {"device_map": "meta"}
+    if quantize is not None and with_numbers:  # such weights are moved while they are loaded, not afterward
         dtype = torch.bfloat16 if section.dtype == "auto" else getattr(torch, section.dtype)
         more = {"quantization_config": build_quantization_config(quantize, dtype), "device_map": {"": device}}
+    more |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # which is then refused here
     try:
-        model = AutoModelForImageTextToText.from_pretrained(
+        model, report = AutoModelForImageTextToText.from_pretrained(
             name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention, **SAFE, **more
         )
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
-    return keep_weights(model) if quantize else model.to(device)
+    except Exception as error:  # safetensors, pickle and torch fail in many ways
+        damage = describe_damage(Path(name)) or describe_error(error, 300)
+        raise _refuse(section, f"cannot be loaded: {damage}") from error
+    if (problem := _describe_report(report, len(model.state_dict()))) is not None:
+        raise _refuse(section, problem)
+    if not with_numbers:
+        return model
+    model = keep_weights(model) if quantize is not None else model.to(device)
+    wrong = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
+    if wrong:
+        text = f"{len(wrong)} of its weights hold NaN or infinity as {model.dtype}, such as {wrong[0]}"
+        raise _refuse(section, f"{text}; allowed: finite numbers")
+    return model
+
+
+def check_weights(section: ModelSection) -> None:
+    """Raise `ModelError` if a model's folder has weights, and they are not the model's or are damaged."""
+    folder = find_model_folder(str(section.name))
+    if folder is not None and any(folder.glob("*.safetensors")):
+        load_model(section, with_numbers=False)
+
+
+def _refuse(section: ModelSection, problem: str) -> ModelError:
+    return ModelError(f"model.name = {section.name!r}: {problem}", key="model.name")
+
+
+def _describe_report(report: Mapping[str, Any], total: int) -> str | None:
+    """Return what does not fit between a model and its files, as transformers reports it; None if all does."""
+    missing, unexpected = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    if mismatched := sorted(report["mismatched_keys"]):
+        name, in_file, in_model = mismatched[0]
+        shapes = f"{tuple(in_file)} in the file and {tuple(in_model)} in the model"
+        return f"{len(mismatched)} of its weights have other shapes than config.json says, such as {name}: {shapes}"
+    if not missing and not unexpected:
+        return None
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} of the model's {total} weights are not in its files, such as {missing[0]}")
+    if unexpected:
+        problems.append(f"{len(unexpected)} of the names in its files are no weights of it, such as {unexpected[0]}")
+    found = next((prefix for prefix in PREFIXES if any(name.startswith(prefix) for name in unexpected)), None)
+    if found is None:
+        problems.append("allowed: the weights of the model and no others, as its save_pretrained writes them")
+    else:
+        problems.append(f"names begin with {found!r}, which {PREFIXES[found]}")
+    return "; ".join(problems)
+
+
+def describe_damage(folder: Path) -> str | None:
+    """Return which file of weights or of a checkpoint in a folder is damaged, and how; None if none is."""
+    for path in sorted(one for kind in ("safetensors", "bin", "pt", "pth") for one in folder.glob(f"*.{kind}")):
+        with path.open("rb") as file:
+            if file.read(40).startswith(b"version https://git-lfs"):
+                return f"{path.name} is a pointer of Git LFS; allowed: the file itself (git lfs pull)"
+        try:
+            if path.suffix == ".safetensors":
+                safe_open(path, "pt")
+            elif not zipfile.is_zipfile(path):
+                raise ValueError("not what torch.save writes")
+        except Exception as error:
+            return f"{path.name} is damaged or cut short ({describe_error(error, 200)})"
+    return None
 
 
 def build_tiny_model(

@@ -53,7 +53,7 @@ def build_quantization_config(quantize: Quantization, dtype: "torch.dtype") -> "
     )
 
 
-def keep_weights(model: Any) -> object:
+def keep_weights(model: Any) -> Any:
     """Return the model. On some CPUs, a 4-bit layer would round the scales of its weights when it first generates."""
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from pydantic import Field
 
-from ...configs.sections import SamplingParams, Section
+from ...configs.sections import FilePath, SamplingParams, Section
 from ...core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
 from ...errors import ConfigError
 from ...network.body import parse_body
@@ -57,7 +57,7 @@ class EndpointSettings(Section):
         description="role of the message that holds a tool's image, tool or user; default: what the model was trained "
         "on, if its name is known, else user, which every server takes",
     )
-    tokenizer: str | None = Field(
+    tokenizer: FilePath | None = Field(
         default=None, description="with --check-tokens: the model's folder or hub name; default: --model"
     )
     native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")

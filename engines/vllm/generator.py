@@ -88,7 +88,7 @@ class TokenServerGenerator(Generator):
             conversation,
             (*record.prompt_ids, *record.completion_ids),
             tuple(record.images),
-            min(self.settings.max_reply_tokens, limit - offset),
+            min(self.settings.max_reply_tokens, self.tokens.get_room(record, limit) - offset),
             derive_seed(conversation.seed, offset),
         )
         self._in_flight += 1

@@ -117,7 +117,7 @@ class DataEnv(BaseMultiTurnEnv):
     @cached_property
     def images_folder(self) -> Path | None:
         """The folder in which image paths lie; None if there are no paths."""
-        return self.rows.folder if self.data.images is None else Path(self.data.images).expanduser()
+        return self.rows.folder if self.data.images is None else Path(self.data.images)
 
     def get_images(self, number: int) -> RowImages:
         """Return the images of a row, none of them opened."""

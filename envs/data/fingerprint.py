@@ -25,7 +25,7 @@ def fingerprint_data(env: object) -> dict[str, str]:
     sources = data.source.values() if isinstance(data.source, Mapping) else [data.source]
     rewards = data.difficulty.rewards if data.difficulty is not None else None
     given = [source for source in (*sources, rewards) if source is not None]
-    return {source: _describe(files) for source in given if (files := _list_files(Path(source).expanduser()))}
+    return {source: _describe(files) for source in given if (files := _list_files(Path(source)))}
 
 
 def _list_files(path: Path) -> list[Path]:
@@ -33,12 +33,13 @@ def _list_files(path: Path) -> list[Path]:
 
 
 def list_changed(before: Mapping[str, object], now: Mapping[str, str]) -> list[str]:
-    """Return the data of both that differ, as `path: before → now`.
+    """Return the data that differ from those before, as `path: before → now`; a file may have moved.
 
-    >>> list_changed({"a.csv": "9 bytes, 1f", "b.csv": "5 bytes, 2e"}, {"a.csv": "8 bytes, 3d"})
+    >>> list_changed({"a.csv": "9 bytes, 1f", "b.csv": "5 bytes, 2e"}, {"a.csv": "8 bytes, 3d", "c/b": "5 bytes, 2e"})
     ['a.csv: 9 bytes, 1f → 8 bytes, 3d']
     """
-    return [f"{path}: {before[path]} → {now[path]}" for path in now if before.get(path, now[path]) != now[path]]
+    known = {path: [before[path]] if path in before else list(before.values()) or [now[path]] for path in now}
+    return [f"{path}: {before.get(path, 'not read')} → {now[path]}" for path in now if now[path] not in known[path]]
 
 
 def _describe(files: Iterable[Path]) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from ...configs.sections import FilePath, Section
 from ...configs.validation import DATA_LIMITS
 from ...images.coordinates import Coordinates
 
@@ -13,13 +14,7 @@ Count = Annotated[int, Field(ge=1)]
 FeatureKind = Literal["text", "number", "bool", "list", "mapping", "image"]
 
 
-class Block(BaseModel):
-    """A part of the block; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class HoldOut(Block):
+class HoldOut(Section):
     """A part of the rows that is cut off as `split: test`, by a hash: the same on every machine and in any order."""
 
     share: Share = Field(description="share of the rows, about")
@@ -29,7 +24,7 @@ class HoldOut(Block):
     )
 
 
-class BoxForm(Block):
+class BoxForm(Section):
     """How the dataset writes its boxes. Tasks hold them as fractions of the original image, or slice, or volume."""
 
     format: Literal["xyxy", "xywh", "xyzxyz"] = Field(
@@ -41,18 +36,18 @@ class BoxForm(Block):
     )
 
 
-class Sample(Block):
+class Sample(Section):
     """Tasks drawn at random, in random order."""
 
     count: Count = Field(description="number of tasks; all, in random order, if there are fewer")
     seed: Annotated[int, Field(ge=0)] = Field(default=0, description="of the draw")
 
 
-class Difficulty(Block):
+class Difficulty(Section):
     """A band of difficulty: rows whose figure is outside it are left out, and so are rows without one."""
 
     column: str | None = Field(default=None, description="the column with the figure")
-    rewards: str | None = Field(
+    rewards: FilePath | None = Field(
         default=None, description="a file of mean rewards by task id, as `viewbox score --task-rewards` writes"
     )
     range: tuple[float, float] = Field(description="lowest and highest figure, both included")
@@ -66,10 +61,10 @@ class Difficulty(Block):
         return self
 
 
-class DataSettings(Block):
+class DataSettings(Section):
     """Where tasks come from, and how a row becomes a task."""
 
-    source: str | dict[str, str] | None = Field(
+    source: FilePath | dict[str, FilePath] | None = Field(
         default=None,
         description="a file (.parquet, .arrow, .jsonl, .json, .csv, .tsv), a folder, a hub dataset as owner/name or "
         "owner/name@revision, or a file by split",
@@ -80,7 +75,9 @@ class DataSettings(Block):
         default=None,
         description="share of the rows cut off as `split: test`, or {share, by: column}; null: the source's own splits",
     )
-    images: str | None = Field(default=None, description="folder in which image paths lie; default: that of the file")
+    images: FilePath | None = Field(
+        default=None, description="folder in which image paths lie; default: that of the file"
+    )
     unit: Literal["HU"] | None = Field(
         default=None, description="HU: images whose file names no unit, such as NIfTI, hold Hounsfield units"
     )

@@ -32,7 +32,7 @@ def open_rows(data: DataSettings) -> Rows:
         raise ConfigError(f"{KEY}: is missing; allowed: {FORMS}", key=KEY)
     if isinstance(source, Mapping):
         return _open_path(_check_exists(source[_choose_split(data, source)]), data)
-    path = Path(source).expanduser()
+    path = Path(source)
     if is_hub_name(source):
         return _open_hub(source, data)
     if path.is_file():
@@ -46,12 +46,12 @@ def is_hub_name(source: str) -> bool:
     >>> is_hub_name("owner/name"), is_hub_name("folder/train.csv")
     (True, False)
     """
-    path = Path(source).expanduser()
+    path = Path(source)
     return bool(HUB_NAME.fullmatch(source)) and path.suffix not in (*READERS, *TABLES) and not path.exists()
 
 
 def _check_exists(source: str) -> Path:
-    path = Path(source).expanduser()
+    path = Path(source)
     if not path.exists():
         folder = path.parent
         beside = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []

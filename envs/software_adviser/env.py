@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field
 
+from ...configs.sections import FilePath
 from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState, StepResult
 from ...core.settings import ToolName
@@ -77,7 +78,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
     first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     catalogue: Annotated[
-        str | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
+        FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
     ] = None
     retrieval: Annotated[RetrievalSettings, Field(description="how the catalogue is searched")] = RetrievalSettings()
     repositories: Annotated[RepositorySettings, Field(description="what repo_info_batch knows")] = RepositorySettings()

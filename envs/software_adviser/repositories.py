@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final
 import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from ...configs.sections import FilePath, Section
 from ...errors import ConfigError, ToolError
 from ...network import errors
 from ...network.connection import Connection
@@ -275,13 +276,12 @@ class Repositories:
         return Summary(text, origin) if text else None
 
 
-class RepositorySettings(BaseModel):
+class RepositorySettings(Section):
     """Where facts of repositories come from."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     snapshot: Annotated[
-        str | None, Field(min_length=1, description="a recorded snapshot (JSONL); default: the one that is shipped")
+        FilePath | None,
+        Field(min_length=1, description="a recorded snapshot (JSONL); default: the one that is shipped"),
     ] = None
     live: Annotated[bool, Field(description="ask GitHub's public API first, which allows 60 requests an hour")] = False
     live_in_training: Annotated[

@@ -17,8 +17,9 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from cachetools import LRUCache
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from ...configs.sections import Section
 from ...tools.search.snapshot.schema import TOKENIZER
 from ...tools.search.snapshot.words import Synonyms, is_telling, quote, read_query, split_words, stem_all
 from ...tools.specialists.models.text_models import ModelEncoder, ModelPairScorer
@@ -39,10 +40,8 @@ WEIGHTS: Final = {"tasks": 4.0, "formats": 3.0, "modalities": 3.0, "dimensions":
 SEARCHED: Final = 0.5  # weight of the place in the fused ranking, between 0 and 1, beside the share of met wishes
 
 
-class RetrievalSettings(BaseModel):
+class RetrievalSettings(Section):
     """How a catalogue is searched."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     embedding: Annotated[
         str | Mapping[str, Any],

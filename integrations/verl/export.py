@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from ...configs import schema
+from ...configs import schema, yaml_reader
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
@@ -199,7 +197,7 @@ def build_rows(
 
 
 def _dump(path: Path, values: Any) -> None:
-    path.write_text(yaml.safe_dump(json.loads(json.dumps(values)), sort_keys=False, allow_unicode=True))
+    path.write_text(yaml_reader.write(json.loads(json.dumps(values))))
 
 
 def write_script(model: str | None = None) -> str:

@@ -15,6 +15,7 @@ from threading import Lock
 from cachetools import LRUCache
 
 from ...errors import ConfigError
+from ...utils.files import expand_path
 from ...utils.sanitize import replace_surrogates
 
 log = logging.getLogger("viewbox.judge")
@@ -42,7 +43,7 @@ def find_cache_folder(name: object) -> object:
         return name
     root = find_cache_root().resolve()
     try:
-        folder = (root / name).resolve()
+        folder = (root / expand_path(name)).resolve()
         inside = name.strip() and folder != root and folder.is_relative_to(root)
     except (OSError, ValueError, RuntimeError):  # a zero byte in it, a circle of links
         inside = False

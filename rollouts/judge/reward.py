@@ -203,9 +203,7 @@ class JudgeReward:
     ] = None
     concurrency: Annotated[Positive, Field(description="requests in flight at once")] = 8
     attempts: Annotated[Positive, Field(description="attempts of each request, with growing pauses")] = 6
-    timeout: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="seconds for all attempts of one judgment")
-    ] = 60.0
+    timeout: Annotated[float, Field(gt=0, description="seconds for all attempts of one judgment")] = 60.0
     max_tokens: Annotated[Positive, Field(description="limit of the judge's reply, in tokens")] = 512
     extra: Annotated[
         Mapping[str, Any],

@@ -3,7 +3,6 @@
 Either way, the scores equal those that the environment computes during play (`BaseMultiTurnEnv.score`).
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,8 +122,8 @@ def _read_reward(path: Path, runs: Sequence[Path], trust: Trust) -> RewardSource
     """Return the reward in a YAML file; one in a run's folder may have been written by whoever made the run."""
     spec, home = _read_spec(path), find_run_of(path, *runs)
     if home is None:
-        return _build_source(build(spec), _make_plain(spec), path.stem)
-    return _build_source(build_reward(spec, f"{path} (in the run {home})", trust), _make_plain(spec), path.stem)
+        return _build_source(build(spec), spec, path.stem)
+    return _build_source(build_reward(spec, f"{path} (in the run {home})", trust), spec, path.stem)
 
 
 def _read_spec(path: Path) -> Any:
@@ -139,28 +138,17 @@ def _read_spec(path: Path) -> Any:
     return values
 
 
-def _make_plain(value: Any) -> Any:
-    """Return a value of YAML as JSON can hold it: dates, bytes, sets and infinities become text or lists."""
-    if isinstance(value, Mapping):
-        return {str(key): _make_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_make_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
 def _find_own_reward(run: Path, folder: Path, trust: Trust) -> RewardSource:
     """Return the reward in the run's config, else that of its environment there, else those of the episodes'
     environments."""
     path, config = read_config(run, folder)
     if config.get("reward") is not None:
-        return _build_source(build_reward(config["reward"], str(path), trust), _make_plain(config["reward"]), OWN)
+        return _build_source(build_reward(config["reward"], str(path), trust), config["reward"], OWN)
     section = config.get("env")
     if isinstance(section, Mapping) and "name" in section:
         settings = {key: value for key, value in section.items() if key not in ("name", "eval")}
         env = _make_environment(section["name"], settings, str(path), trust)
-        return RewardSource(OWN, {"environment": _make_plain(section)}, env.score, env.reward)
+        return RewardSource(OWN, {"environment": section}, env.score, env.reward)
     environments: dict[str, BaseMultiTurnEnv] = {}
 
     def score(episode: Episode) -> Scores:

@@ -13,8 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...configs import yaml_reader
 from ...envs.data.fingerprint import list_changed
 from ...errors import ConfigError
@@ -102,9 +100,7 @@ def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Write the resolved config, its secrets masked, and the versions; the number of threads of a run stays."""
     for name in ("config.yaml", "versions.json"):
         check_writable(folder / name, folder)
-    (folder / "config.yaml").write_text(
-        yaml.safe_dump(mask_settings(config), sort_keys=False, allow_unicode=True), "utf-8"
-    )
+    (folder / "config.yaml").write_text(yaml_reader.write(mask_settings(config)), "utf-8")
     path = folder / "versions.json"
     before = read_json(path) if path.is_file() else {}
     threads = {"threads": before["threads"]} if "threads" in before else {}

@@ -49,7 +49,7 @@ def test_the_penalties_can_be_set():
 def test_a_penalty_that_is_no_share_is_refused(options):
     with pytest.raises(
         ConfigError,
-        match=r"FormatReward\.(penalties\.salvaged|malformed) = .*; allowed: a number of at least 0 and of at most 1",
+        match=r"FormatReward\.(penalties\.salvaged|malformed) = .*; allowed: a .*number of at least 0 and of at most 1",
     ):
         FormatReward(**options)
 

@@ -127,7 +127,10 @@ def box(**options):
         ({"type": "token_f1"}, "reward.field: is missing; allowed: text"),
         ({"type": "iou", "treshold": 1}, "reward.treshold = 1: unknown key 'treshold'; allowed: area_penalty"),
         ({"type": "iou", "threshold": 2}, "reward.threshold = 2; allowed: a number above 0 and of at most 1 or null"),
-        ({"type": "exact_match", "tolerance": float("nan")}, "reward.tolerance = nan; allowed: a number of at least 0"),
+        (
+            {"type": "exact_match", "tolerance": float("nan")},
+            "reward.tolerance = nan; allowed: a finite number of at least 0",
+        ),
         (
             {"type": "token_f1", "field": "a", "stop_words": "the"},
             "reward.stop_words = 'the'; allowed: true or false or a list of text",

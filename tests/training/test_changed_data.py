@@ -58,3 +58,16 @@ def test_a_resumed_rollout_refuses_changed_data(viewbox):
     assert code == 2
     assert "its data have changed since it was started: tasks.jsonl: " in error
     assert "give another --out" in error
+
+
+def test_a_variable_in_the_path_of_the_data_may_lead_to_the_same_data_only(folder, viewbox, monkeypatch):
+    source = "env.data.source=${STUDY}/tasks.jsonl"
+    command = ("rollout", "--config", "run.yaml", "--tasks", 2, "--out", "played", source)
+    statuses = []
+    for name, answer in (("a", "yes"), ("moved", "yes"), ("other", "no")):
+        write_tasks(answer)
+        (folder / name).mkdir()
+        (folder / "tasks.jsonl").rename(folder / name / "tasks.jsonl")
+        monkeypatch.setenv("STUDY", name)
+        statuses.append(viewbox(*command)[0])
+    assert statuses == [0, 0, 2]

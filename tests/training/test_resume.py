@@ -123,7 +123,7 @@ def test_a_run_killed_after_its_last_step_is_finished_without_another(config, wh
     ("given", "words"),
     [
         ("nowhere", ["--resume nowhere", "is not a run", "a run's folder (with config.yaml)"]),
-        ("out/whole-seed0/checkpoints/checkpoint-3", ["checkpoint-3", "checkpoint-4, checkpoint-6"]),
+        ("out/whole-seed0/checkpoints/checkpoint-3", ["checkpoint-3", "checkpoints/checkpoint-4, ", "checkpoint-6"]),
         ("out/whole-seed0/checkpoints/checkpoint-x", ["checkpoint-x", "checkpoint-<step>"]),
     ],
 )

@@ -77,7 +77,7 @@ class LiveSource:
         if os.environ.get(api_key_env, "").strip():
             self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", api_key_env))
         self._email = _read_email(email_env)
-        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir).expanduser(), cache_days)
+        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir), cache_days)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
 
     def prepare(self) -> None:

@@ -23,6 +23,7 @@ from cachetools import LRUCache, cached
 from pydantic import Field
 
 from ...assets import resolve_snapshot_path
+from ...configs.sections import FilePath
 from ...errors import ArgumentError, ConfigError, ToolError, ToolFault
 from ...images.source import Source
 from ...images.view import View
@@ -49,7 +50,7 @@ class LiteratureSpecialist(Specialist):
     sends: ClassVar[str] = "queries"
 
     snapshot: Annotated[
-        str | None,
+        FilePath | None,
         Field(min_length=1, description="a recorded snapshot (one file), or package:literature; without it, live"),
     ] = None
     live_in_training: Annotated[
@@ -64,7 +65,7 @@ class LiteratureSpecialist(Specialist):
     email_env: Annotated[
         str, Field(min_length=1, description="the environment variable with an address that NCBI may write to")
     ] = "NCBI_EMAIL"
-    cache: Annotated[str | None, Field(min_length=1, description="a folder that keeps live answers")] = None
+    cache: Annotated[FilePath | None, Field(min_length=1, description="a folder that keeps live answers")] = None
 
     @property
     def address(self) -> str | None:

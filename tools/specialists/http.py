@@ -74,7 +74,7 @@ class HttpSpecialist(Specialist):
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="the environment variable with the API key; it is never saved")
     ] = None
-    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for all attempts of a call")] = 30.0
+    timeout: Annotated[float, Field(gt=0, description="seconds for all attempts of a call")] = 30.0
     attempts: Annotated[int, Field(ge=1, description="attempts of a call, with growing pauses")] = 3
     concurrency: Annotated[int, Field(ge=1, description="requests in flight at once")] = 16
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a request")

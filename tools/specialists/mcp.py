@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import ByteSize, Field, field_validator, model_validator
 
+from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault
 from ...images.view import View
 from ...network import background
@@ -60,10 +61,8 @@ NAMES_ONLY = (
 )
 
 
-class McpToolSpec(BaseModel):
+class McpToolSpec(Section):
     """One tool of a server, as the model reads it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: Annotated[str, Field(description="what the model reads about the tool")] = ""
     parameters: Annotated[
@@ -90,7 +89,7 @@ class McpSpecialist(ServerSettings, Specialist):
     ] = None
     unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
     pictures: Annotated[Form, Field(description="how pictures are sent: PNG as Base64, or as a data URL")] = "base64"
-    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for a call")] = 20.0
+    timeout: Annotated[float, Field(gt=0, description="seconds for a call")] = 20.0
     resend: Annotated[
         bool,
         Field(

@@ -21,13 +21,15 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import AfterValidator, ByteSize, Field
 
+from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault, ViewboxError, describe_unknown
 from ...network import background
 from ...network.client_settings import build_client_settings
 from ...network.hosts import read_api_key
 from ...network.http import find_compression
+from ...utils.files import expand_path
 from ...utils.secrets import is_secret_name, mask_message, remember
 from ...utils.terminal import make_line
 from .schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
@@ -62,13 +64,13 @@ class LostError(Exception):
         self.alone = alone
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(Section):
     """What a server is; equal settings share one process."""
 
-    model_config = ConfigDict(frozen=True)
-
     command: Annotated[
-        tuple[str, ...], Field(description="the program and its arguments; it ends with this process")
+        tuple[str, ...],
+        AfterValidator(lambda command: (*map(expand_path, command[:1]), *command[1:])),
+        Field(description="the program and its arguments; it ends with this process"),
     ] = ()
     url: Annotated[
         str | None, Field(description="in place of `command`: the address (streamable HTTP); this machine, or https")
@@ -80,9 +82,7 @@ class ServerSettings(BaseModel):
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="with `url`: the environment variable with the API key")
     ] = None
-    start_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="seconds for the server to start")] = (
-        30.0
-    )
+    start_timeout: Annotated[float, Field(gt=0, description="seconds for the server to start")] = 30.0
     concurrency: Annotated[int, Field(ge=1, le=256, description="calls in progress at once")] = 8
     max_reply: ByteSize = Field(
         default="16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply"

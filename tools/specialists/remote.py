@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from ...configs.sections import Section
 from ...errors import ConfigError, ImageError, ToolError, ToolFault
 from ...images.coordinates import to_unit
 from ...images.files import open_image
@@ -37,13 +38,11 @@ Form = Literal["data_url", "base64"]
 FieldName = Annotated[str, Field(min_length=1)]
 
 
-class Returns(BaseModel):
+class Returns(Section):
     """What the fields of a server's reply mean; every other field is a fact.
 
     A path of boxes or points is a field (`box`), a list (`boxes[]`), or a key in a list of objects (`findings[].box`).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: Annotated[FieldName | None, Field(description="the field with the text that the model reads")] = None
     image: Annotated[FieldName | None, Field(description="the field with a picture to show: a PNG as Base64")] = None

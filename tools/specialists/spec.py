@@ -13,9 +13,10 @@ no episode is played is in its `release()`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from ... import plugins
+from ...configs.sections import Section
 from ...configs.validation import describe_errors
 from ...errors import ConfigError, describe_unknown
 from ..tool import Tool
@@ -25,10 +26,8 @@ C = TypeVar("C", bound="type[Specialist]")
 SPECIALISTS: "dict[str, type[Specialist]]" = {}  # by the `kind` in YAML
 
 
-class Specialist(BaseModel):
+class Specialist(Section):
     """The base of every kind; its fields are the keys of its YAML."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: ClassVar[str] = ""
     sends: ClassVar[str] = "pictures"  # what goes to `address`

@@ -23,7 +23,7 @@ def check_folders(config: Config) -> None:
     for key, given in (("log.dir", config.log.dir), ("log.export", config.log.export)):
         if given is None:
             continue
-        found = find_existing(Path(given).expanduser())
+        found = find_existing(Path(given))
         if not found.is_dir():
             raise ConfigError(f"{key} = {given!r}: {found} is a file; allowed: a folder", key=key)
         if not os.access(found, os.W_OK | os.X_OK):
@@ -66,7 +66,7 @@ def check_space(config: Config, needed: int) -> str:
     Raises:
         ConfigError: there is not enough.
     """
-    free = shutil.disk_usage(find_existing(Path(config.log.dir).expanduser())).free
+    free = shutil.disk_usage(find_existing(Path(config.log.dir))).free
     text = f"about {needed / GIB:.2g} GiB for checkpoints and the model, {free / GIB:.3g} GiB free for {config.log.dir}"
     if needed > free:
         raise ConfigError(

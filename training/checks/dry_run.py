@@ -1,23 +1,26 @@
 """What `--dry-run` shows: the settings, what was checked, the first images, and a page with the first prompt."""
 
+import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ...configs import yaml_reader
 from ...configs.schema import Config, locate_errors
-from ...core.base import BaseMultiTurnEnv
+from ...core.base import BaseMultiTurnEnv, count_shown
 from ...core.tasks import to_sequence
 from ...envs.data.check import describe_splits
 from ...envs.from_config import build_envs
 from ...envs.right_answers import score_right_answers
-from ...errors import BadRow, ModelError, ViewboxError
+from ...errors import BadRow, ImageError, ModelError, ViewboxError
+from ...utils.frozen import thaw
 from ...utils.secrets import mask_settings
 from ..grpo.curriculum import build_curriculum
 from . import prompt_page
+from .outline import make_tasks
 from .preflight import LocalModel, find_model, open_first_task
 
 FIRST = 3  # tasks of each environment whose images are opened
@@ -47,6 +50,7 @@ def inspect(config: Config) -> dict[str, Any]:
         shown["right answers"] = [f"{key}: {one.describe()}" for key, one in answers]
         found = reversed([(warning, key) for key, one in answers for warning in one.warnings])
         warnings = [f"{key}: {warning}" for warning, key in reversed(dict(found).items())]
+        warnings += [line for key, one in opened.items() if model for line in _describe_long(config, one, key, model)]
         return shown | {"memory": _describe_memory(config), "warnings": warnings}
 
 
@@ -77,6 +81,31 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
     return f"the first {FIRST} tasks show {len(sizes)} image{'s' * (len(sizes) != 1)} ({shown} pixels)"
 
 
+def _describe_long(config: Config, env: BaseMultiTurnEnv, key: str, model: LocalModel) -> Iterator[str]:
+    """Yield a warning of tasks whose prompt leaves less of the model's context than an episode may have.
+
+    A token has at least one byte, so only tasks with a text that may be too long are opened and counted.
+    """
+    first = open_first_task(env, key)
+    tokens, ids, _ = model.encode_prompt(config, env, env.for_task(first).reset(first, seed=0))
+    room, looked, found = tokens.context - config.rollout.max_completion_tokens, 0, []
+    image = tokens.architecture.count_tokens(model.processor.image_processor, *[math.isqrt(env.max_pixels)] * 2) + 2
+    for task in make_tasks(env):
+        looked += 1
+        with suppress(BadRow, ImageError):  # it costs its own episodes
+            played = env.for_task(task)
+            most = len(ids) + len(str(thaw(task.prompt)).encode()) + 2 * image * count_shown(played, task)
+            if most > room:
+                count = len(model.encode_prompt(config, env, played.reset(task, seed=0))[1])
+                found += [f"{task.id} ({count} tokens)"] if count > room else []
+    if found:
+        yield (
+            f"{key}: {len(found)} of {looked} tasks have prompts that leave fewer than rollout.max_completion_tokens = "
+            f"{config.rollout.max_completion_tokens} of the model's context of {tokens.context}, such as {found[0]}; "
+            "one that leaves none costs its episodes"
+        )
+
+
 def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None) -> Path:
     """Write the first prompt with its images as a page of HTML, readable by this user only; return its path."""
     task = open_first_task(env, "env")
@@ -96,10 +125,10 @@ def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
     ['trainer        GRPOConfig', 'note: a hub name']
     """
     settings = mask_settings(config.model_dump(mode="json", exclude_none=True))
-    lines = [yaml.safe_dump(settings, sort_keys=False)]
+    lines = [yaml_reader.write(settings)]
     for topic, value in resolved.items():
         if topic not in ("notes", "warnings"):
-            rows = value if topic in ("splits", "right answers") else [_format(value)]
+            rows = value if topic in ("splits", "right answers", "resume") else [_format(value)]
             lines += [f"{topic if number == 0 else '':<14} {row}" for number, row in enumerate(rows)]
     said = [f"{topic[:-1]}: {line}" for topic in ("notes", "warnings") for line in resolved.get(topic, ())]
     return "\n".join([*lines, *said])

@@ -138,8 +138,8 @@ def describe_overlap(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiT
     count = min(config.log.eval_tasks, MAX_COMPARED)
     if not count:
         return None
-    trained = {task.id: task for task in _make_tasks(env, MAX_COMPARED)}
-    measured = list(_make_tasks(held_out, count))
+    trained = {task.id: task for task in make_tasks(env, MAX_COMPARED)}
+    measured = list(make_tasks(held_out, count))
     same = sum(trained.get(task.id) == task for task in measured)
     if not same:
         return None
@@ -150,8 +150,8 @@ def describe_overlap(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiT
     )
 
 
-def _make_tasks(env: BaseMultiTurnEnv, count: int) -> Iterator[Task]:
-    """Yield the first `count` tasks, or fewer once the time is over."""
+def make_tasks(env: BaseMultiTurnEnv, count: int | None = None) -> Iterator[Task]:
+    """Yield the first `count` tasks (None: all), or fewer once the time is over."""
     end = time.monotonic() + MAX_SECONDS
     for task in islice(to_sequence(env.tasks, env.name), count):
         yield task

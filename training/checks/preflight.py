@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ...engines.hf.chat_tokens import ChatTokens
 
 CROWDED = 64  # tasks whose images are counted
+CONTEXT_KEY = "rollout.max_completion_tokens"
 FIRST = 8  # tasks with bad rows, after which a run is refused
 
 
@@ -69,6 +71,7 @@ def _check(config: Config) -> dict[str, Any]:
     from ..grpo.curriculum import build_curriculum
     from ..reporting.tracking import check_trackers, check_uploads
     from ..trainer_args import build_trainer_arguments
+    from .optimizer import check_optimizer
     from .outline import count_parameters, describe_filters, outline_run
 
     check_launch()
@@ -85,6 +88,7 @@ def _check(config: Config) -> dict[str, Any]:
     env, held_out = build_envs(config, model.view_settings if model else {})
     _check_reward_fields(config.reward, env, "reward")
     arguments = build_trainer_arguments(config, "runs")
+    check_optimizer(arguments, config.train.arguments)
     check_uploads(config.log, env, arguments)
     beta = getattr(arguments, "beta", 0.0)
     if config.model.tiny is not None and config.lora is None and beta != 0:
@@ -114,7 +118,7 @@ def _check(config: Config) -> dict[str, Any]:
         _check_demonstrations(config.train.demonstrations.habits, env, task)
     outline = outline_run(config, env, held_out, arguments)
     if model is not None:
-        _check_tokens(model, config, env, open_crowded_task(env, "env"))
+        _check_first_tokens(model, config, env)
         parameters = count_parameters(model.config, config)
         outline["parameters"] = parameters.describe()
         needed = estimate_bytes(config, arguments, parameters.total, parameters.trained)
@@ -258,7 +262,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
     from transformers import CONFIG_MAPPING
 
     from ...engines.hf.architectures import TESTED, get_architecture
-    from ...engines.hf.loading import find_model_folder, get_view_settings, load_processor
+    from ...engines.hf.loading import find_model_folder, get_view_settings, load_model, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
     if path is None:
@@ -281,9 +285,22 @@ def find_model(section: ModelSection) -> LocalModel | None:
         raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), TESTED)}", key=key)
     config, processor = load_processor(section)
     get_architecture(config).check_forward()
-    if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
-        raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
+    load_model(section, with_numbers=False)
     return LocalModel(config, processor, get_view_settings(config, processor))
+
+
+def _check_first_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv) -> None:
+    """Raise `ConfigError` unless one of the first tasks fits the model's context: another costs its own episodes."""
+    crowded = open_crowded_task(env, "env")
+    try:
+        _check_tokens(model, config, env, crowded)
+    except ConfigError as error:
+        if error.key != CONTEXT_KEY:
+            raise
+        for task in islice(to_sequence(env.tasks, env.name), FIRST):
+            with suppress(BadRow, ImageError, ConfigError):
+                return _check_tokens(model, config, env, task)
+        raise
 
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
@@ -298,10 +315,11 @@ def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task
             f"episode; allowed: fewer than rollout.max_completion_tokens = {budget}",
             key="env.max_pixels",
         )
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if context is not None and len(prompt) + budget > context:
+    if len(prompt) + budget > tokens.context:
+        room = tokens.context - len(prompt)
+        allowed = f"at most {room}" if room > 0 else "a shorter prompt, or fewer and smaller images"
         raise ConfigError(
-            f"rollout.max_completion_tokens = {budget}: with a prompt of {len(prompt)} tokens an episode does not fit "
-            f"the model's context of {context}; allowed: at most {max(0, context - len(prompt))}",
-            key="rollout.max_completion_tokens",
+            f"{CONTEXT_KEY} = {budget}: with a prompt of {len(prompt)} tokens an episode does not fit the model's "
+            f"context of {tokens.context}; allowed: {allowed}",
+            key=CONTEXT_KEY,
         )

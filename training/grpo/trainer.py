@@ -62,6 +62,7 @@ PRIVATE_NAMES = {
 }
 
 log = logging.getLogger("viewbox.train")
+MAX_UNSCORED = 3  # batches at the beginning in which no episode has a score, after which a run ends
 
 
 class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
@@ -88,6 +89,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     args: Any
     train_dataset: Any
     _current_batch: dict[str, Any] | None = None  # the batch whose loss TRL computes
+    _unscored: float = 0  # batches so far in which no episode had a score; -inf once one had
+    _problem = ""  # why an episode had none
 
     def __init__(
         self,
@@ -150,6 +153,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
             "batch": self._buffered_inputs if pending else None,
             "curriculum": self.curriculum and self.curriculum.state_dict(),
+            "reference": self._get_reference().state_dict() if self.args.sync_ref_model else None,
             "pixels": {key: (p.values, p.grid, p.tokens) for key, p in self.log_probs.pixels.items() if pending},
         }
 
@@ -159,8 +163,14 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._metrics["train"].update(state["metrics"])
         if self.curriculum is not None and state.get("curriculum") is not None:
             self.curriculum.load_state_dict(state["curriculum"])
+        if self.args.sync_ref_model and state["reference"] is not None:
+            self._get_reference().load_state_dict(state["reference"])
         self._buffered_inputs = send_to_device(state["batch"], self.accelerator.device)
         self.log_probs.pixels = {key: Pixels(*parts) for key, parts in state["pixels"].items()}
+
+    def _get_reference(self) -> torch.nn.Module:
+        model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
+        return model
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns: Any = ["task", "prompt"]
@@ -211,6 +221,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         """Stage 3: (B,) rewards; NaN for an episode that teaches nothing: it leaves its group, with a warning."""
         problems = [problem for episode in episodes if (problem := self._describe_problem(episode)) is not None]
         for problem, count in Counter(problems).items():
+            self._problem = problem
             log.warning("%d of %d episodes teach nothing: %s", count, len(episodes), problem)
         rewards = [self._get_reward(episode) for episode in episodes]
         values = [math.nan if reward is None else reward for reward in rewards]
@@ -219,11 +230,19 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def compute_advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """Stage 4: (B,) group-relative advantages; a group may be spread over processes."""
         everyone = self.accelerator.gather(rewards)
+        self._require_scores(everyone)
         if self.curriculum is not None:
             self.curriculum.add_reward(everyone.nanmean().item())
         self.add_figures(summarize_rewards(everyone, self.num_generations))
         first = self.accelerator.process_index * len(rewards)
         return group_advantages(everyone, self.num_generations, self.scale_rewards)[first : first + len(rewards)]
+
+    def _require_scores(self, rewards: torch.Tensor) -> None:
+        """Raise `ConfigError` if no episode of the first steps has a reward: nothing would be learned."""
+        self._unscored = self._unscored + 1 if bool(rewards.isnan().all()) else -math.inf
+        is_last = self.state.global_step + 1 >= self.state.max_steps
+        if self._unscored >= (1 if is_last else MAX_UNSCORED):
+            raise ConfigError(f"no episode so far has a score, so that nothing is learned: {self._problem}")
 
     def build_loss_tensors(
         self, episodes: Sequence[Episode], rewards: torch.Tensor, advantages: torch.Tensor

@@ -17,7 +17,7 @@ from ...configs.sections import ModelSection
 from ...engines import model_profiles
 from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
-from ...engines.hf.loading import SAFE, build_tiny_config, get_view_settings, set_max_pixels
+from ...engines.hf.loading import SAFE, build_tiny_config, check_weights, get_view_settings, set_max_pixels
 from ...envs.from_config import build_envs
 from ...errors import ModelError
 from ..checks.preflight import open_crowded_task
@@ -158,8 +158,8 @@ def build_batch_pixels(batch: Mapping[str, Any], model: Any) -> dict[int, Pixels
 def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[PretrainedConfig, Any]:
     """Return the (config, processor) of a model, from this machine alone; the processor is None if it is not here.
 
-    A folder needs no weights. A hub name is looked up among downloaded files, then among the models of the shipped
-    configs.
+    A folder needs no weights; those in it must be the model's. A hub name is looked up among downloaded files, then
+    among the models of the shipped configs.
 
     Raises:
         ModelError: the config is not on this machine, or the architecture is not supported.
@@ -174,6 +174,7 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Pretraine
             raise ModelError(_explain_missing(section.name), key="model.name") from error
         return AutoConfig.for_model(**known["config"]), None
     get_architecture(config)
+    check_weights(section)
     try:
         return config, AutoProcessor.from_pretrained(name, **here)
     except (OSError, ValueError):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ...configs import yaml_reader
 from ...configs.schema import Config
 from ...configs.sections import ModelSection
 from ...envs.data.sources import is_hub_name
+from ...errors import ConfigError
 from ...utils.secrets import mask_settings
 from ...version import get_versions
 
@@ -82,9 +82,7 @@ class Base:
 
     @property
     def is_on_hub(self) -> bool:
-        return (
-            self.name is not None and not self.name.startswith("package:") and not Path(self.name).expanduser().exists()
-        )
+        return self.name is not None and not self.name.startswith("package:") and not Path(self.name).exists()
 
 
 def write_card(folder: Path, config: Config, summary: Mapping[str, object]) -> None:
@@ -133,7 +131,7 @@ def build_card(
     if shown is None:
         shown = mask_settings(config.model_dump(mode="json", exclude_none=True))
     return _CARD.format(
-        front_matter=yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True),
+        front_matter=yaml_reader.write(front_matter),
         title=title,
         what="LoRA adapters" if is_adapter else "A policy",
         env=config.env.name,
@@ -142,7 +140,7 @@ def build_card(
         base_license=base.license.get("license_name") or base.license.get("license") or "not known",
         data=data,
         figures=_format_figures(summary.get("held_out", {})) or "not measured",
-        config=yaml.safe_dump(shown, sort_keys=False, allow_unicode=True),
+        config=yaml_reader.write(shown),
         versions=", ".join(f"{package} {number}" for package, number in get_versions().items()),
         notices=notices,
     )
@@ -183,7 +181,7 @@ def _find_card(name: str, revision: str | None) -> Path | None:
     """README.md of a model's folder, whether it exists or not; of a hub model the one that is cached, or None."""
     from ...assets import resolve_model_path
 
-    folder = Path(resolve_model_path(name)).expanduser()
+    folder = Path(resolve_model_path(name))
     if folder.is_dir():
         return folder / "README.md"
     from huggingface_hub import hf_hub_download
@@ -200,8 +198,8 @@ def read_front_matter(card: Path) -> dict[str, Any]:
     try:
         before, _, rest = card.read_text(encoding="utf-8").partition("---\n")
         header, closing, _ = rest.partition("\n---")
-        values = yaml.safe_load(header) if closing and not before.strip() else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        values = yaml_reader.parse(header, str(card))[0] if closing and not before.strip() else None
+    except (OSError, UnicodeDecodeError, ConfigError):
         return {}
     return values if isinstance(values, dict) else {}
 

@@ -18,7 +18,7 @@ from ...core.loop import parse_reply
 from ...core.parsing.reply import ToolCalls
 from ...core.prompts.templates import Prompts
 from ...core.settings import ReplyFormat
-from ...engines.generator import Conversation
+from ...engines.generator import Conversation, ReplyError
 from ...engines.hf.chat_tokens import ChatTokens
 from ...errors import ImageError, StoreError
 from ...images.ref import ImageRef
@@ -50,7 +50,7 @@ def read_episodes(
                 prompts=env.prompts,
                 max_completion_tokens=max_completion_tokens,
             )
-        except (StoreError, ImageError) as error:
+        except (StoreError, ImageError, ReplyError) as error:
             problems[str(error)] += 1
             continue
         task = Task(f"{Path(saved).name}:{transcript.line}")
@@ -73,7 +73,7 @@ def add_tokens(
         if episode.tokens is None:
             try:
                 found = tokenize_episode(episode, env, tokens, max_completion_tokens)
-            except (StoreError, ImageError) as error:
+            except (StoreError, ImageError, ReplyError) as error:
                 problems[str(error)] += 1
                 continue
             episode = replace(episode, tokens=found)
@@ -131,8 +131,9 @@ def tokenize_conversation(
         if message.role == "assistant":
             fits = tokens.observe(conversation, max_completion_tokens)
             ids = tokens.encode_reply(write_reply(message, reply_format)) if fits else []
-            if not fits or len(record.completion_ids) + len(ids) > max_completion_tokens:
-                raise StoreError(f"longer than {max_completion_tokens} tokens (rollout.max_completion_tokens)")
+            room = tokens.get_room(record, max_completion_tokens)
+            if not fits or len(record.completion_ids) + len(ids) > room:
+                raise StoreError(f"longer than {room} tokens (rollout.max_completion_tokens, the model's context)")
             record.add_sampled(ids, [0.0] * len(ids))
         conversation.messages.append(message)
     found = record.to_episode_tokens()

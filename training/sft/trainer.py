@@ -5,7 +5,10 @@ a few steps and would otherwise dominate the loss.
 """
 
 import asyncio
+import logging
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +30,7 @@ from ..checkpoints import Checkpoints
 from ..evaluate import build_script, collect_episodes
 from ..grpo.batch import add_pixels, build_model_inputs, collate
 
+log = logging.getLogger("viewbox.train")
 SFT_BATCHES = 4  # of similar length, into which a device batch is cut
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 
@@ -173,7 +177,11 @@ class SFTTrainer(Checkpoints, Trainer):
 
 def select_usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeTokens]:
     """Return the tokens of the episodes that can be trained on; raise `StoreError` if there are none."""
-    usable = [e.tokens for e in episodes if e.tokens is not None and describe_mismatch(e.tokens, tokens) is None]
+    given = [episode.tokens for episode in episodes if episode.tokens is not None]
+    problems = [describe_mismatch(one, tokens) for one in given]
+    usable = [one for one, problem in zip(given, problems, strict=True) if problem is None]
+    for problem, count in Counter(filter(None, problems)).items():
+        log.warning("%d of %d episodes are left out: %s", count, len(given), problem)
     if not usable:
         raise StoreError("no episode has tokens that fit this model's tokenizer and image processor")
     return usable
@@ -202,6 +210,7 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
         tiny_model.build_processor(bootstrap),
         tiny_model.build_config(bootstrap, hidden=16, layers=1, vision_layers=2),
     )
+    tokens.context = math.inf  # of texts that no model reads
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)
     episodes = collect_episodes(env, to_sequence(env.tasks, env.name)[:count], generator, slots=16, seed=0)
     corpus = []

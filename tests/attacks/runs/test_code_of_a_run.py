@@ -376,7 +376,16 @@ def test_an_odd_section_is_an_error_in_words(gift, env):
         score_run("gift")
 
 
-@each("value", ["2001-01-01", "{2001-01-01: 1, 1.5: 2, null: 3}", "!!set {a, 1}", "!!binary eA==", ".inf", ".nan"])
+@each("value", ["!!set {a, 1}", "!!binary eA==", "!!timestamp 2001-01-01", ".inf", "[{a: .nan}]"])
+def test_a_value_that_json_does_not_have_is_an_error_in_words(gift, viewbox, tmp_path, value):
+    gift(config={})
+    (tmp_path / "gift" / "config.yaml").write_text(f"env: {{name: digits, eval: {value}}}")
+    status, _, err = viewbox("score", "gift")
+    assert status == 2
+    assert "config.yaml, line 1" in err
+
+
+@each("value", ["2001-01-01", "{2001-01-01: 1, 1.5: 2, null: 3, true: 4}", "[yes, 1:30]", "0x1F"])
 def test_what_the_config_holds_besides_can_be_written_down(gift, viewbox, tmp_path, value):
     gift(config={})
     (tmp_path / "gift" / "config.yaml").write_text(f"env: {{name: digits, eval: {value}}}\nother: {value}")

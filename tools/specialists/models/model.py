@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import cv2
 import numpy as np
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import ByteSize, Field
 
 from ....assets import resolve_model_path
+from ....configs.sections import FilePath, Section
 from ....errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from ....images.ref import ImageRef
 from ..serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
@@ -29,13 +30,11 @@ MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(Section):
     """The keys of everything that runs a model. Two with the same model, device and dtype share it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     kind: ClassVar[str] = ""
-    model: Annotated[str, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
+    model: Annotated[FilePath, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
     revision: Annotated[str | None, Field(description="branch, tag or commit of a hub model")] = None
     device: Annotated[
         str,
@@ -266,7 +265,7 @@ def find_device(spec: ModelSettings) -> "torch.device":
 def find_model(name: str) -> str:
     """Return the folder of a model, or its hub name. Raise `ConfigError` if the name is a path and nothing is there."""
     try:
-        path = Path(resolve_model_path(name)).expanduser()
+        path = Path(resolve_model_path(name))
     except ModelError as error:
         raise ConfigError(f"model = {name!r}: {error}", key="model", given=name) from error
     if path.is_dir():

@@ -1,0 +1,92 @@
+"""Only finite gradients reach the weights, and weights that are not finite are never saved."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.support.runs import RUN, on_path, read_steps, run, write_config
+from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.sft.trainer import SFTTrainer
+
+SUPERVISED = {
+    "env": {"name": "digits", "max_turns": 3},
+    "rollout": {"max_completion_tokens": 1000},
+    "train": {"method": "sft", "demonstrations": {"count": 8}, "per_device_train_batch_size": 4, "max_steps": 6},
+}
+TRAIN = {"max_steps": 6, "save_steps": 10}
+
+
+@pytest.fixture
+def spoil(monkeypatch):
+    """Makes the loss of these steps NaN, counted from 1."""
+
+    def patch(*steps):
+        for kind in (EpisodeGRPOTrainer, SFTTrainer):
+            plain = kind.compute_loss
+
+            def compute_loss(self, *args, plain=plain, **kwargs):
+                loss = plain(self, *args, **kwargs)
+                return loss * torch.nan if self.state.global_step + 1 in steps else loss
+
+            monkeypatch.setattr(kind, "compute_loss", compute_loss)
+
+    return patch
+
+
+@pytest.mark.parametrize("content", [RUN, SUPERVISED], ids=["grpo", "sft"])
+def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_said(tmp_path, tiny_folder, spoil, caplog, content):
+    spoil(2)
+    content = {
+        **content,
+        "train": {**content["train"], **TRAIN, "max_steps": 3, "save_steps": 1, "save_total_limit": 5},
+    }
+    with on_path(tmp_path):
+        folder = run(write_config(tmp_path, tiny_folder, "run", content, log={"eval_tasks": 0}))
+    weights = [load_file(folder / "checkpoints" / f"checkpoint-{step}" / "model.safetensors") for step in (1, 2, 3)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert any(not torch.equal(weights[1][name], weights[2][name]) for name in weights[0])
+    assert all(value.isfinite().all() for value in weights[2].values())
+    assert "step 2: the gradient is not finite" in caplog.text
+    assert len(read_steps(folder)) == 3
+
+
+def test_a_run_that_diverges_ends_with_the_last_good_weights_and_goes_on_from_them(
+    tmp_path, tiny_folder, spoil, capsys
+):
+    spoil(3, 4, 5, 6)
+    with on_path(tmp_path):
+        path = write_config(tmp_path, tiny_folder, train=TRAIN, log={"eval_tasks": 0})
+        folder = run(path, code=2)
+        said = capsys.readouterr().err
+        assert "3 steps in a row had no finite gradient" in said
+        assert "the last good step is 2; go on with --resume=" in said
+        assert "checkpoint-5 and a smaller train.learning_rate" in said
+        assert not (folder / "model").exists()
+        spoil()  # on top of the other: the resumed run has steps 6 and 7, of which 6 is spoiled
+        run(path, "train.max_steps=7", "train.learning_rate=1e-4", f"--resume={folder}")
+    assert all(value.isfinite().all() for value in load_file(folder / "model" / "model.safetensors").values())
+
+
+@pytest.mark.parametrize("lora", [{}, {"lora": {"r": 2}}], ids=["all weights", "adapters"])
+def test_weights_that_are_no_longer_finite_are_not_saved_and_the_last_checkpoint_is_named(
+    tmp_path, tiny_folder, capsys, lora
+):
+    """A rate that is far too large: after one step of it the weights are infinite."""
+    train = {"max_steps": 2, "save_steps": 1, "save_total_limit": 5, "lr_scheduler_type": "constant"}
+    with on_path(tmp_path):
+        path = write_config(tmp_path, tiny_folder, train=train, log={"eval_tasks": 0}, **lora)
+        folder = run(path)
+        capsys.readouterr()
+        run(path, "train.max_steps=4", "train.learning_rate=1e39", f"--resume={folder}", code=2)
+        said = capsys.readouterr().err
+    assert "the weights after step 3 are not finite" in said
+    assert "the last good step is 2; go on with --resume=" in said
+    assert "checkpoint-2 and" in said
+    assert not (folder / "checkpoints" / "checkpoint-3").exists()
+
+
+def test_a_run_that_diverges_before_a_checkpoint_says_so(tmp_path, tiny_folder, capsys):
+    with on_path(tmp_path):
+        path = write_config(tmp_path, tiny_folder, train={"learning_rate": 1e39}, log={"eval_tasks": 0})
+        run(path, code=2)
+    assert "no checkpoint was saved: start again with a smaller train.learning_rate" in capsys.readouterr().err
