@@ -38,7 +38,7 @@ def guard(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
     except BaseException as error:
-        author, last = _find_author(error), traceback.extract_tb(error.__traceback__)[-1].filename
+        author, last = _find_author(error), str(traceback.extract_tb(error.__traceback__)[-2:])  # W&B wraps sys.exit
         if author is None and isinstance(error, SystemExit) and any(name in last for name in PARSERS):
             raise
         if is_disk_full(error):

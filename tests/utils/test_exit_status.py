@@ -1,6 +1,7 @@
 """How a command ends: 2 by its input or an author's code, with its line; 1 by viewbox itself; 130 by Ctrl-C."""
 
 import argparse
+import sys
 
 import pytest
 
@@ -52,7 +53,9 @@ def test_any_other_failure_keeps_its_status(error, status, capsys):
     assert guard(lambda: raise_error(error)) == status
 
 
-def test_the_exit_of_a_parser_of_ours_passes(capsys):
+@each("leave", [sys.exit, lambda code, leave=sys.exit: leave(code)])  # W&B wraps it
+def test_the_exit_of_a_parser_of_ours_passes(leave, monkeypatch, capsys):
+    monkeypatch.setattr(argparse._sys, "exit", leave)
     with pytest.raises(SystemExit) as caught:
         guard(lambda: argparse.ArgumentParser().parse_args(["--help"]))
     assert caught.value.code == 0
