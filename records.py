@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from .images.ref import ImageRef
 from .images.shown import ShownView
-from .utils.frozen import FrozenDict, Record, is_decoding
+from .utils.frozen import FrozenDict, Record, freeze, is_decoding, list_arrays
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
 Nudge = Literal["", "malformed", "finalize", "notes"]
@@ -30,7 +30,7 @@ class Task(Record, frozen=True):
         images: empty if the environment draws them from `metadata` (a seed).
         prompt: what the environment's question is made of.
         reference: the right answer; it never reaches the model. Boxes are (x1, y1, x2, y2) in fractions of the
-            original image.
+            original image. Arrays become tuples.
         metadata: anything else about the task.
     """
 
@@ -39,6 +39,11 @@ class Task(Record, frozen=True):
     prompt: Mapping[str, Any] = FrozenDict()
     reference: Mapping[str, Any] = FrozenDict()
     metadata: Mapping[str, Any] = FrozenDict()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_decoding():
+            force_setattr(self, "reference", freeze(list_arrays(self.reference)))
 
 
 class ToolCall(Record, frozen=True):

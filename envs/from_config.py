@@ -12,8 +12,6 @@ from ..errors import ConfigError
 from ..rewards.base import EpisodeReward, Reward
 from .data.settings import merge_data
 
-# What a path in an environment's settings raises if it leads to no file that can be read
-MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NOT_ENV_SETTINGS = {
     "name": "held-out tasks use the same environment",
     "reward": "the reward has a section of its own",
@@ -53,8 +51,6 @@ def _build_env(
             raise ConfigError(text, key=f"{section}.{key}")
     try:
         return make(config.env.name, reward=reward, **merge_settings(settings, held_out))
-    except MISSING_FILE as error:
-        raise ConfigError(describe_missing_file("env", error), key="env") from error
     except ConfigError as error:
         if error.key is None:
             raise ConfigError(f"env: {error}", key="env") from error
@@ -112,12 +108,3 @@ def merge_settings(settings: Mapping[str, object], held_out: Mapping[str, object
 def _merge_parts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     both = {key for key in before.keys() & after.keys() if isinstance(before[key], Mapping) and after[key]}
     return {**before, **after, **{key: merge_settings(before[key], after[key]) for key in both}}
-
-
-def describe_missing_file(key: str, error: OSError) -> str:
-    """Return the sentence for a file of the environment's own, such as its list of tasks, that cannot be opened.
-
-    >>> describe_missing_file("env", FileNotFoundError(2, "No such file or directory", "tasks.jsonl"))
-    "env: its file 'tasks.jsonl' cannot be opened: No such file or directory"
-    """
-    return f"{key}: its file {str(error.filename)!r} cannot be opened: {error.strerror or error}"

@@ -26,6 +26,7 @@ from ..rewards.explain import explain_reward
 from ..rewards.fields import get_field, read_boxes
 from ..rewards.remote import find_remote_address, is_blocking
 from ..rewards.short_answer import ShortAnswerReward
+from ..utils.concurrency import contain_exit
 from ..utils.terminal import describe_error, make_line
 from .data.env import DataEnv
 from .mixture import Mixture
@@ -101,12 +102,13 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     for task in drawn:
         stage = ["cannot be opened"]
         try:
-            state = env.reset(task, seed=0)
-            size = (state.images[0].width, state.images[0].height) if state.images else (1, 1)
-            boxes |= {(tuple(box), size) for box in _find_boxes(task.reference) if state.images}
-            episode = _play(env, silent, task, stage)
-            exact = silent.reward.score_episode(msgspec.structs.replace(episode, answer=_get_exact(env, task)))
-            played.append(_Played(episode, exact, state.view.size if state.view else (1, 1)))
+            with contain_exit():
+                state = env.reset(task, seed=0)
+                size = (state.images[0].width, state.images[0].height) if state.images else (1, 1)
+                boxes |= {(tuple(box), size) for box in _find_boxes(task.reference) if state.images}
+                episode = _play(env, silent, task, stage)
+                exact = silent.reward.score_episode(msgspec.structs.replace(episode, answer=_get_exact(env, task)))
+                played.append(_Played(episode, exact, state.view.size if state.view else (1, 1)))
         except Exception as error:  # an author's code may raise anything, and one task says nothing of the others
             why = str(error) if isinstance(error, ViewboxError) else describe_error(error, 200)
             problems.setdefault(stage[-1], []).append(f"{task.id}: {why}")

@@ -11,7 +11,7 @@ from .base import Reward, get_reward_name
 from .combined import CombinedReward
 from .declare import Name, RewardName, register_reward
 from .exact_match import ExactMatchReward
-from .fields import get_field, has_content, quote_value, to_finite_float
+from .fields import get_field, has_content, quote_value, to_finite_float, to_number
 
 
 @register_reward("brier")
@@ -50,9 +50,11 @@ class BrierReward:
             )
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        right = self.of(answer, reference)
+        right = to_number(self.of(answer, reference))
         if right is None:
             return None
+        if not isinstance(right, int | float) or not 0 <= right <= 1:
+            raise ValueError(f"of returned {right!r:.80}; allowed: None or a number in [0, 1]")
         confidence = self._read_confidence(answer)
         return 0.0 if confidence is None else (1 + right - (confidence - right) ** 2) / 2
 

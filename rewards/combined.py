@@ -23,7 +23,7 @@ from .declare import (
     register_reward,
     validated_dataclass,
 )
-from .fields import get_field, to_finite_float
+from .fields import get_field, to_finite_float, to_number
 from .imported import adapt_reward
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,8 @@ class CombinedReward:
     def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
         if score is None or (type(score) is float and 0.0 <= score <= 1.0):  # most are
             return score
-        number = float(score) if isinstance(score, bool) else to_finite_float(score)
+        plain = to_number(score)
+        number = float(plain) if isinstance(plain, bool) else to_finite_float(plain)
         if number is None or not -1e-9 <= number <= 1 + 1e-9:
             self._report_fault(faults, name, f"returned {_shorten(score)}; allowed: None or a number in [0, 1]")
             return None

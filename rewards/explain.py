@@ -11,6 +11,7 @@ from math import isclose
 from typing import Any, Protocol
 
 from ..records import Episode, Task
+from ..utils.concurrency import contain_exit
 from .base import get_reward_name
 from .combined import CombinedReward, find_unmet_need, to_combined
 from .declare import REWARD_TYPES
@@ -143,17 +144,18 @@ def explain_reward(
     'scores 0.5'
     """
     try:
-        if isinstance(reward, CombinedReward):
-            total, _ = reward.score(answer, reference, episode)
-            return "does not apply" if total is None else f"weighted mean of its components: {total:.3g}"
-        of_episode = getattr(reward, "of_episode", None)
-        if of_episode is not None and episode is None:
-            return "does not apply: it reads a whole episode"
-        own = getattr(reward, "explain" if of_episode is None else "explain_episode", None)
-        if own is not None:
-            return str(own(answer, reference) if of_episode is None else own(episode))
-        score = reward(answer, reference) if of_episode is None else of_episode(episode)
-        return "does not apply" if score is None else f"scores {score!r:.80}"
+        with contain_exit():
+            if isinstance(reward, CombinedReward):
+                total, _ = reward.score(answer, reference, episode)
+                return "does not apply" if total is None else f"weighted mean of its components: {total:.3g}"
+            of_episode = getattr(reward, "of_episode", None)
+            if of_episode is not None and episode is None:
+                return "does not apply: it reads a whole episode"
+            own = getattr(reward, "explain" if of_episode is None else "explain_episode", None)
+            if own is not None:
+                return str(own(answer, reference) if of_episode is None else own(episode))
+            score = reward(answer, reference) if of_episode is None else of_episode(episode)
+            return "does not apply" if score is None else f"scores {score!r:.80}"
     except Exception as error:  # a user's reward may fail, and this says so
         return f"failed: {type(error).__name__}: {error}"
 

@@ -9,11 +9,13 @@ ligatures) is made equal, and invisible characters (zero-width, variation select
 import math
 import re
 import reprlib
+import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from numbers import Integral, Real
 from typing import Any, Literal
+
+from ..utils.frozen import to_plain
 
 Box = tuple[float, ...]  # x1, y1, x2, y2; of a volume x1, y1, z1, x2, y2, z2
 Labeled = tuple[Box | None, str]  # None: it counts, but matches nothing
@@ -59,14 +61,20 @@ def to_finite_float(value: object) -> float | None:
     >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
     [3.0, None, None, None, None]
     """
-    if type(value) is float:  # the common case; isinstance with an abstract class is slow
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if type(value) is not float:  # the common case
+        value = to_number(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return None
-    if isinstance(value, Integral) and int(value).bit_length() > 1023:  # float() would overflow
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
+    return float(value)
+
+
+def to_number(value: object) -> Any:
+    """Return a number or bool of another library as Python's own, also if it is alone in an array; anything else as it
+    is."""
+    plain = to_plain(value)
+    while plain is not value and isinstance(plain, list) and len(plain) == 1:
+        plain = plain[0]
+    return plain if isinstance(plain, int | float) else value
 
 
 def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | None:

@@ -24,7 +24,7 @@ from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
 from ..network.data_policy import keep_on_this_machine
 from ..records import EndReason, Episode, Reply, Task
-from ..utils.concurrency import contain_exit, run_in_thread
+from ..utils.concurrency import await_foreign, run_in_thread
 from ..utils.terminal import describe_error, make_line, make_printable
 
 MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
@@ -73,7 +73,8 @@ async def play_many(
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     # the queue is bounded, so that a slow reader slows down the workers
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)
-    workers = [asyncio.create_task(_work(env, jobs, health, group, timeout, seed, done)) for _ in range(concurrency)]
+    works = [_work(env, jobs, health, group, timeout, seed, done) for _ in range(concurrency)]
+    workers = [asyncio.create_task(_finish(work, done)) for work in works]
     running = len(workers)
     try:
         while running:
@@ -102,15 +103,19 @@ async def _work(
     seed: int,
     done: asyncio.Queue[Episode | BaseException | None],
 ) -> None:
+    for i, k, task in jobs:
+        number = i * group + k
+        episode_seed = sample_seed(seed, number)
+        places = {"index": i, "sample": k, "number": number}
+        with keep_on_this_machine(env):
+            episode = await _play_with(health, env, task, episode_seed, places, timeout)
+        await done.put(episode)
+
+
+async def _finish(work: Awaitable[None], done: asyncio.Queue[Episode | BaseException | None]) -> None:
+    """Await the work of one worker; `done` gets None at its end, or what it raised."""
     try:
-        for i, k, task in jobs:
-            number = i * group + k
-            episode_seed = sample_seed(seed, number)
-            places = {"index": i, "sample": k, "number": number}
-            with keep_on_this_machine(env):
-                episode = await _play_with(health, env, task, episode_seed, places, timeout)
-            await done.put(episode)
-        await done.put(None)
+        await done.put(await await_foreign(work))
     except Exception as error:  # the generator cannot be used: it concerns every episode and ends the run
         await done.put(error)
 
@@ -207,8 +212,7 @@ async def _play_with(
     if state is not None:
         try:
             tokens = conversation.record.to_episode_tokens()
-            with contain_exit():
-                return await build_episode_async(env, state, run_config, tokens=tokens, info=info)
+            return await await_foreign(build_episode_async(env, state, run_config, tokens=tokens, info=info))
         except Exception as error:  # a generator or an environment put something into it that no record holds
             _log_failure(f"the episode of task {task.id} cannot be recorded", error)
             info = {"index": index, "sample": sample, "error": describe_error(error, MAX_REASON)}
@@ -244,7 +248,7 @@ class _Player:
     async def get_reply(self) -> Reply | None:
         self.conversation.last_turn = self.state.last_turn
         try:
-            reply = await _await_uncancelled(self.health.generator.reply(self.conversation))
+            reply = await await_foreign(self.health.generator.reply(self.conversation))
             if not isinstance(reply, Reply):
                 raise TypeError(f"the generator returned {type(reply).__name__}; allowed: Reply")
             self.health.has_replied = True
@@ -261,7 +265,7 @@ class _Player:
 
     async def step(self, reply: Reply) -> None:
         try:
-            await _await_uncancelled(self.env.step(self.state, reply))
+            await await_foreign(self.env.step(self.state, reply))
         except Exception as error:  # an author's bug
             if not isinstance(error, ToolFault):  # which was logged
                 _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
@@ -277,15 +281,3 @@ def _log_failure(problem: str, error: Exception) -> None:
     """Log a bug with its traceback, as text that acts on no terminal and in no log."""
     lines = "".join(traceback.format_exception(error))
     log.error("%s\n%s", make_line(problem), make_printable(lines, 20 * MAX_REASON))
-
-
-async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
-    """Await; raise `RuntimeError` if the awaitable was cancelled and this task was not."""
-    try:
-        with contain_exit():  # `sys.exit` of an author's code ends its episode, not the run
-            return await awaitable
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise RuntimeError("a task that was awaited was cancelled") from error

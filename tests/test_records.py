@@ -8,10 +8,13 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.foreign_numbers import HALVES, ONES
+from tests.support.tables import each
 from viewbox.errors import ImageError, StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Message, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
@@ -263,3 +266,25 @@ def test_a_reference_keeps_the_pixels_of_an_array_that_changes_later():
     ref = ImageRef.of(pixels)
     pixels[:] = 9
     assert not np.asarray(ref.open()).any()
+
+
+@each("value, plain", [*((half, 0.5) for half in HALVES.values()), *((one, 1) for one in ONES.values())])
+def test_a_number_of_another_library_is_the_number_it_is(value, plain):
+    task = Task("t", prompt={"n": [value]}, reference={"n": value}, metadata={"inner": {"n": value}})
+    episode = Episode(task, answer={"n": value}, info={"n": (value,)})
+    held = [task.prompt["n"][0], task.reference["n"], task.metadata["inner"]["n"], episode.answer["n"]]
+    for one in [*held, episode.info["n"][0]]:
+        assert one == plain
+        assert type(one) in (bool, int, float)
+    assert Episode.from_json(episode.to_json()) == episode
+
+
+@each("array", [np.array, torch.tensor, np.float32, lambda values: [np.array(value) for value in values]])
+def test_arrays_of_a_reference_are_tuples_and_others_stay_until_they_are_written(array):
+    boxes = [[0.0, 0.25, 0.5, 1.0], [0.5, 0.5, 0.75, 0.75]]
+    task = Task(
+        "t", reference={"boxes": array(boxes), "one": {"box": array(boxes[0])}}, metadata={"boxes": array(boxes)}
+    )
+    assert task.reference == {"boxes": tuple(map(tuple, boxes)), "one": {"box": tuple(boxes[0])}}
+    assert not isinstance(task.metadata["boxes"], tuple) or not isinstance(task.metadata["boxes"][0], tuple)
+    assert json.loads(task.to_json())["metadata"] == {"boxes": boxes}

@@ -213,16 +213,9 @@ async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str,
 async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any, Exception | None]:
     """Return what the tool returned or raised: no exception of a tool, `SystemExit` included, stops the event loop."""
     try:
-        return await tool.function(**checked), None
-    except KeyboardInterrupt:
-        raise
+        return await concurrency.await_foreign(tool.function(**checked)), None
     except Exception as error:
         return None, error
-    except BaseException as error:
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise
-        return None, concurrency.to_foreign(error)
 
 
 # ---------------------------------------------------------------------- both

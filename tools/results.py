@@ -19,6 +19,7 @@ from ..images.coordinates import Coordinates, from_unit
 from ..images.ref import ImageRef
 from ..images.source import Source
 from ..images.view import View
+from ..utils.frozen import to_plain
 from .arguments import ViewFractions
 
 if TYPE_CHECKING:
@@ -110,14 +111,10 @@ class _FactReader:
         return self._read_other(value, depth)
 
     def _read_other(self, value: Any, depth: int) -> Any:
-        if isinstance(value, np.ndarray):
-            return (
-                f"array of shape {value.shape}"
-                if value.size > self.values_left
-                else self.read_value(value.tolist(), depth)
-            )
-        if isinstance(value, np.generic):
-            return self.read_value(value.item(), depth + 1)
+        if hasattr(value, "tolist") and math.prod(value.shape) > self.values_left:
+            return f"array of shape {tuple(value.shape)}"
+        if (plain := to_plain(value)) is not value:
+            return self.read_value(plain, depth)
         if isinstance(value, Mapping):
             return self.read_mapping(value, depth)
         if isinstance(value, list | tuple):

@@ -28,6 +28,7 @@ from ..engines.vllm.weights.sender import WeightSender
 from ..envs.from_config import build_envs
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
+from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
@@ -226,9 +227,14 @@ class Run:
         return figures
 
     def _has_oracle(self) -> bool:
-        """Return whether the environment knows which tool calls to make."""
+        """Return whether the environment knows which tool calls to make; a fault of its oracle costs its figures."""
         task = to_sequence(self.held_out.tasks, self.held_out.name)[0]
-        return bool(self.held_out.for_task(task).oracle(task))
+        try:
+            with contain_exit():
+                return bool(self.held_out.for_task(task).oracle(task))
+        except Exception as error:
+            self._print_once(f"warning: {self.held_out.name}: its oracle is left out: {error}")
+            return False
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
         """Load the weights with the best held-out reward, if they are to be saved; return which these are."""

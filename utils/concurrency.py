@@ -8,7 +8,7 @@ images at the same time. A call that runs longer than `LONG_CALL` waits for some
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from queue import SimpleQueue
@@ -130,12 +130,9 @@ def _call(
 ) -> tuple[Any, BaseException | None]:
     try:
         return context.run(function, *args, **kwargs), None
-    except (StopIteration, asyncio.CancelledError) as error:
-        return None, to_foreign(error)
-    except Exception as error:
-        return None, error
     except BaseException as error:
-        return None, to_foreign(error)
+        is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+        return None, error if is_plain else to_foreign(error)
 
 
 def to_foreign(error: BaseException) -> ForeignError:
@@ -159,6 +156,18 @@ def contain_exit() -> Iterator[None]:
     except (Exception, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
+        raise to_foreign(error) from error
+
+
+async def await_foreign(awaitable: Awaitable[T]) -> T:
+    """Await an author's code; also a cancellation is raised as a `ForeignError` if it is not one of this task."""
+    try:
+        with contain_exit():
+            return await awaitable
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
         raise to_foreign(error) from error
 
 

@@ -7,6 +7,7 @@ of the run if there is one.
 import errno
 import os
 import sys
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,11 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import ViewboxError
+from .concurrency import unwrap
 from .files import check_writable
 from .secrets import mask_assignments, mask_message
-from .terminal import make_printable, protect_output
+from .terminal import describe_error, make_printable, protect_output
 
 LOG = "crash.log"
+PARSERS = ("argparse", "click", "typer")  # which exit after --help
 
 
 def guard(work: Callable[[], int]) -> int:
@@ -34,16 +37,28 @@ def guard(work: Callable[[], int]) -> int:
         return _print_error(f"error: {error}", 2)
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
-    except Exception as error:
+    except BaseException as error:
+        author, last = _find_author(error), str(traceback.extract_tb(error.__traceback__)[-2:])  # W&B wraps sys.exit
+        if author is None and isinstance(error, SystemExit) and any(name in last for name in PARSERS):
+            raise
         if is_disk_full(error):
             where = getattr(error, "filename", None) or getattr(error, "crash_log", None)
             place = f" ({Path(where).parent})" if where else ""
             return _print_error(f"error: the disk is full{place}: free some space; a run continues with --resume", 2)
         log = getattr(error, "crash_log", None) or _write_traceback(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
-        lines = str(error).splitlines() or [""]
-        return _print_error(
-            f"error: viewbox failed: {type(error).__name__}: {lines[0]:.300}\nthe traceback is in {log}", 1
-        )
+        said = f"error: {author or 'viewbox failed'}: {describe_error(unwrap(error), 300)}"
+        return _print_error(f"{said}\nthe traceback is in {log}", 1 if author is None else 2)
+
+
+def _find_author(error: BaseException | None) -> str | None:
+    """Return the last line of a traceback in a file that belongs neither to viewbox nor to what is installed."""
+    others = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<")
+    while error is not None:
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if not frame.filename.startswith(others):
+                return f"{frame.filename}, line {frame.lineno}"
+        error = error.__cause__
+    return None
 
 
 @contextmanager
@@ -58,7 +73,7 @@ def log_failures(folder: Path) -> Iterator[None]:
         raise
 
 
-def _write_traceback(error: Exception, folder: Path) -> Path | str:
+def _write_traceback(error: BaseException, folder: Path) -> Path | str:
     path = folder / LOG
     try:
         check_writable(path, folder)

@@ -6,7 +6,9 @@ A record that cannot change can be shared between episodes and threads without c
 import json
 import threading
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cache
+from numbers import Real
 from types import UnionType
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, Union, get_args, get_origin
 
@@ -61,6 +63,7 @@ _EMPTY: tuple[Any, ...] = ()
 _SIMPLE = (tuple, list)
 _make_dict, _update_dict = FrozenDict.__new__, dict.update
 _SEQUENCES, _SETS = (list, tuple), (set, frozenset)
+_OTHER = (Real, Decimal)  # numbers that may not be Python's own
 _MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
 
 
@@ -85,7 +88,16 @@ def freeze(value: Any) -> object:
         return FrozenDict(value)
     if isinstance(value, _SETS):
         return frozenset(freeze(item) for item in value)
-    return value
+    return to_plain(value) if getattr(value, "ndim", None) == 0 or isinstance(value, _OTHER) else value
+
+
+def to_plain(value: Any) -> Any:
+    """Return a number or an array of NumPy, torch, `fractions`, `decimal` … as Python's own; anything else as it is."""
+    try:
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        return float(plain) if isinstance(plain, _OTHER) and not isinstance(plain, int | float) else plain
+    except Exception:  # more digits than a float has, or a tensor without values
+        return value
 
 
 def thaw(value: object) -> Any:
@@ -100,7 +112,14 @@ def thaw(value: object) -> Any:
         return [thaw(item) for item in value]
     if isinstance(value, set | frozenset):
         return sorted(thaw(item) for item in value)
-    return value
+    return to_plain(value)
+
+
+def list_arrays(value: object) -> Any:
+    """Return a frozen value whose arrays (NumPy, torch) are lists."""
+    if isinstance(value, FrozenDict):
+        return {key: list_arrays(item) for key, item in value.items()}
+    return [list_arrays(item) for item in value] if isinstance(value, tuple) else to_plain(value)
 
 
 class _Decoding(threading.local):

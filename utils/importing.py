@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import ConfigError, describe_unknown
+from .concurrency import contain_exit, unwrap
 from .files import expand_path
 
 FORMS = "package.module:Name or path/to/file.py:Name"
@@ -48,9 +49,10 @@ JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
         raise ConfigError(f"{where}: {module_name}: no such file; allowed: {FORMS}", key=key, given=path)
     add_to_search_path(folder)
     try:
-        module = _load_file(file.resolve()) if file else import_module(module_name)
+        with contain_exit():
+            module = _load_file(file.resolve()) if file else import_module(module_name)
     except Exception as error:  # the author's module may fail in any way
-        text = _explain_failure(module_name, error)
+        text = _explain_failure(module_name, unwrap(error))
         if file and (file.parent / "__init__.py").is_file():
             text += "; the file belongs to a package: name it as package.module:Name"
         raise ConfigError(f"{where}: {text}", key=key, given=path) from error
@@ -94,7 +96,7 @@ def _list_public_names(owner: Any) -> list[str]:
     return [name for name in dir(owner) if name[0] != "_" and not isinstance(values.get(name), ModuleType)]
 
 
-def _explain_failure(name: str, error: Exception) -> str:
+def _explain_failure(name: str, error: BaseException) -> str:
     """Return why a module cannot be imported, with the line of it that failed."""
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return f"{error}; allowed: a module that `python -c 'import {name}'` finds, or path/to/file.py:Name"

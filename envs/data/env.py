@@ -14,6 +14,7 @@ from ...errors import BadRow, ConfigError, describe_unknown
 from ...images.source import Source
 from ...images.task_images import TaskImage
 from ...records import Task
+from ...utils.concurrency import contain_exit
 from ...utils.terminal import describe_error
 from . import selection
 from .columns import ColumnMap
@@ -222,7 +223,8 @@ class DataEnv(BaseMultiTurnEnv):
     def _blame_row(self, number: int) -> Iterator[None]:
         """Turn whatever a cell makes the block raise into a `BadRow`: a row costs itself, and no other."""
         try:
-            yield
+            with contain_exit():
+                yield
         except (ConfigError, BadRow, ImageNeeded):
             raise
         except Exception as error:

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import BadRow, ConfigError
 from ...records import Task
 from ...utils.conditions import parse_condition
+from ...utils.frozen import to_plain
 from .columns import ColumnMap, Row, check_column, compile_path
 from .rows import Rows
 from .settings import DataSettings, Difficulty
@@ -109,7 +110,7 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
 
 
 def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], row: Row) -> bool:
-    value = read(row)
+    value = to_plain(read(row))
     return test(tuple(value) if isinstance(value, list) else value)
 
 
@@ -118,7 +119,7 @@ def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[s
     used, read = _find_figure(rows, band, columns)
 
     def is_inside(row: Row) -> bool:
-        value = read(row)
+        value = to_plain(read(row))
         return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
     return used, is_inside

@@ -11,6 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..fields import to_number
+
 Pair = tuple[Mapping[str, Any] | None, Mapping[str, Any]]
 
 
@@ -111,7 +113,11 @@ class ResampledMetric:
     def _compute_draw(self, group_counts: np.ndarray) -> list[float]:
         pair_counts = group_counts[self.groups].astype(int)
         figures = self.metric([pair for pair, n in zip(self.pairs, pair_counts, strict=True) for _ in range(n)])
-        return [float(figures.get(name, np.nan)) for name in self.names]
+        found = {name: to_number(figures.get(name, np.nan)) for name in self.names}
+        for name, figure in found.items():
+            if not isinstance(figure, int | float) or abs(figure) == np.inf:
+                raise ValueError(f"{name} = {figure!r:.80}; allowed: a finite number, or NaN where it is undefined")
+        return list(found.values())
 
 
 def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

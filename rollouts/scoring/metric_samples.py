@@ -21,6 +21,7 @@ from ...rewards.metrics.base import (
     divide,
     sum_by_group,
 )
+from ...utils.concurrency import contain_exit
 from .table import Interval, compute_interval
 from .trust import NO_TRUST, Trust, make_environment
 
@@ -113,11 +114,12 @@ class MetricSamples:
     def add(self, episode: int, answer: Any, reference: Mapping[str, Any]) -> None:
         """Add the answer and reference of episode number `episode`; a pair that cannot be read costs itself."""
         try:
-            row = (
-                self.metric.extract_stats(answer, reference)
-                if isinstance(self.metric, PairMetric)
-                else (answer, reference)
-            )
+            with contain_exit():
+                row = (
+                    self.metric.extract_stats(answer, reference)
+                    if isinstance(self.metric, PairMetric)
+                    else (answer, reference)
+                )
         except Exception as error:
             self.failures += 1
             self.first_failure = self.first_failure or error

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...records import Episode
+from ...utils.concurrency import contain_exit
 from ...utils.terminal import make_line, make_printable
 from .metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
 from .metrics import count_malformed, get_episode_values, get_play_values
@@ -156,16 +157,17 @@ class EpisodeTally:
         ranks = self._rank_episodes()
         for prefix, samples in self._group_by_prefix().items():
             try:
-                bootstrap = MetricBootstrap(samples.prepare(ranks, self.table.task_numbers), tasks)
-                number = min(resamples, bootstrap.max_draws)
-                bootstrap.draw(draw_tasks(tasks, number, seed))
+                with contain_exit():
+                    bootstrap = MetricBootstrap(samples.prepare(ranks, self.table.task_numbers), tasks)
+                    number = min(resamples, bootstrap.max_draws)
+                    bootstrap.draw(draw_tasks(tasks, number, seed))
+                    metric_figures = bootstrap.compute_figures(f"{prefix}/", len(samples))
             except Exception as error:  # a failing metric must not end a training run
                 problems.append(f"{prefix}: this metric failed and is left out: {type(error).__name__}: {error}")
                 continue
             if samples.failures:
                 why = f"{type(samples.first_failure).__name__}: {samples.first_failure}"
                 problems.append(f"{prefix}: {samples.failures} episodes are left out of this metric; the first: {why}")
-            metric_figures = bootstrap.compute_figures(f"{prefix}/", len(samples))
             figures |= metric_figures
             fewer_draws |= dict.fromkeys(metric_figures, number) if number < resamples else {}
         problems += self.table.describe_dropped()

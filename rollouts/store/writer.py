@@ -12,9 +12,8 @@ import os
 import threading
 import zlib
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
 from msgspec.structs import replace
 from PIL import Image
 
@@ -233,9 +232,7 @@ def encode_episode(episode: Episode, place: TokenPlace | None) -> bytes:
     if place is not None:
         data["stored_tokens"] = place.to_dict()
     data = secrets.mask_values(data)
-    line = encode_line(
-        json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
-    )
+    line = encode_line(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     if len(line) > MAX_LINE:
         raise ValueError(f"its line has {len(line):,} bytes; allowed: {MAX_LINE:,}")
     decode_episode(line)
@@ -285,10 +282,3 @@ def encode_image(image: Image.Image, digest: str) -> bytes:
             if ImageRef.of(decoded).hash != digest:
                 raise ImageError(f"image {digest[:12]}: mode {bare.mode!r} cannot be stored losslessly")
     return buffer.getvalue()
-
-
-def _to_plain_value(value: Any) -> Any:
-    """Turn NumPy scalars and arrays into plain numbers and lists."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

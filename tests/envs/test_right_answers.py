@@ -1,6 +1,7 @@
 """The right answers that a dry run and `viewbox data check` play: which mistakes they find, and what they leave."""
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -149,6 +150,7 @@ class Own(viewbox.BaseMultiTurnEnv):
     name = "own"
     answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}  # noqa: RUF012
     reward = viewbox.ExactMatchReward("label")
+    raised: ClassVar[BaseException] = RuntimeError("the disk is gone")
 
     @property
     def tasks(self):
@@ -156,7 +158,7 @@ class Own(viewbox.BaseMultiTurnEnv):
 
     def images(self, task):
         if task.id == "t1":
-            raise RuntimeError("the disk is gone")
+            raise self.raised
         return [Image.new("L", (20, 10))]
 
 
@@ -166,6 +168,13 @@ def test_an_own_class_may_lack_golds_and_images_and_both_are_counted():
     assert found.played == 4
     assert "5 of 10 tasks have no right answer that can be written, such as t0: own: the reference" in found.describe()
     assert found.warnings == ("own: 1 of 10 tasks cannot be opened, such as t1: RuntimeError: the disk is gone",)
+
+
+def test_a_class_that_ends_the_process_costs_its_task():
+    leaving = type("Leaving", (Own,), {"raised": SystemExit(3)})
+    [found] = score_right_answers(leaving())
+    assert (found.played, found.total) == (4, 1.0)
+    assert found.warnings == ("own: 1 of 10 tasks cannot be opened, such as t1: ForeignError: SystemExit: 3",)
 
 
 def test_each_environment_of_a_mixture_is_played_by_its_own_reward(folder):

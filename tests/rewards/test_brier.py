@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.foreign_numbers import ALONE, HALVES, ONES
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, IoUReward
@@ -77,3 +79,16 @@ def test_of_two_right_answers_the_surer_scores_more(one, other):
     worse, better = sorted((one, other))
     assert score("cyst", worse) <= score("cyst", better)
     assert ExactMatchReward()({"label": "cyst"}, {"label": "cyst"}) == score("cyst", 1)
+
+
+@each("right, score", [*((half, 0.75) for half in (HALVES | ALONE).values()), *((one, 1.0) for one in ONES.values())])
+def test_what_is_right_may_be_a_number_of_another_library(right, score):
+    reward = BrierReward(of=lambda answer, gold: right)
+    stated = score if score == 1 else 0.5
+    assert reward({"label": "a", "confidence": stated}, {"label": "a"}) == score
+
+
+@each("right", [2.0, -0.5, np.float32(2), "1", [1]])
+def test_what_is_no_score_is_refused_even_where_the_rule_would_make_one_of_it(right):
+    with pytest.raises(ValueError, match=r"of returned .*; allowed: None or a number in \[0, 1\]"):
+        BrierReward(of=lambda answer, gold: right)({"label": "a", "confidence": 1.0}, {"label": "a"})

@@ -6,10 +6,13 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.foreign_numbers import ALONE, HALVES, NO_NUMBERS, NOT_FINITE, ONES
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
@@ -63,6 +66,20 @@ def test_a_broken_component_leaves_no_total_and_is_logged_once(bad, caplog):
     assert list(reward.score_episode(Episode(Task("a"))).faults) == ["c0"]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "'c0'" in caplog.text
+
+
+@each("value, score", [*((half, 0.5) for half in (HALVES | ALONE).values()), *((one, 1.0) for one in ONES.values())])
+def test_a_number_of_another_library_is_the_number_it_is(value, score):
+    total, scores, faults = combined((value, 1.0)).score_with_faults({}, {})
+    assert (total, scores, faults, type(total)) == (score, {"c0": score}, {}, float)
+
+
+@each("value", [*(NO_NUMBERS | NOT_FINITE).values(), torch.tensor(-0.5), np.float32(1.5)])
+def test_what_is_no_number_of_the_range_is_refused_with_the_words_of_its_author(value):
+    total, _, faults = combined((value, 1.0)).score_with_faults({}, {})
+    assert total is None
+    assert faults["c0"].startswith(f"returned {' '.join(f'{value!r:.40}'.split())[:20]}")
+    assert faults["c0"].endswith("; allowed: None or a number in [0, 1]")
 
 
 def test_a_broken_component_without_a_weight_changes_no_total():

@@ -1,6 +1,7 @@
 """One answer explained: the numbers are those of the reward itself, closed gates are named, and so are reasons."""
 
 import json
+import sys
 
 from tests.support.tables import each
 from viewbox.rewards import CombinedReward, Component, ExactMatchReward, FormatReward, IoUReward, TokenF1Reward
@@ -105,3 +106,12 @@ def test_a_trial_is_json():
         "closed": False,
         "why": "label: 'seven' is 'seven'",
     }
+
+
+def leave(answer, reference):
+    sys.exit(3)
+
+
+def test_a_reward_that_ends_the_process_is_explained_as_failed():
+    [row] = explain_score(leave, GOLD, GOLD).components
+    assert (row.score, row.why) == (None, "failed: ForeignError: SystemExit: 3")

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
+from viewbox.core.tasks import ProceduralTasks
 from viewbox.envs.digits import Digits
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
@@ -27,6 +28,7 @@ from viewbox.records import Reply, RunConfig, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
 from viewbox.tools import Picture, Tool, ToolOutput
+from viewbox.utils.concurrency import ForeignError
 
 COUNT, FAULTY = 16, 7  # episodes in flight, and which of them has the fault
 LIMIT = 4.0  # seconds a tool may take where one hangs: time enough for the others, however busy the machine is
@@ -403,7 +405,7 @@ RAISED = {  # what raises: (the turns that are kept, the error)
     "on_answer": (2, NO_ROW),
     "a user that fails later": (2, NO_ROW),
     "a user that says 3": (2, "on_answer"),
-    "a user that is cancelled": (2, "RuntimeError: a task that was awaited was cancelled"),
+    "a user that is cancelled": (2, "ForeignError: CancelledError: "),
 }
 
 
@@ -469,6 +471,66 @@ def test_sys_exit_of_an_environment_ends_its_episode_and_not_the_run(where):
     episodes = asyncio.run(run())
     assert [one.end_reason for one in episodes] == ["error", "error"]
     assert all("SystemExit: 3" in one.info["error"] for one in episodes)
+
+
+class Gone(BaseException):
+    """No exception that an event loop expects."""
+
+
+class Absent(Digits):
+    """Raises what is no `Exception` where its tasks are made (`tasks`), or a part of the play."""
+
+    def raise_at(self, place):
+        if place == self.where:
+            raise self.raised
+
+    @property
+    def tasks(self):
+        def make(number):
+            self.raise_at("tasks" if number else "")
+            return self._task(number)
+
+        return ProceduralTasks(2, make)
+
+    def for_task(self, task):
+        self.raise_at("for_task")
+        return self
+
+    def on_answer(self, state, answer):
+        self.raise_at("on_answer")
+
+    def score(self, episode):
+        self.raise_at("score")
+        return super().score(episode)
+
+
+def play_absent(place, error):
+    env = Absent()
+    vars(env).update(where=place, raised=error)
+
+    async def run():
+        answer = env.write_answer(env._task(0))
+        async with asyncio.timeout(20):
+            return [one async for one in play_many(env, env.tasks, lambda messages: answer, concurrency=2)]
+
+    return asyncio.run(run())
+
+
+ABSENT = [SystemExit(0), Gone(), asyncio.CancelledError(), GeneratorExit()]
+
+
+@each("place, error", [(place, error) for place in ("on_answer", "score") for error in ABSENT])
+def test_whatever_an_environment_raises_in_a_play_ends_its_episode(place, error):
+    episodes = play_absent(place, error)
+    assert [one.end_reason for one in episodes] == ["error", "error"]
+    assert all(f"ForeignError: {type(error).__name__}" in one.info["error"] for one in episodes)
+
+
+@each("place, error", [(place, error) for place in ("tasks", "for_task") for error in ABSENT])
+def test_whatever_an_environment_raises_for_a_task_ends_the_run_and_does_not_hold_it_up(place, error):
+    with pytest.raises(ForeignError) as caught:
+        play_absent(place, error)
+    assert caught.value.__cause__ is error
 
 
 def test_sys_exit_in_a_step_ends_the_episode_of_every_adapter():

@@ -5,10 +5,12 @@ import inspect
 import json
 import threading
 import time
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from viewbox.core import tool_calls
@@ -343,6 +345,11 @@ def test_facts_without_end_end():
 ODD = {
     "numpy number": (np.float32(0.25), 0.25),
     "numpy bool": (np.True_, True),
+    "long number": (np.longdouble(0.25), 0.25),
+    "tensor": (torch.tensor(0.25, dtype=torch.bfloat16), 0.25),
+    "tensor of two": (torch.tensor([0.25, 0.5], requires_grad=True), (0.25, 0.5)),
+    "large tensor": (torch.empty(100_001), "array of shape (100001,)"),
+    "Fraction": (Fraction(1, 4), 0.25),
     "array": (np.array([[1, 2]]), ((1, 2),)),
     "not a number": (float("nan"), "nan"),
     "infinity": (np.float64("inf"), "inf"),

@@ -63,7 +63,7 @@ def test_what_is_not_finite_is_refused():
 
 
 def test_what_is_not_a_box_is_refused():
-    for given in [[0, 0, 1], [0, 0, 1, 1, 1], "0,0,1,1", [0, 0, 1, True], [0, 0, 1, None], {}, np.zeros(4)]:
+    for given in [[0, 0, 1], [0, 0, 1, 1, 1], "0,0,1,1", [0, 0, 1, True], [0, 0, 1, None], {}, np.zeros(3)]:
         assert "a box is 4 numbers" in error("crop", {"box": given})
 
 

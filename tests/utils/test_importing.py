@@ -61,6 +61,16 @@ def test_a_file_that_failed_is_read_again(folder):
     assert load_object("late.py:x") == 1
 
 
+@pytest.mark.parametrize(("raised", "said"), [("SystemExit(3)", "SystemExit: 3"), ("Gone('now')", "Gone: now")])
+def test_a_module_that_ends_the_process_is_one_that_cannot_be_imported(folder, raised, said):
+    (folder / "leaves.py").write_text(f"class Gone(BaseException): pass\nraise {raised}")
+    with pytest.raises(ConfigError, match=rf"leaves\.py cannot be imported: {said} \(.*leaves\.py, line 2\)"):
+        load_object("leaves.py:x")
+    (folder / "leaves.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_object("leaves.py:x")
+
+
 A_PATH_THAT_NAMES_NO_ENV = [
     ("my_env.py", r"unknown environment 'my_env\.py'; allowed: chest_xray, .* as package\.module:Class"),
     ("my_env.py:", r"allowed: package\.module:Name or path/to/file\.py:Name"),

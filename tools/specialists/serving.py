@@ -361,10 +361,8 @@ def _work(inbox: "SimpleQueue[Callable[[], None] | None]") -> None:
 def _fulfil(future: Future[T], function: Callable[[], T]) -> None:
     try:
         future.set_result(function())
-    except Exception as error:
-        future.set_exception(error)
     except BaseException as error:  # SystemExit, say: it ends neither the process nor the thread
-        future.set_exception(concurrency.to_foreign(error))
+        future.set_exception(error if isinstance(error, Exception) else concurrency.to_foreign(error))
 
 
 _servers: dict[Hashable, ModelServer] = {}

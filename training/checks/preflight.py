@@ -16,13 +16,7 @@ from ...core.contract import EpisodeState
 from ...core.tasks import to_sequence
 from ...engines.hf.quantization import check_bitsandbytes
 from ...engines.table import get_engine
-from ...envs.from_config import (
-    MISSING_FILE,
-    build_envs,
-    check_turns,
-    describe_missing_file,
-    prepare_env,
-)
+from ...envs.from_config import build_envs, check_turns, prepare_env
 from ...errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
 from ...images.ref import ImageRef
 from ...records import Task
@@ -185,8 +179,6 @@ def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
     `ViewboxError`."""
     try:
         tasks = to_sequence(env.tasks, f"{section}: {env.name}", section)
-    except MISSING_FILE as error:
-        raise ConfigError(describe_missing_file(section, error), key=section) from error
     except ConfigError as error:  # of the environment's own setting, such as `data.columns.image`
         if error.key and not error.key.startswith(section):
             error.args = (f"{section}: {error}",)

@@ -61,6 +61,7 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
     from matplotlib import pyplot as plt
 
     x = [line["step"] for line in steps]
+    held_out = {when: one for when, one in held_out.items() if "reward" in one}  # it is missing if nothing was scored
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), constrained_layout=True)
     left.plot(x, [line["reward"] for line in steps], label="reward", color="black", linewidth=2)
     for name in sorted(steps[0]):
@@ -108,9 +109,10 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
         table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
     console = Console(width=120)
     console.print(table)
-    if {"before", "after"} <= set(held_out):
-        gain = held_out["after"]["reward"] - held_out["before"]["reward"]
-        gap = held_out["oracle"]["reward"] - held_out["before"]["reward"] if "oracle" in held_out else 0
+    rewards = {when: one["reward"] for when, one in held_out.items() if "reward" in one}
+    if {"before", "after"} <= set(rewards):
+        gain = rewards["after"] - rewards["before"]
+        gap = rewards["oracle"] - rewards["before"] if "oracle" in rewards else 0
         share = f", {100 * gain / gap:.0f} % of the gap to the oracle" if gap > 0 else ""
         console.print(f"reward {gain:+.3f}{share}; training took {summary['seconds']['training']:.0f} s")
     console.print(f"figures: {folder}/summary.json, {folder}/metrics.jsonl; plot: {folder}/curve.png")

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -258,3 +259,17 @@ def test_an_image_of_16_bits_keeps_its_depth(folder):
     env = make(folder, make_rows())
     assert env.images(env.tasks[2])[0].pixels.max() == 40_000
     assert env.play(env.tasks[2], lambda messages: "yes").end_reason == "answered"
+
+
+def test_a_family_that_ends_the_process_while_it_reads_a_row_costs_that_row(folder):
+    class Leaving(Questions):
+        def read_row(self, row):
+            task = super().read_row(row)
+            if task.prompt["question"] == "Is 1 odd?":
+                sys.exit(3)
+            return task
+
+    source = write_jsonl(folder / "t.jsonl", make_rows())
+    env = Leaving(data={"source": str(source), "columns": COLUMNS})
+    assert "t1" not in [task.id for task in env.tasks]
+    assert "SystemExit: 3" in str(env.tasks.skipped[1])

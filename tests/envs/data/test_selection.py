@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -141,6 +142,14 @@ def test_a_band_of_difficulty_is_a_column_or_a_file_of_rewards(tmp_path, rows):
     rewards = write_jsonl(tmp_path / "r.jsonl", [{"task": f"t{i}", "reward": i / 10, "episodes": 8} for i in (1, 5, 9)])
     band = {"rewards": str(rewards), "range": [0.2, 0.8]}
     assert list_ids(make_env(path, difficulty=band)) == ["t5"]
+
+
+def test_decimals_of_a_table_are_numbers_for_a_band_and_a_condition(tmp_path):
+    write_images(tmp_path, 1)
+    rows = [{**row, "image": "0.png", "level": Decimal(i)} for i, row in enumerate(make_rows(6))]
+    parquet.write_table(pa.Table.from_pylist(rows), path := tmp_path / "t.parquet")
+    assert list_ids(make_env(path, difficulty={"column": "level", "range": [2, 3.5]})) == ["t2", "t3"]
+    assert list_ids(make_env(path, where=["level<1.5"])) == ["t0", "t1"]
 
 
 WRONG = {  # what is said when the tasks are opened

@@ -1,12 +1,15 @@
 """Summaries: every figure from one place, with an interval over tasks, whatever the metrics do."""
 
 import json
+import math
 import random
+import sys
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.support.foreign_numbers import ALONE, HALVES, NO_NUMBERS, ONES
 from tests.support.tables import each
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
@@ -166,6 +169,28 @@ def test_a_metric_that_fails_is_left_out_and_named(fails_at):
     assert "metrics/label/accuracy" in found.figures
     assert "metrics/bad/bad" not in found.figures
     assert found.problems == ("metrics/bad: this metric failed and is left out: ZeroDivisionError: no pairs",)
+
+
+@each("value, mean", [*((half, 0.5) for half in (HALVES | ALONE).values()), *((one, 1.0) for one in ONES.values())])
+def test_a_figure_of_another_library_is_the_number_it_is(value, mean):
+    assert summarize(EPISODES, {"own": lambda pairs: {"x": value}}, resamples=2)["metrics/own/x"].mean == mean
+
+
+@each("value", [*NO_NUMBERS.values(), math.inf, np.float16("inf")])
+def test_a_figure_that_is_no_finite_number_is_refused(value):
+    [problem] = summarize(EPISODES, {"own": lambda pairs: {"x": value}}, resamples=2).problems
+    assert problem.startswith("metrics/own: this metric failed and is left out: ValueError: x = ")
+
+
+class Leaves(Accuracy):
+    def extract_stats(self, answer, reference):
+        sys.exit(3)
+
+
+@each("metric", [lambda pairs: sys.exit(3), Leaves("label")])
+def test_a_metric_that_ends_the_process_is_left_out(metric):
+    [problem] = summarize(EPISODES, {"own": metric}, resamples=2).problems
+    assert problem == "metrics/own: this metric failed and is left out: ForeignError: SystemExit: 3"
 
 
 # ---- how sure they are

@@ -99,7 +99,7 @@ def test_tasks_whose_file_is_missing_are_refused(start, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     status, _, err = start("env.name=listed:Listed", "--dry-run")
     assert status == 2
-    assert "env: its file 'no.jsonl' cannot be opened: No such file or directory" in err
+    assert "listed.py, line 6: FileNotFoundError: [Errno 2] No such file or directory: 'no.jsonl'" in err
 
 
 def test_a_disk_without_room_for_the_checkpoints_is_refused(start, monkeypatch):

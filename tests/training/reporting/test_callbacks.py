@@ -6,7 +6,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from viewbox.envs.digits import Digits
+from viewbox.training.reporting import report
 from viewbox.training.reporting.callbacks import MetricsFile, ProgressPrinter, format_duration
+from viewbox.training.run import Run
 
 
 @pytest.fixture
@@ -50,3 +53,31 @@ def test_a_line_says_step_reward_tool_rate_speed_and_time_left(tmp_path, screen)
 @pytest.mark.parametrize(("seconds", "read"), [(0, "0:00"), (61, "1:01"), (3661, "1:01:01"), (90000, "1 d 1:00:00")])
 def test_durations_are_written_as_people_read_them(seconds, read):
     assert format_duration(seconds) == read
+
+
+@pytest.mark.parametrize("scored", [(), ("before",), ("before", "after"), ("before", "oracle")])
+def test_held_out_figures_without_a_reward_are_shown_as_missing(tmp_path, capsys, scored):
+    names = ("before", "after", "oracle", "oracle_after")
+    held_out = {name: {"tools/rate": 0.5, **({"reward": 0.25} if name in scored else {})} for name in names}
+    summary = {"name": "run", "held_out": held_out, "seconds": {"training": 1}}
+    report.draw_curve(tmp_path, [{"step": 1, "reward": 0.5, "tools/rate": 0.5}], summary)
+    report.print_table(summary, tmp_path)
+    said = capsys.readouterr().out
+    assert ("reward +0.000" in said) is ({"before", "after"} <= set(scored))
+    assert (tmp_path / "curve.png").is_file()
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), ValueError("no"), KeyboardInterrupt()])
+def test_an_oracle_that_fails_costs_its_figures_and_ctrl_c_the_run(raised):
+    class Guessing(Digits):
+        def oracle(self, task):
+            raise raised
+
+    said = []
+    run = SimpleNamespace(held_out=Guessing(), _print_once=said.append)
+    if isinstance(raised, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            Run._has_oracle(run)
+        return
+    assert Run._has_oracle(run) is False
+    assert said == [f"warning: digits: its oracle is left out: {'SystemExit: ' * (raised.args == (3,))}{raised}"]
