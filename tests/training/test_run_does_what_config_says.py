@@ -288,6 +288,11 @@ def cut_shard(folder):
     cut(folder / "model-00002-of-00002.safetensors")
 
 
+def break_link(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(folder / "blobs" / "4d7a21")
+
+
 def lie_in_index(folder):
     shard(folder)
     path = folder / "model.safetensors.index.json"
@@ -449,6 +454,16 @@ WEIGHT_ROWS = [
     refuses(
         "T02 tokenizer", "the tokenizer's file is cut", "", WEIGHTS, ONE, says=NAMED,
         prepare=damage(lambda folder: cut(folder / "tokenizer.json")),
+    ),
+    refuses(
+        "T02 link", "a link of a cache whose file is gone", "https://github.com/huggingface/diffusers/issues/11827",
+        WEIGHTS,
+        ONE, says=(*NAMED, "model.safetensors"), prepare=damage(break_link),
+    ),
+    refuses(
+        "T02 generation", "the file with the end tokens is cut", "", WEIGHTS, ONE, says=(*NAMED,
+        "generation_config.json"),
+        prepare=damage(lambda folder: cut(folder / "generation_config.json")),
     ),
     refuses(
         "T02 processor", "the processor's file is cut", "", WEIGHTS, ONE, says=NAMED,
@@ -756,7 +771,7 @@ NUMBER_ROWS = [
          "train.learning_rate=1e30"),
          2, ("last good step is 2", "checkpoint-2", "--resume"), all_finite, resumes="plain", starts=True),
     ends("T08 gradients", "a KL whose gradient is too large for a float",
-         "https://github.com/huggingface/trl/issues/3714", *STEADY,
+         "https://github.com/huggingface/trl/issues/3714", *STEADY, "train.per_device_train_batch_size=4",
          "train.beta=3e38", "train.max_steps=9", says=("gradient", "step"),
          holds=both(all_finite, nothing_saved)),
     ends("T08 diverged at once", "a rate that no weight survives",
@@ -1093,6 +1108,26 @@ def costs_itself(*ids, context=4096):
     return check
 
 
+def stays_within(context):
+    """No episode is longer than the context, and those with room for a whole reply have one."""
+
+    def check(outcome):
+        assert {one.task.id for one in outcome.episodes} == {"r0", "r1"}
+        assert all(one.total_tokens <= context for one in outcome.episodes)
+        assert outcome.steps[1]["episodes/scored"] == 1
+
+    return check
+
+
+def show_twice(folder):
+    """The second row has the picture twice, and the context holds one."""
+    ask(0, 0, model="weights")(folder)
+    shorten(folder / "weights", 140)
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    rows[1]["image"] = ["gray.png", "gray.png"]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+
+
 def leaves_out_the_held_out_row(outcome):
     before = outcome.summary["held_out"]["before"]
     assert before["episodes/faults"] == 0.5
@@ -1104,8 +1139,14 @@ LONG_ROWS = [
     Case("T14", "one long question among short ones", LONG, (), 0, (), costs_itself("r1"), ask(0, 2100), **ASK),
     Case("T14 first", "the long question is the first one", LONG, (), 0, (), costs_itself("r0"), ask(2100, 0), **ASK),
     Case("T14 book", "a question of a book's chapter", LONG, (), 0, (), costs_itself("r1"), ask(0, 22_500), **ASK),
-    Case("T14 reply", "a question that leaves no room for the reply", "https://github.com/huggingface/trl/issues/3569",
-         (), 0, (), costs_itself("r1", context=512), ask(0, 190, model="weights"), **ASK),
+    Case("T14 reply", "a question that leaves little room for the reply",
+         "https://github.com/huggingface/trl/issues/3569",
+         (), 0, (), stays_within(512), ask(0, 190, model="weights"), **ASK),
+    dry("T14 reply note", "looked before at a question that leaves little room",
+        "https://github.com/huggingface/trl/issues/3569",
+        prepare=ask(0, 190, model="weights"), says=("1 of 2", "512"), **ASK),
+    Case("T14 second image", "a second picture that does not fit", "https://github.com/huggingface/trl/pull/5521",
+         ("rollout.max_completion_tokens=8",), 0, (), costs_itself("r1", context=140), show_twice, **ASK),
     Case("T14 ok: just fits", "a question that leaves room for the reply", LONG, (), 0, (), costs_itself(), ask(0, 188,
          model="weights"), **ASK),
     Case("T14 held out", "a long question among the held-out ones", FILTER, ("log.eval_tasks=2",), 0, (),
