@@ -606,6 +606,8 @@ RESUME_ROWS = [
         "T03 lora", "a smaller rate and dropout of adapters", IGNORED, "train.learning_rate=1e-6", "lora.dropout=0.25",
         run="lora", holds=both(rate(2, 1e-6), adapts_with(lora_dropout=0.25)),
     ),
+    resumes("T03 longer", "a longer run of a falling rate", "https://github.com/Lightning-AI/pytorch-lightning/issues/4655",
+            run="sft", steps=2, holds=both(rate(3, 1e-5), rate(4, 5e-6))),
     resumes("T03 ok: unchanged", "nothing", "", holds=learns_as_before),
     resumes("T03 ok: defaults", "defaults written out", "", "train.optim=adamw_torch_fused", "train.num_iterations=1",
             "train.shuffle_dataset=true", "train.gradient_accumulation_steps=1", "lora=null", holds=learns_as_before),
