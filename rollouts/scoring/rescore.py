@@ -157,7 +157,7 @@ def score_run(
     job = ScoreJob(episodes.folder, source, conditions, check_sharing, metrics, group_by)
     take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
-        found = score_lines(job, None if column is None else column.add_lines)
+        found = score_lines(job, column)
         table = found.tally.table
         if not table.rows:
             raise ConfigError(found.refusal) if found.refusal else _explain_empty(episodes.folder / LINES, found, where)

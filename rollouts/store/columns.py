@@ -78,11 +78,7 @@ class ScoreColumnWriter:
 
     def add(self, line: int, crc: int, task: str, scores: Scores) -> None:
         """Append the scores of the episode in line `line`."""
-        self.add_lines(encode_scores(line, crc, task, scores))
-
-    def add_lines(self, lines: bytes) -> None:
-        """Append lines that `encode_scores` made."""
-        self._file.write(lines)
+        self._file.write(encode_scores(line, crc, task, scores))
 
     def _write(self, data: Mapping[str, Any]) -> None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
