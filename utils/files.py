@@ -92,6 +92,12 @@ def sync_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def get_cache_folder() -> Path:
+    """Return viewbox's part of the user's folder for caches, as the XDG Base Directory Specification names it."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "viewbox"
+
+
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:
     """Open a regular file for reading.
 
