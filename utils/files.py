@@ -27,28 +27,17 @@ except ImportError:  # a system without it: files are written, but not locked
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
 
 
-def write_atomically(path: Path, data: str | bytes, *, sync: bool = False) -> None:
-    """Write the file `path` whole or not at all; text is written as UTF-8.
-
-    Args:
-        path: the file; an older one is replaced.
-        data: its whole content.
-        sync: wait until the content is on disk, where it survives a power failure.
-    """
-    with replace_atomically(path, sync=sync) as file:
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Write the file `path` whole or not at all; text is written as UTF-8. An older file is replaced."""
+    with replace_atomically(path) as file:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 @contextmanager
-def replace_atomically(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+def replace_atomically(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path` that takes its place when the block ends without an error."""
     with _rename_draft(path) as draft, draft.open("wb") as file:
         yield file
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    if sync:
-        sync_to_disk(path.parent)
 
 
 @contextmanager

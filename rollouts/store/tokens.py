@@ -81,7 +81,7 @@ class TokenShard:
             self._end += size
             return self._name, self._end - size
 
-    def write(self, rows: bytes, offset: int, *, sync: bool = False) -> None:
+    def write(self, rows: bytes, offset: int) -> None:
         """Write rows at a place that was reserved; raise `OSError` if they cannot be written whole."""
         with self._lock:
             if self._fd < 0:
@@ -92,8 +92,6 @@ class TokenShard:
             written = os.write(self._fd, rows)
             if written != len(rows):
                 raise OSError(f"only {written} of {len(rows)} bytes of tokens could be written")
-            if sync:
-                os.fsync(self._fd)
 
     def close(self) -> None:
         """Close the file. Rows that are reserved later go into a new one."""
