@@ -8,6 +8,7 @@ A file in somebody's run may be a pipe that never ends, a link to another file o
 """
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -18,11 +19,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import ConfigError
-
-try:
-    import fcntl
-except ImportError:  # a system without it: files are written, but not locked
-    fcntl = None  # type: ignore[assignment]
 
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
 
@@ -101,7 +97,7 @@ def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) ->
     if inside is not None:
         check_inside(Path(path), inside)
     _check_regular(os.stat(path), path, limit)
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         _check_regular(os.fstat(descriptor), path, limit)  # what was opened: the name may stand for another file now
         return os.fdopen(descriptor, "rb", _BUFFER)
@@ -172,7 +168,7 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file until it is closed; True on a system or file system that has no locks.
+    """Lock an open file until it is closed; True on a file system that has no locks.
 
     Args:
         descriptor: of the open file.
@@ -182,8 +178,6 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     Returns:
         False if the exclusive lock is asked for and another process holds one of either kind.
     """
-    if fcntl is None:
-        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -2,12 +2,10 @@
 
 Workers start when they are needed. They are fresh interpreters, not forks: nothing of this process is in them, its
 `__main__` is not imported, and they may be started from any thread. A worker that exceeds a limit is ended, its file
-becomes an `ImageError`, and the next file gets another worker. On Windows, which cannot pass open files to another
-process, files are decoded in this process and only the limits on sizes hold.
+becomes an `ImageError`, and the next file gets another worker.
 """
 
 import atexit
-import io
 import json
 import math
 import os
@@ -86,7 +84,6 @@ class Budget:
             turn.release()
 
 
-ISOLATED = hasattr(socket, "send_fds")
 INLINE = 2**20  # bytes; content up to this size is sent, larger content goes into a file that the worker is given
 KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL", "TZ")  # variables a worker sees
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(2**22), "MALLOC_TRIM_THRESHOLD_": str(2**24)}
@@ -207,7 +204,6 @@ class WorkerProcess:
                 file.seek(0)
                 self.channel.send(request, descriptors=[file.fileno()])
         else:
-            assert not isinstance(content, Path)
             descriptor = content if isinstance(content, int) else content.fileno()
             self.channel.send(request, descriptors=[descriptor])
 
@@ -312,21 +308,9 @@ def decode(what: What, content: formats.Content | bytes, series: str | None = No
     Raises:
         ImageError: it cannot be decoded; the message does not name the file.
     """
-    if not ISOLATED:
-        return _decode_here(what, content, series)
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
             return worker.decode(what, content, _pool.memory, series)
-
-
-def _decode_here(what: What, content: formats.Content | bytes, series: str | None) -> Source | Image.Image:
-    file: formats.Content = io.BytesIO(content) if isinstance(content, bytes) else content
-    read = formats.read_picture if what == "picture" else formats.read_source
-    try:
-        return read(file, lambda decoded: None, series)
-    except Exception as error:  # decoders raise anything for a damaged file
-        problem = formats.describe_failure(error)
-    raise ImageError(problem)
 
 
 def _get_limits() -> dict[str, float]:
@@ -340,6 +324,5 @@ def _start_again() -> None:
     _pool = Pool()
 
 
-if ISOLATED:
-    os.register_at_fork(after_in_child=_start_again)
-    atexit.register(lambda: _pool.end())
+os.register_at_fork(after_in_child=_start_again)
+atexit.register(lambda: _pool.end())

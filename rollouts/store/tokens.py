@@ -87,7 +87,7 @@ class TokenShard:
             if self._fd < 0:
                 path = self._folder / TOKENS / self._name
                 check_writable(path, self._folder)
-                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
             os.lseek(self._fd, offset, os.SEEK_SET)
             written = os.write(self._fd, rows)
             if written != len(rows):

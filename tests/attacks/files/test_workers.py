@@ -447,11 +447,3 @@ def test_a_python_that_cannot_be_started_is_an_error_in_words(monkeypatch, own_p
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(ImageError, match=r"no process to decode it can be started \(No such file"):
         open_image(GOOD)
-
-
-def test_where_there_are_no_workers_files_are_decoded_in_this_process(monkeypatch, own_pool):
-    monkeypatch.setattr(pool, "ISOLATED", False)
-    assert open_image(GOOD).size == (17, 12)
-    with pytest.raises(ImageError, match="damaged or cut short"):
-        open_image(GOOD[:60])
-    assert own_pool._all == set()
