@@ -27,27 +27,6 @@ MAX_GROUPS = 100
 
 
 @dataclass(frozen=True)
-class ScoreJob:
-    """How the episodes of a folder are scored.
-
-    Args:
-        folder: of the episodes.
-        source: the reward.
-        conditions: only episodes that meet all of them are scored.
-        check_sharing: raises `ConfigError` if an episode must not be sent where the reward sends it.
-        metrics: of the environment.
-        group_by: a field.
-    """
-
-    folder: Path
-    source: RewardSource
-    conditions: Sequence[Callable[[Episode], bool]]
-    check_sharing: SharingCheck
-    metrics: EnvironmentMetrics
-    group_by: str | None = None
-
-
-@dataclass(frozen=True)
 class RewardFailure:
     """A failure of a reward: the episode's line and task, and the error."""
 
@@ -105,34 +84,51 @@ class _ScoredEpisode(NamedTuple):
     refusal: str = ""  # if there are no scores
 
 
-def score_lines(job: ScoreJob, column: ScoreColumnWriter | None = None) -> ScoredLines:
-    """Score every episode; `column` gets the scores, in the order of the lines.
+def score_lines(
+    folder: Path,
+    source: RewardSource,
+    conditions: Sequence[Callable[[Episode], bool]],
+    check_sharing: SharingCheck,
+    metrics: EnvironmentMetrics,
+    group_by: str | None = None,
+    column: ScoreColumnWriter | None = None,
+) -> ScoredLines:
+    """Score the episodes of a folder that meet all conditions.
+
+    Args:
+        folder: of the episodes.
+        source: the reward.
+        conditions: of an episode.
+        check_sharing: raises `ConfigError` if an episode must not be sent where the reward sends it.
+        metrics: of the environment.
+        group_by: a field.
+        column: gets the scores, in the order of the lines.
 
     Raises:
-        ConfigError: an episode must not be sent where the reward sends it, or there are too many groups.
+        ConfigError: as `check_sharing` does, or there are too many groups.
     """
-    found = ScoredLines(EpisodeTally(scores=False, metrics=job.metrics))
-    episodes = load(job.folder, errors="skip")
+    found = ScoredLines(EpisodeTally(scores=False, metrics=metrics))
+    episodes = load(folder, errors="skip")
 
     def select_episodes() -> Iterator[tuple[int, int, Episode]]:
         for episode in episodes:
-            if all(condition(episode) for condition in job.conditions):
-                job.check_sharing(episode)
+            if all(condition(episode) for condition in conditions):
+                check_sharing(episode)
                 yield episodes.line, episodes.crc, episode
 
     def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
-        with guard_sending(partial(job.check_sharing, selected[2])):  # of a reward that does not say where it sends
+        with guard_sending(partial(check_sharing, selected[2])):  # of a reward that does not say where it sends
             try:
-                return _ScoredEpisode(*selected, job.source.score(selected[2]))
+                return _ScoredEpisode(*selected, source.score(selected[2]))
             except ConfigError as error:
                 return _ScoredEpisode(*selected, None, str(error))
 
-    for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(job.source.reward)):
+    for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(source.reward)):
         if scored.scores is None:
             found.refusal = found.refusal or scored.refusal
             episodes.skip(scored.line, scored.refusal)
             continue
-        found.add(scored, scored.scores, job.group_by)
+        found.add(scored, scored.scores, group_by)
         if column is not None:
             column.add(scored.line, scored.crc, scored.episode.task.id, scored.scores)
     found.skipped, found.unreadable = episodes.skipped, episodes.unreadable
