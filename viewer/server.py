@@ -5,7 +5,6 @@ pages in the browser cannot read the episodes. Nothing is ever written.
 """
 
 import asyncio
-import secrets
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -137,11 +136,6 @@ def serve(sets: Sequence[EpisodeSet], opened: socket.socket, key: str) -> None:
     app = Viewer(sets).build_app(key)
     settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
     uvicorn.Server(settings).run(sockets=[opened])
-
-
-def create_key() -> str:
-    """Return the random first part of every address."""
-    return secrets.token_urlsafe(16)
 
 
 def _to_json(value: Any) -> Response:
