@@ -209,7 +209,7 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
     """
     source, images = data.get("source"), data.get("images")
     files: list[str] = list(source.values()) if isinstance(source, Mapping) else []
-    if isinstance(source, str) and _is_file(source):
+    if isinstance(source, str) and Path(source).suffix:
         files = [source]
     if not files or (images is None and not isinstance(source, Mapping)):
         return [f"env.data.source={json.dumps(path)}"]
@@ -224,10 +224,6 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
         f"env.data.source={json.dumps(moved)}",
         *([f"env.data.images={json.dumps(move(images))}"] if images else []),
     ]
-
-
-def _is_file(source: Any) -> bool:
-    return isinstance(source, str) and Path(source).suffix != ""
 
 
 # ---------------------------------------------------------------- prompts

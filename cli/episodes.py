@@ -1,5 +1,6 @@
 """`viewbox view`, `viewbox export` and `viewbox import`: saved episodes for people and for other tools."""
 
+import secrets
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -61,10 +62,10 @@ def view(
         skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
         yield say(f"{one.name}: {len(one.index)} episodes{skipped}")
     if serve or (out is None and count > MAX_EPISODES):
-        from ..viewer.server import HOST, create_key, open_socket
+        from ..viewer.server import HOST, open_socket
         from ..viewer.server import serve as serve_sets
 
-        opened, key = open_socket(port), create_key()
+        opened, key = open_socket(port), secrets.token_urlsafe(16)  # so that nobody else can guess the address
         yield f"open http://{HOST}:{opened.getsockname()[1]}/{key}/  (Ctrl-C ends it)"
         serve_sets(sets, opened, key)
         return

@@ -54,7 +54,7 @@ def build(
         partial: write the file even if queries failed.
     """
     from ..errors import ConfigError
-    from ..tools.search.cache import FILE
+    from ..tools.search.live import FILE
     from ..tools.search.snapshot import SnapshotWriter
     from ..tools.search.snapshot.recording import record_answers
 

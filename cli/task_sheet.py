@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from ..configs import schema
 from ..configs.schema import Config
@@ -21,13 +21,13 @@ from ..images.view import View
 from ..records import Task
 from ..utils.frozen import thaw
 from ..utils.terminal import make_line
+from ..viewer.contact_sheet import ACROSS, COLUMNS, Block, draw_blocks, fit_picture
 from ..viewer.marks import Mark, Views, find_marks, place_on
 
 if TYPE_CHECKING:
     from ..training.checks.preflight import LocalModel
 
-SIDE, MARGIN, LINE = 256, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
-ACROSS, TEXT_LINES, LETTERS = 4, 7, 40  # panels in a row; lines under one, and their characters
+TEXT_LINES = 7  # under a panel
 MAX_PICTURES = 4  # of a task that are drawn
 
 
@@ -146,40 +146,26 @@ def _round(value: Any) -> Any:
 
 def draw_sheet(tasks: Sequence[ShownTask]) -> Image.Image:
     """Return the pictures of the tasks, each with its question and reference below it and its boxes in green."""
-    panels = [(task, one) for task in tasks for one in task.pictures or (None,)]
-    across = min(ACROSS, len(panels))
-    high = SIDE + (TEXT_LINES + 2) * LINE + MARGIN
-    rows = -(-len(panels) // across)
-    sheet = Image.new("RGB", (across * (SIDE + MARGIN) + MARGIN, rows * high + MARGIN), "white")
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
-    for number, (task, picture) in enumerate(panels):
-        left, top = MARGIN + number % across * (SIDE + MARGIN), MARGIN + number // across * high
-        name = "" if picture is None else picture.name
-        pen.text((left, top), make_line(task.id, LETTERS - len(name)) + name, "black", font)
-        if picture is not None:
-            _draw_picture(sheet, pen, picture, left, top + LINE)
-        for row, (line, color) in enumerate(islice(_write_lines(task), TEXT_LINES)):
-            pen.text((left, top + LINE * (1 + row) + SIDE + 4), line, color, font)
-    return sheet
+    blocks = [_build_block(task, one) for task in tasks for one in task.pictures or (None,)]
+    return draw_blocks(blocks, min(ACROSS, len(blocks)))
 
 
-def _draw_picture(sheet: Image.Image, pen: ImageDraw.ImageDraw, shown: ShownPicture, left: int, top: int) -> None:
-    picture = shown.image.convert("RGB")
-    scale = SIDE / max(picture.size)
-    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-    sheet.paste(picture.resize(size, Image.Resampling.NEAREST), (left, top))
-    for corners in shown.boxes:
-        ends = [(left + x * size[0], top + y * size[1]) for x, y in (corners[0], corners[2])]
-        pen.rectangle(ends, outline="lime", width=2)
+def _build_block(task: ShownTask, shown: ShownPicture | None) -> Block:
+    lines = list(islice(_write_lines(task), TEXT_LINES))
+    if shown is None:
+        return Block(make_line(task.id, COLUMNS), None, (), lines)
+    boxes = tuple(("gold", {"shape": "box", "corners": corners}) for corners in shown.boxes)
+    title = make_line(task.id, COLUMNS - len(shown.name)) + shown.name
+    return Block(title, fit_picture(shown.image), boxes, lines)
 
 
 def _write_lines(task: ShownTask) -> Iterator[tuple[str, str]]:
     """Lines of text under a picture, each with its color."""
     if task.problem is not None:
-        yield from ((line, "red") for line in textwrap.wrap(make_line(task.problem, 1000), LETTERS))
+        yield from ((line, "red") for line in textwrap.wrap(make_line(task.problem, 1000), COLUMNS))
         return
     shown = {"question": "black", **dict.fromkeys(task.reference, "green")}
     for name, value in task.fields:
         if name in shown:
             text = value if name == "question" else f"{name}: {value}"
-            yield from ((line, shown[name]) for line in textwrap.wrap(make_line(text, 300), LETTERS, max_lines=4))
+            yield from ((line, shown[name]) for line in textwrap.wrap(make_line(text, 300), COLUMNS, max_lines=4))

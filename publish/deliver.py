@@ -1,6 +1,5 @@
 """Sends a release: a person sees every file and agrees, the hub takes it, and what the hub gives back is tried."""
 
-import os
 import re
 import subprocess
 import tempfile
@@ -156,8 +155,8 @@ def install_and_open(hub: Hub, release: Release, folder: Path) -> str:
         folder: what was downloaded.
     """
     place = folder.parent / "environment"
-    venv.EnvBuilder(with_pip=True, symlinks=os.name != "nt").create(place)
-    bin = place / ("Scripts" if os.name == "nt" else "bin")
+    venv.EnvBuilder(with_pip=True, symlinks=True).create(place)
+    bin = place / "bin"
     hub.install(release, folder, bin)
     python = str(bin / "python")
     query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from trl import GRPOConfig
 
@@ -21,7 +20,7 @@ from ..core.base import BaseMultiTurnEnv
 from ..envs.data.fingerprint import fingerprint_data, list_changed
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
-from ..rollouts.store.run_folder import HELD_OUT, LATEST
+from ..rollouts.store.run_folder import HELD_OUT, LATEST, iter_leaves
 from ..utils.files import read_regular, write_atomically
 from ..utils.terminal import make_line
 from . import checkpoints
@@ -143,7 +142,7 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     path = folder / "config.yaml"
     if not path.is_file():
         return []
-    before, now = dict(_flatten(yaml_reader.read(path, inside=folder).values)), dict(_flatten(config))
+    before, now = dict(iter_leaves(yaml_reader.read(path, inside=folder).values)), dict(iter_leaves(config))
     lines = []
     # the method and the environment are named before what belongs to them
     for key in sorted({*before, *now}, key=lambda one: (one not in ("train.method", "env.name"), one)):
@@ -205,11 +204,3 @@ def record_data(folder: Path, envs: Iterable[object], print_line: Callable[[str]
         print_line(make_line(line, 500))
     if now:
         write_atomically(path, json.dumps({**before, **now}, indent=2) + "\n")
-
-
-def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flatten(inner, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, list(value) if isinstance(value, tuple) else value

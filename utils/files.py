@@ -8,6 +8,7 @@ A file in somebody's run may be a pipe that never ends, a link to another file o
 """
 
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -20,11 +21,6 @@ from typing import BinaryIO
 
 from ..errors import ConfigError
 from .secrets import is_secret_name
-
-try:
-    import fcntl
-except ImportError:  # a system without it: files are written, but not locked
-    fcntl = None  # type: ignore[assignment]
 
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})")
@@ -52,28 +48,17 @@ def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
     return path
 
 
-def write_atomically(path: Path, data: str | bytes, *, sync: bool = False) -> None:
-    """Write the file `path` whole or not at all; text is written as UTF-8.
-
-    Args:
-        path: the file; an older one is replaced.
-        data: its whole content.
-        sync: wait until the content is on disk, where it survives a power failure.
-    """
-    with replace_atomically(path, sync=sync) as file:
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Write the file `path` whole or not at all; text is written as UTF-8. An older file is replaced."""
+    with replace_atomically(path) as file:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 @contextmanager
-def replace_atomically(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+def replace_atomically(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path` that takes its place when the block ends without an error."""
     with _rename_draft(path) as draft, draft.open("wb") as file:
         yield file
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    if sync:
-        sync_to_disk(path.parent)
 
 
 @contextmanager
@@ -117,6 +102,12 @@ def sync_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def get_cache_folder() -> Path:
+    """Return viewbox's part of the user's folder for caches, as the XDG Base Directory Specification names it."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "viewbox"
+
+
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:
     """Open a regular file for reading.
 
@@ -131,7 +122,7 @@ def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) ->
     if inside is not None:
         check_inside(Path(path), inside)
     _check_regular(os.stat(path), path, limit)
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         _check_regular(os.fstat(descriptor), path, limit)  # what was opened: the name may stand for another file now
         return os.fdopen(descriptor, "rb", _BUFFER)
@@ -202,7 +193,7 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file until it is closed; True on a system or file system that has no locks.
+    """Lock an open file until it is closed; True on a file system that has no locks.
 
     Args:
         descriptor: of the open file.
@@ -212,8 +203,6 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     Returns:
         False if the exclusive lock is asked for and another process holds one of either kind.
     """
-    if fcntl is None:
-        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

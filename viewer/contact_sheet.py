@@ -23,6 +23,7 @@ MAX_PANELS, MAX_BOXES = 60, 500  # drawn of one episode; boxes on one picture
 # The thickest is drawn first, so that boxes at one place are all seen.
 KINDS = {"answer": ((255, 40, 40), 5), "gold": ((0, 220, 0), 2), "tool": ((80, 160, 255), 2)}
 GOLD, ANSWER, PROBLEM, ASIDE = "darkgreen", "firebrick", "red", "dimgray"  # of text
+Lines = Sequence[tuple[str, str]]  # texts with their colors
 
 
 class Panel(NamedTuple):
@@ -45,11 +46,16 @@ def draw_episode(episode: Episode, *, line: int = 0) -> Image.Image:
     refs = list_pictures(episode)
     blocks = [_build_block(panel, page, refs) for panel in _cut_panels(list_panels(page))]
     across = min(ACROSS, max(3, len(blocks)))
-    rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
-    width = across * (SIDE + MARGIN) + MARGIN
-    letters = COLUMNS * (width - 2 * MARGIN) // SIDE
+    letters = COLUMNS * (across * (SIDE + MARGIN) - MARGIN) // SIDE
     heading = _wrap(list(_write_heading(page)), letters, HEADER_LINES)
     footing = _wrap(list(_write_outcome(page)), letters, FOOTER_LINES)
+    return draw_blocks(blocks, across, heading, footing)
+
+
+def draw_blocks(blocks: Sequence["Block"], across: int, heading: Lines = (), footing: Lines = ()) -> Image.Image:
+    """Return a sheet of blocks, `across` in a row, between lines of text."""
+    rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
+    width = across * (SIDE + MARGIN) + MARGIN
     heights = [max(block.height for block in row) + MARGIN for row in rows]
     height = sum(heights) + (len(heading) + len(footing)) * LINE + 3 * MARGIN
     sheet = Image.new("RGB", (width, height), "white")
@@ -70,7 +76,7 @@ class Block(NamedTuple):
     title: str
     picture: Image.Image | None
     boxes: tuple[tuple[str, Mapping[str, Any]], ...]
-    lines: tuple[tuple[str, str], ...]
+    lines: Lines
 
     @property
     def height(self) -> int:
@@ -191,7 +197,7 @@ def _to_json(value: Any) -> str:
 
 
 # ---------------------------------------------------------------------- pixels
-def _wrap(texts: Sequence[tuple[str, str]], columns: int, lines: int) -> list[tuple[str, str]]:
+def _wrap(texts: Lines, columns: int, lines: int) -> list[tuple[str, str]]:
     """Lines of text with their colors, each text in at most so many lines."""
     found = []
     for text, color in texts:
@@ -201,18 +207,21 @@ def _wrap(texts: Sequence[tuple[str, str]], columns: int, lines: int) -> list[tu
 
 
 def _open(ref: ImageRef) -> tuple[Image.Image | None, str]:
-    """Return the picture with its longer side as long as a panel, its pixels visible; or the reason why it cannot be
-    opened: a saved picture may be missing or forged."""
+    """Return the picture as a panel shows it, or why it cannot be opened: a saved one may be missing or forged."""
     try:
-        picture = ref.open().convert("RGB")
+        return fit_picture(ref.open()), ""
     except (ImageError, ValueError, OSError) as error:
         return None, str(error)
+
+
+def fit_picture(picture: Image.Image) -> Image.Image:
+    """Return a picture with its longer side as long as a panel, its pixels visible."""
     scale = SIDE / max(picture.size)
     size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-    return picture.resize(size, Image.Resampling.NEAREST), ""
+    return picture.convert("RGB").resize(size, Image.Resampling.NEAREST)
 
 
-def _write(pen: ImageDraw.ImageDraw, lines: Sequence[tuple[str, str]], corner: tuple[int, int]) -> None:
+def _write(pen: ImageDraw.ImageDraw, lines: Lines, corner: tuple[int, int]) -> None:
     for row, (text, color) in enumerate(lines):
         pen.text((corner[0], corner[1] + row * LINE), text, color, _load_font())
 

@@ -57,7 +57,7 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
             problems.append(f"{what} cannot be shown: {type(error).__name__}: {to_text(error)[:200]}")
             return otherwise
 
-    pictures = attempt("pictures", lambda: Pictures.of(episode), None) or _list_no_pictures(episode)
+    pictures = attempt("pictures", lambda: Pictures.of(episode), Pictures(of_turns=[[] for _ in episode.turns]))
     page = {
         "line": line,
         "task": attempt("task", lambda: to_plain(episode.task.id), ""),
@@ -86,10 +86,6 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
         page["tokens"] = attempt("tokens", lambda: build_tokens(tokens, advantage), None)
     page["problems"] = [*pictures.problems, *problems]
     return page
-
-
-def _list_no_pictures(episode: Episode) -> Pictures:
-    return Pictures(of_turns=[[] for _ in episode.turns])
 
 
 def _get_question(episode: Episode) -> str:

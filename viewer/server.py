@@ -5,10 +5,8 @@ pages in the browser cannot read the episodes. Nothing is ever written.
 """
 
 import asyncio
-import secrets
 import socket
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ..errors import ConfigError, ImageError
@@ -68,7 +66,7 @@ class Viewer:
 
     async def get_sets(self, request: Request) -> Response:
         about = [
-            {"name": one.name, "path": str(one.index.folder), "curves": await _run(one.read_curves)}
+            {"name": one.name, "path": str(one.index.folder), "curves": await asyncio.to_thread(one.read_curves)}
             for one in self.sets
         ]
         return _to_json(about)
@@ -80,7 +78,7 @@ class Viewer:
         if one is None or not start.isdecimal() or len(start) > 12:
             return _refuse("no such rows")
         async with self._reading:
-            await _run(one.index.refresh)
+            await asyncio.to_thread(one.index.refresh)
             return _to_json(one.index.to_dict(int(start)))
 
     async def get_selection(self, request: Request) -> Response:
@@ -88,23 +86,25 @@ class Viewer:
         one = self._find(request.path_params["number"])
         try:
             where = request.query_params.getlist("where")
-            return _refuse("no such rows") if one is None else _to_json(await _run(partial(one.index.select, where)))
+            return (
+                _refuse("no such rows") if one is None else _to_json(await asyncio.to_thread(one.index.select, where))
+            )
         except ConfigError as error:
             return _refuse(str(error))
 
     async def get_episode(self, request: Request) -> Response:
         one = self._find(request.path_params["number"])
-        page = None if one is None else await _run(partial(one.build_page, request.path_params["line"]))
+        page = None if one is None else await asyncio.to_thread(one.build_page, request.path_params["line"])
         return _refuse("no such episode") if page is None else _to_json(page)
 
     async def get_image(self, request: Request) -> Response:
         one, name = self._find(request.path_params["number"]), request.path_params["name"]
-        episode = None if one is None else await _run(partial(one.index.read, request.path_params["line"]))
+        episode = None if one is None else await asyncio.to_thread(one.index.read, request.path_params["line"])
         ref = None if episode is None else list_pictures(episode).get(name)
         if ref is None:
             return _refuse("no such picture")
         try:
-            return Response(await _run(partial(encode_picture, ref)), media_type="image/png", headers=HEADERS)
+            return Response(await asyncio.to_thread(encode_picture, ref), media_type="image/png", headers=HEADERS)
         except ImageError as error:
             return _refuse(str(error))
 
@@ -112,7 +112,7 @@ class Viewer:
         a, b = self._find(request.path_params["a"]), self._find(request.path_params["b"])
         if a is None or b is None:
             return _refuse("no such set of episodes")
-        return _to_json(await _run(partial(compare_sets, a, b)))
+        return _to_json(await asyncio.to_thread(compare_sets, a, b))
 
     def _find(self, number: int) -> EpisodeSet | None:
         return self.sets[number] if number < len(self.sets) else None
@@ -136,16 +136,6 @@ def serve(sets: Sequence[EpisodeSet], opened: socket.socket, key: str) -> None:
     app = Viewer(sets).build_app(key)
     settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
     uvicorn.Server(settings).run(sockets=[opened])
-
-
-def create_key() -> str:
-    """Return the random first part of every address."""
-    return secrets.token_urlsafe(16)
-
-
-async def _run(call: Any) -> Any:
-    """Run what reads files in a thread."""
-    return await asyncio.to_thread(call)
 
 
 def _to_json(value: Any) -> Response:

@@ -5,7 +5,6 @@ Parquet of some size is written once into an Arrow file by the library `datasets
 """
 
 import json
-import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from cachetools import LRUCache
 
 from ...errors import BadRow, ConfigError
+from ...utils.files import get_cache_folder
 from .rows import Row, Rows
 
 KEY = "data.source"
@@ -170,8 +170,7 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
 
 def make_cache_folder() -> Path:
     """Make the folder for Arrow files made of Parquet files, readable by this user only."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "viewbox" / "arrow"
+    folder = get_cache_folder() / "arrow"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 

@@ -186,7 +186,7 @@ def _list_names(folder: Path | int) -> list[str]:
 @contextmanager
 def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
     """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
-    flags = os.O_RDONLY | sum(getattr(os, f"O_{flag}", 0) for flag in ("NOFOLLOW", "NONBLOCK", "BINARY"))
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         if isinstance(folder, int):
             kind = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Callable
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -19,7 +18,7 @@ from .paths import read_exactly
 MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
 
-Content = BinaryIO | Path | int  # an open file, or a folder: its path or its descriptor
+Content = BinaryIO | int  # an open file, or the descriptor of a folder
 Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
@@ -27,7 +26,7 @@ def read_source(content: Content, reserve: Reserve, series: str | None = None) -
     """Return the source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one."""
     from . import dicom, dicom_series, nifti
 
-    if isinstance(content, Path | int):
+    if isinstance(content, int):
         return dicom_series.read(content, reserve, series)
     if series is not None:
         raise ImageError("#series=… chooses among the series of a folder, but this is a file")
@@ -44,7 +43,7 @@ def read_source(content: Content, reserve: Reserve, series: str | None = None) -
 
 def read_picture(content: Content, reserve: Reserve, series: str | None = None) -> Image.Image | Source:
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
-    if not isinstance(content, Path | int):
+    if not isinstance(content, int):
         head = _read_head(content)
         if pillow.is_picture(head) and not is_dicom(head):  # a DICOM file may begin like a TIFF
             return pillow.load_picture(content, head, reserve)

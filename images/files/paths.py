@@ -53,11 +53,11 @@ def split_series(where: "str | os.PathLike[str] | bytes") -> "tuple[str | os.Pat
 @contextmanager
 def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
-) -> Iterator[BinaryIO | bytes | int | Path]:
+) -> Iterator[BinaryIO | bytes | int]:
     """Open the file at `where` for reading; raise `ImageError` if it may not be read.
 
     Yields:
-        The open file, its bytes if it has no path, or a folder: its descriptor, or its path on Windows.
+        The open file, its bytes if it has no path, or the descriptor of a folder.
     """
     if isinstance(where, bytes):
         if len(where) > limits.MAX_FILE:
@@ -69,9 +69,6 @@ def open_location(
         yield decode_data_url(text)
         return
     path = resolve_inside(text, folder)
-    if path.is_dir() and os.listdir not in os.supports_fd:
-        yield path
-        return
     _check_kind(path.stat())  # to open a device can have effects
     with _open_descriptor(path) as descriptor:
         kind = os.fstat(descriptor)
@@ -116,10 +113,9 @@ def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
 @contextmanager
 def _open_descriptor(path: Path) -> Iterator[int]:
     """Open a path whose links are resolved; what has taken its place since is not followed and not waited for."""
-    flags = [getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "BINARY", "NOCTTY")]
     reason = ""
     try:
-        descriptor = os.open(path, sum(flags, os.O_RDONLY))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         reason = error.strerror or type(error).__name__
     if reason:

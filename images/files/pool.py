@@ -2,12 +2,10 @@
 
 Workers start when they are needed. They are fresh interpreters, not forks: nothing of this process is in them, its
 `__main__` is not imported, and they may be started from any thread. A worker that exceeds a limit is ended, its file
-becomes an `ImageError`, and the next file gets another worker. On Windows, which cannot pass open files to another
-process, files are decoded in this process and only the limits on sizes hold.
+becomes an `ImageError`, and the next file gets another worker.
 """
 
 import atexit
-import io
 import json
 import math
 import os
@@ -17,11 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Condition, Lock
 from typing import Literal
 
 import numpy as np
@@ -37,56 +34,27 @@ from .transfer import Channel, ChannelClosed, Message
 class Budget:
     """Threads hold parts of `total`, and wait until their part fits.
 
-    Parts are given in the order in which threads asked, so that small ones do not keep a large one waiting for ever.
+    Only one of them waits for that, and the others behind it: small parts do not keep a large one waiting for ever.
     """
 
     def __init__(self, total: int) -> None:
-        self.total = total
-        self._used = 0
-        self._lock = Lock()
-        self._waiting: deque[tuple[int, Lock]] = deque()
+        self.total = self._free = total
+        self._turn, self._returned = Lock(), Condition()
 
     @contextmanager
     def hold(self, amount: int) -> Iterator[None]:
         """Hold `amount`, which is at most `total`, until the block ends."""
-        self._acquire(amount)
+        with self._turn, self._returned:
+            self._returned.wait_for(lambda: self._free >= amount)
+            self._free -= amount
         try:
             yield
         finally:
-            with self._lock:
-                self._used -= amount
-                self._serve()
-
-    def _acquire(self, amount: int) -> None:
-        with self._lock:
-            if not self._waiting and self._used + amount <= self.total:
-                self._used += amount
-                return
-        turn = Lock()
-        turn.acquire()
-        place = amount, turn
-        with self._lock:
-            self._waiting.append(place)
-            self._serve()
-        try:
-            turn.acquire()
-        except BaseException:  # Ctrl-C while waiting
-            with self._lock:
-                if place in self._waiting:
-                    self._waiting.remove(place)
-                else:
-                    self._used -= amount
-                self._serve()
-            raise
-
-    def _serve(self) -> None:
-        while self._waiting and self._used + self._waiting[0][0] <= self.total:
-            amount, turn = self._waiting.popleft()
-            self._used += amount
-            turn.release()
+            with self._returned:
+                self._free += amount
+                self._returned.notify()
 
 
-ISOLATED = hasattr(socket, "send_fds")
 INLINE = 2**20  # bytes; content up to this size is sent, larger content goes into a file that the worker is given
 KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL", "TZ")  # variables a worker sees
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(2**22), "MALLOC_TRIM_THRESHOLD_": str(2**24)}
@@ -207,7 +175,6 @@ class WorkerProcess:
                 file.seek(0)
                 self.channel.send(request, descriptors=[file.fileno()])
         else:
-            assert not isinstance(content, Path)
             descriptor = content if isinstance(content, int) else content.fileno()
             self.channel.send(request, descriptors=[descriptor])
 
@@ -312,21 +279,9 @@ def decode(what: What, content: formats.Content | bytes, series: str | None = No
     Raises:
         ImageError: it cannot be decoded; the message does not name the file.
     """
-    if not ISOLATED:
-        return _decode_here(what, content, series)
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
             return worker.decode(what, content, _pool.memory, series)
-
-
-def _decode_here(what: What, content: formats.Content | bytes, series: str | None) -> Source | Image.Image:
-    file: formats.Content = io.BytesIO(content) if isinstance(content, bytes) else content
-    read = formats.read_picture if what == "picture" else formats.read_source
-    try:
-        return read(file, lambda decoded: None, series)
-    except Exception as error:  # decoders raise anything for a damaged file
-        problem = formats.describe_failure(error)
-    raise ImageError(problem)
 
 
 def _get_limits() -> dict[str, float]:
@@ -340,6 +295,5 @@ def _start_again() -> None:
     _pool = Pool()
 
 
-if ISOLATED:
-    os.register_at_fork(after_in_child=_start_again)
-    atexit.register(lambda: _pool.end())
+os.register_at_fork(after_in_child=_start_again)
+atexit.register(lambda: _pool.end())

@@ -8,11 +8,13 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -20,10 +22,12 @@ from ...configs.sections import SamplingParams
 from ...engines.generator import Conversation
 from ...engines.openai.client import EndpointError, OpenAIGenerator, build_completions_url
 from ...network import background
+from ...network.answers import AnswerCache
 from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key
 from ...records import Message
-from .cache import ReplyCache
+from ...utils.sanitize import replace_surrogates
+from .cache import FILE
 
 log = logging.getLogger("viewbox.judge")
 
@@ -61,7 +65,7 @@ class JudgeClient:
             extra={"seed": None, **judge.extra},
             attempts=judge.attempts,
         )
-        self._cache = ReplyCache(judge.cache)
+        self._cache = AnswerCache(None if judge.cache is None else Path(judge.cache) / FILE, days=math.inf)
         self._semaphore = asyncio.Semaphore(self.concurrency)
         self._pending: dict[str, Future[str | RequestRefusedError | None]] = {}  # by the hash of the request
         self._has_replied = False
@@ -108,10 +112,10 @@ class JudgeClient:
         return reply
 
     def _get_or_generate(self, key: str, conversation: Conversation) -> str | RequestRefusedError | None:
-        reply = self._cache.get(key)
-        if reply is not None:
+        kept = self._cache.get(key)
+        if kept is not None:
             self.count("cached")
-            return reply
+            return kept.decode()
         try:
             reply = background.run(self._generate_reply(conversation))
         except Exception as error:  # a failure concerns only this judgment
@@ -122,7 +126,7 @@ class JudgeClient:
             self.count("unreachable")
             return None
         self._has_replied, self._last_reply = True, time.monotonic()
-        return self._cache.put(key, reply)
+        return self._cache.put(key, replace_surrogates(reply).encode()).decode()
 
     def _is_refusal(self, error: Exception) -> bool:
         """Return whether an error is about what the request says, and so about what the policy wrote."""

@@ -44,11 +44,6 @@ class EnvironmentMetrics:
         self._by_name: dict[str, Mapping[str, Metric]] = {}
 
     @property
-    def trusts_code(self) -> bool:
-        """Whether code that an episode names is imported."""
-        return self._trust.code
-
-    @property
     def names_environment(self) -> bool:
         """Whether the metrics of an episode depend on the environment that it names."""
         return self.source is None or hasattr(self.source, "metrics_of")
@@ -75,13 +70,9 @@ class EnvironmentMetrics:
             env = make_environment(name, {}, "", self._trust, reward=ExactMatchReward())
             return getattr(env, "metrics", {})
         except ConfigError as error:
-            self.add_problem(name, f"no metrics of the environment {name!r:.200}: {error}")
+            if len(self.problems) < MAX_PROBLEMS:
+                self.problems[name] = f"no metrics of the environment {name!r:.200}: {error}"
             return {}
-
-    def add_problem(self, environment: str, problem: str) -> None:
-        """Note why an environment has no metrics; the first few are kept."""
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.setdefault(environment, problem)
 
 
 class MetricSamples:
@@ -96,20 +87,6 @@ class MetricSamples:
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: without the metric, which may be any function; any failure can be pickled."""
-        error = self.first_failure
-        if error is not None and type(error).__module__ != "builtins":
-            error = ValueError(f"{type(error).__name__}: {error}")
-        return {**self.__dict__, "metric": None, "first_failure": error}
-
-    def extend(self, other: "MetricSamples", offset: int) -> None:
-        """Add the rows of another object of this metric, whose episodes are counted from `offset`."""
-        self._episodes.frombytes((np.array(other._episodes, np.int64) + offset).tobytes())
-        self._rows += other._rows
-        self.failures += other.failures
-        self.first_failure = self.first_failure or other.first_failure
 
     def add(self, episode: int, answer: Any, reference: Mapping[str, Any]) -> None:
         """Add the answer and reference of episode number `episode`; a pair that cannot be read costs itself."""

@@ -30,7 +30,7 @@ from . import filters
 from .data_policy import build_sharing_check, read_environment
 from .metric_samples import EnvironmentMetrics
 from .reward_source import RewardArgument, find_reward, open_environment, try_environment
-from .score_lines import RewardFailure, ScoredLines, ScoreJob, score_lines
+from .score_lines import RewardFailure, ScoredLines, score_lines
 from .table import CONFIDENCE, Change, Interval, Table
 from .trust import Trust
 
@@ -154,10 +154,9 @@ def score_run(
     column = None if name is None else ScoreColumnWriter(episodes.folder, name, about, replace=replace)
     check_sharing = build_sharing_check(source.reward, Path(run), episodes.folder, allowed)
 
-    job = ScoreJob(episodes.folder, source, conditions, check_sharing, metrics, group_by)
     take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
-        found = score_lines(job, None if column is None else column.add_lines)
+        found = score_lines(episodes.folder, source, conditions, check_sharing, metrics, group_by, column)
         table = found.tally.table
         if not table.rows:
             raise ConfigError(found.refusal) if found.refusal else _explain_empty(episodes.folder / LINES, found, where)

@@ -1,31 +1,22 @@
-"""Scores the lines of a run, in several processes if nothing but built-in code is called."""
+"""Scores the lines of a run, in several threads if its reward waits for a judge."""
 
-import gc
-import os
-import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from ...errors import ConfigError, ViewboxError
+from ...errors import ConfigError
 from ...network.data_policy import guard_sending
 from ...records import Episode, Scores
-from ...rewards.remote import count_threads, find_remote_address, iter_rewards
+from ...rewards.remote import count_threads
 from ...utils.conditions import format_value
-from ..store.columns import encode_scores
-from ..store.layout import LINES
-from ..store.lines import LinePart, split_lines
-from ..store.reader import MAX_UNREADABLE, load
+from ..store.columns import ScoreColumnWriter
+from ..store.reader import load
 from . import filters
 from .data_policy import SharingCheck
 from .metric_samples import EnvironmentMetrics
@@ -33,31 +24,6 @@ from .reward_source import RewardSource
 from .summary import EpisodeTally
 
 MAX_GROUPS = 100
-MIN_PART = 4 * 2**20  # bytes: smaller runs are scored before other processes have begun
-PARTS = 4  # for each process, so that all end at about the same time
-MAX_PROCESSES = 16
-GARBAGE = 200_000  # new containers before garbage is collected
-
-
-@dataclass(frozen=True)
-class ScoreJob:
-    """How the episodes of a folder are scored.
-
-    Args:
-        folder: of the episodes.
-        source: the reward.
-        conditions: only episodes that meet all of them are scored.
-        check_sharing: raises `ConfigError` if an episode must not be sent where the reward sends it.
-        metrics: of the environment.
-        group_by: a field.
-    """
-
-    folder: Path
-    source: RewardSource
-    conditions: Sequence[Callable[[Episode], bool]]
-    check_sharing: SharingCheck
-    metrics: EnvironmentMetrics
-    group_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +37,7 @@ class RewardFailure:
 
 @dataclass
 class ScoredLines:
-    """What was found in the lines of a run, or in a part of them.
+    """What was found in the lines of a run.
 
     Args:
         tally: of the episodes; scores are its columns `stored/NAME` and `new/NAME`, the total as `stored/` and `new/`.
@@ -103,27 +69,11 @@ class ScoredLines:
             values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
         group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
         self.tally.add(episode, values, group)
-        self._check_groups(group_by)
+        if len(self.tally.table.groups) > MAX_GROUPS:
+            raise ConfigError(f"--group-by {group_by}: more than {MAX_GROUPS} values; choose another field")
         if scores.total is not None:
             self.totals.setdefault(episode.task.id, []).append(scores.total)
         self.saved = self.saved or (str(episode.info["saved"]) if "saved" in episode.info else None)
-
-    def _check_groups(self, group_by: str | None) -> None:
-        if len(self.tally.table.groups) > MAX_GROUPS:
-            raise ConfigError(f"--group-by {group_by}: more than {MAX_GROUPS} values; choose another field")
-
-    def extend(self, other: "ScoredLines", group_by: str | None = None) -> None:
-        """Add what was found in the lines that follow."""
-        self.tally.extend(other.tally)
-        self._check_groups(group_by)
-        self.saved = self.saved or other.saved
-        self.failures += other.failures
-        self.first_failure = self.first_failure or other.first_failure
-        for task, totals in other.totals.items():
-            self.totals.setdefault(task, []).extend(totals)
-        self.skipped += other.skipped
-        self.unreadable = dict([*self.unreadable.items(), *other.unreadable.items()][:MAX_UNREADABLE])
-        self.refusal = self.refusal or other.refusal
 
 
 class _ScoredEpisode(NamedTuple):
@@ -134,92 +84,53 @@ class _ScoredEpisode(NamedTuple):
     refusal: str = ""  # if there are no scores
 
 
-def score_lines(job: ScoreJob, write: Callable[[bytes], object] | None = None) -> ScoredLines:
-    """Score every episode; `write` gets the lines of a score column, in order.
+def score_lines(
+    folder: Path,
+    source: RewardSource,
+    conditions: Sequence[Callable[[Episode], bool]],
+    check_sharing: SharingCheck,
+    metrics: EnvironmentMetrics,
+    group_by: str | None = None,
+    column: ScoreColumnWriter | None = None,
+) -> ScoredLines:
+    """Score the episodes of a folder that meet all conditions.
+
+    Args:
+        folder: of the episodes.
+        source: the reward.
+        conditions: of an episode.
+        check_sharing: raises `ConfigError` if an episode must not be sent where the reward sends it.
+        metrics: of the environment.
+        group_by: a field.
+        column: gets the scores, in the order of the lines.
 
     Raises:
-        ConfigError: an episode must not be sent where the reward sends it, or there are too many groups.
+        ConfigError: as `check_sharing` does, or there are too many groups.
     """
-    with _collect_garbage_rarely():
-        return _score_lines(job, write)
-
-
-@contextmanager
-def _collect_garbage_rarely() -> Iterator[None]:
-    """Record hold no cycles, and a search of the numbers that are kept would take a third of the time."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(GARBAGE, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
-def _score_lines(job: ScoreJob, write: Callable[[bytes], object] | None) -> ScoredLines:
-    size, processes = (job.folder / LINES).stat().st_size, count_processes(job)
-    parts = split_lines(job.folder, max(MIN_PART, size // (PARTS * processes))) if processes > 1 else [LinePart()]
-    if len(parts) == 1:
-        return _score_part(job, parts[0], write)
-    found = ScoredLines(EpisodeTally(scores=False, metrics=job.metrics))
-    for part, lines in map_in_processes(partial(_score_for_parent, job, write is not None), parts, processes):
-        found.extend(part, job.group_by)
-        if write is not None:
-            write(lines)
-    return found
-
-
-def count_processes(job: ScoreJob) -> int:
-    """Return how many processes score a run: one for each core, or 1 if code that may keep a state is called.
-
-    A copy of such code in another process would keep a state of its own. Nor is a process copied that has threads.
-    """
-    if sys.platform != "linux" or threading.active_count() > 1 or not _is_built_in(job):
-        return 1
-    return min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
-
-
-def _is_built_in(job: ScoreJob) -> bool:
-    """Return whether only viewbox's own code is called, which keeps no state and sends nothing."""
-    reward, environment = job.source.reward, job.metrics.source
-    if reward is None or count_threads(reward) > 1 or find_remote_address(reward) is not None:
-        return False
-    owners = [*iter_rewards(reward), *([] if environment is None or isinstance(environment, str) else [environment])]
-    return not job.metrics.trusts_code and all(type(one).__module__.startswith("viewbox.") for one in owners)
-
-
-def _score_for_parent(job: ScoreJob, writes: bool, part: LinePart) -> tuple[ScoredLines, bytes]:
-    lines = bytearray()
-    return _score_part(job, part, lines.extend if writes else None), bytes(lines)
-
-
-def _score_part(job: ScoreJob, part: LinePart, write: Callable[[bytes], object] | None) -> ScoredLines:
-    found = ScoredLines(EpisodeTally(scores=False, metrics=job.metrics))
-    episodes, is_built_in = load(job.folder, errors="skip"), _is_built_in(job)
+    found = ScoredLines(EpisodeTally(scores=False, metrics=metrics))
+    episodes = load(folder, errors="skip")
 
     def select_episodes() -> Iterator[tuple[int, int, Episode]]:
-        for episode in episodes.walk(part):
-            if all(condition(episode) for condition in job.conditions):
-                job.check_sharing(episode)
+        for episode in episodes:
+            if all(condition(episode) for condition in conditions):
+                check_sharing(episode)
                 yield episodes.line, episodes.crc, episode
 
     def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
-        if is_built_in:
-            return _ScoredEpisode(*selected, job.source.score(selected[2]))
-        guard = guard_sending(partial(job.check_sharing, selected[2]))  # of a reward that does not say where it sends
-        with guard:
+        with guard_sending(partial(check_sharing, selected[2])):  # of a reward that does not say where it sends
             try:
-                return _ScoredEpisode(*selected, job.source.score(selected[2]))
+                return _ScoredEpisode(*selected, source.score(selected[2]))
             except ConfigError as error:
                 return _ScoredEpisode(*selected, None, str(error))
 
-    for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(job.source.reward)):
+    for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(source.reward)):
         if scored.scores is None:
             found.refusal = found.refusal or scored.refusal
             episodes.skip(scored.line, scored.refusal)
             continue
-        found.add(scored, scored.scores, job.group_by)
-        if write is not None:
-            write(encode_scores(scored.line, scored.crc, scored.episode.task.id, scored.scores))
+        found.add(scored, scored.scores, group_by)
+        if column is not None:
+            column.add(scored.line, scored.crc, scored.episode.task.id, scored.scores)
     found.skipped, found.unreadable = episodes.skipped, episodes.unreadable
     return found
 
@@ -271,30 +182,3 @@ def _run_jobs(function: Callable[[T], R], jobs: "SimpleQueue[tuple[Future[R], T]
             future.set_result(function(item))
         except BaseException as error:  # the caller raises it
             future.set_exception(error)
-
-
-_function: Callable[[Any], Any] | None = None  # what forked processes call: it cannot be sent to them
-
-
-def map_in_processes(function: Callable[[T], R], items: Iterable[T], processes: int) -> Iterator[R]:
-    """Like `map(function, items)`, but in forked processes, which have a copy of everything that `function` refers to.
-
-    Items and results are pickled. The first exception, in the order of `items`, is raised.
-
-    >>> list(map_in_processes(abs, [-1, 2, -3], 2))
-    [1, 2, 3]
-    """
-    global _function
-    _function = function
-    try:
-        with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
-            yield from pool.map(_call_function, items)
-    except BrokenProcessPool as error:
-        raise ViewboxError("a process that scored episodes was killed; perhaps there was too little memory") from error
-    finally:
-        _function = None
-
-
-def _call_function(item: Any) -> Any:
-    assert _function is not None
-    return _function(item)

@@ -128,24 +128,6 @@ class EpisodeTally:
                 samples = self._metric_samples[environment, name] = MetricSamples(metric)
             samples.add(row, episode.answer, episode.task.reference)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: without the metrics, which may be any functions."""
-        return {**self.__dict__, "metrics": None, "problems": dict(self.metrics.problems)}
-
-    def extend(self, other: "EpisodeTally") -> None:
-        """Add the episodes of a tally that came from another process after those of this one."""
-        offset = self.table.rows
-        self.table.extend(other.table)
-        self._sample_numbers.extend(other._sample_numbers)
-        self._well_formed.extend(other._well_formed, offset)
-        for (environment, name), samples in other._metric_samples.items():
-            if (environment, name) not in self._metric_samples:
-                metric = self.metrics.get_metrics(environment)[name]
-                self._metric_samples[environment, name] = MetricSamples(metric)
-            self._metric_samples[environment, name].extend(samples, offset)
-        for environment, problem in other.__dict__.get("problems", {}).items():
-            self.metrics.add_problem(environment, problem)
-
     def summarize(self, resamples: int, *, seed: int, change: tuple[str, str] | None = None) -> Summary:
         """Compute the figures of all episodes added so far; more may be added afterwards.
 

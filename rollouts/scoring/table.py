@@ -111,23 +111,6 @@ class Table:
             column.append(_NAN if value is None else value)
         self.rows += 1
 
-    def extend(self, other: "Table") -> None:
-        """Add the rows of another table after those of this one."""
-        for own, others, numbers, added in (
-            (self._tasks, other._tasks, self._task, other._task),
-            (self._groups, other._groups, self._group, other._group),
-        ):
-            moved = np.array([own.setdefault(name, len(own)) for name in others], np.int64)
-            numbers.frombytes(moved[np.array(added, int)].tobytes())
-        for name, values in other.get_columns().items():
-            column = self._get_column(name)
-            if column is not None:
-                self._pad_column(column)
-                column.frombytes(values.tobytes())
-        for name in other._dropped:
-            self._note_dropped(name)
-        self.rows += other.rows
-
     def by_group(self, names: Iterable[str]) -> "dict[str, Table]":
         """Return the rows of each group, with the columns of these names."""
         columns = {name: column for name, column in self.get_columns().items() if name in set(names)}

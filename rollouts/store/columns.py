@@ -78,11 +78,8 @@ class ScoreColumnWriter:
 
     def add(self, line: int, crc: int, task: str, scores: Scores) -> None:
         """Append the scores of the episode in line `line`."""
-        self.add_lines(encode_scores(line, crc, task, scores))
-
-    def add_lines(self, lines: bytes) -> None:
-        """Append lines that `encode_scores` made."""
-        self._file.write(lines)
+        components = dict(scores.components)
+        self._write({"line": line, "crc": crc, "task": task, "total": scores.total, "components": components})
 
     def _write(self, data: Mapping[str, Any]) -> None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
@@ -93,19 +90,6 @@ class ScoreColumnWriter:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
-
-
-def encode_scores(line: int, crc: int, task: str, scores: Scores) -> bytes:
-    """Return the line of a column for the episode in line `line`."""
-    data = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
-    try:
-        encoded = msgspec.json.encode(data)
-        if encoded.isascii() and b"\x7f" not in encoded:  # nothing that `encode_line` changes
-            return encoded + b"\n"
-        text = encoded.decode()
-    except UnicodeEncodeError:  # half a surrogate pair
-        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return encode_line(text)
 
 
 def open_column(folder: Path, name: str) -> BinaryIO:

@@ -23,7 +23,6 @@ MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers whe
 MAX_SCORE = 1e9
 MAX_COUNT = 2**53  # of replies, samples and tasks
 COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
-_BLOCK = 2**20  # bytes that are searched for the ends of lines at a time
 _INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
 _CONTAINERS = frozenset({dict, list})
 _HASH_BYTES = (string.ascii_letters + string.digits).encode()
@@ -44,28 +43,6 @@ def open_lines(folder: Path) -> BinaryIO:
         return open_regular(folder / LINES, limit=MAX_FILE, inside=folder)
     except OSError as error:
         raise StoreError(f"{folder / LINES}: cannot be read ({error.strerror})") from error
-
-
-def split_lines(folder: Path, size: int) -> list[LinePart]:
-    """Split the lines of a folder into parts of about `size` bytes, for several processes; the last takes what follows.
-
-    One part if a line is longer than is read.
-    """
-    parts, start, first, line, place, last_end = [], 0, 1, 0, 0, 0
-    with open_lines(folder) as file:
-        while block := file.read(_BLOCK):
-            end = block.rfind(b"\n") + 1
-            if not end:
-                if place + len(block) - last_end > MAX_LINE:
-                    return [LinePart()]
-            else:
-                line += block.count(b"\n")
-                last_end = place + end
-                if last_end - start >= size:
-                    parts.append(LinePart(start, line + 1 - first, first))
-                    start, first = last_end, line + 1
-            place += len(block)
-    return [*parts, LinePart(start, None, first)]
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes | None]:

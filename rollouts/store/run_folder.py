@@ -176,7 +176,7 @@ def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str,
     else:
         before = mask_settings(_read_settings(folder))
         _check_data(folder, before["command"].get("data"), command.get("data"))
-        old, new = dict(_iter_leaves(before)), dict(_iter_leaves({**config, "command": command}))
+        old, new = dict(iter_leaves(before)), dict(iter_leaves({**config, "command": command}))
         for key in sorted((old.keys() | new.keys()) - CHANGEABLE):
             if old.get(key) != new.get(key) and not key.startswith("command.data."):
                 raise ConfigError(
@@ -234,10 +234,10 @@ def _read_end_reason(line: bytes) -> str | None:
         return None
 
 
-def _iter_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every (dotted key, value) in nested mappings."""
+def iter_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every (dotted key, value) in nested mappings; a tuple as the list that it is in a file."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _iter_leaves(item, f"{path}.{key}" if path else str(key))
+            yield from iter_leaves(item, f"{path}.{key}" if path else str(key))
     else:
-        yield path, value
+        yield path, list(value) if isinstance(value, tuple) else value

@@ -81,19 +81,17 @@ class TokenShard:
             self._end += size
             return self._name, self._end - size
 
-    def write(self, rows: bytes, offset: int, *, sync: bool = False) -> None:
+    def write(self, rows: bytes, offset: int) -> None:
         """Write rows at a place that was reserved; raise `OSError` if they cannot be written whole."""
         with self._lock:
             if self._fd < 0:
                 path = self._folder / TOKENS / self._name
                 check_writable(path, self._folder)
-                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
             os.lseek(self._fd, offset, os.SEEK_SET)
             written = os.write(self._fd, rows)
             if written != len(rows):
                 raise OSError(f"only {written} of {len(rows)} bytes of tokens could be written")
-            if sync:
-                os.fsync(self._fd)
 
     def close(self) -> None:
         """Close the file. Rows that are reserved later go into a new one."""

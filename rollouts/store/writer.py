@@ -51,7 +51,6 @@ class EpisodeWriter:
 
     Args:
         path: the folder; it is created if missing. Episodes already in it are kept.
-        fsync: sync every episode to the disk, so that it survives a power failure too.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -66,9 +65,8 @@ class EpisodeWriter:
     [{'label': 3}]
     """
 
-    def __init__(self, path: str | Path, *, fsync: bool = False) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.fsync = fsync
         self.count = 0
         self._lock = threading.Lock()
         self._stored: set[str] = set()  # images that are in the folder, and the folders that they are in
@@ -105,9 +103,9 @@ class EpisodeWriter:
         try:
             for path, content in images.items():
                 self._make_image_folder(path.parent)
-                write_atomically(path, content, sync=self.fsync)
+                write_atomically(path, content)
             if rows and place is not None:
-                self._shard.write(rows, place.offset, sync=self.fsync)
+                self._shard.write(rows, place.offset)
             self._append_line(line)
         except (OSError, ValueError) as error:
             reason = f"the episode of task {describe_object(episode.task.id)!r} was not stored: {error}"
@@ -215,8 +213,6 @@ class EpisodeWriter:
             if written != len(line):  # the disk is full: remove the partial line
                 os.ftruncate(self._fd, os.lseek(self._fd, 0, os.SEEK_CUR) - written)
                 raise OSError(f"only {written} of {len(line)} bytes could be written")
-            if self.fsync:
-                os.fsync(self._fd)
             self.count += 1
 
 

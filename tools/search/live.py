@@ -21,6 +21,7 @@ import msgspec
 
 from ...errors import ConfigError, ToolError
 from ...network import background
+from ...network.answers import AnswerCache
 from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key
 from ...network.http import check_api_key
@@ -28,11 +29,11 @@ from ...network.limiter import Limiter
 from ...network.public import PublicTransport
 from ...utils import secrets
 from . import eutils, openi
-from .cache import AnswerCache
 from .records import Article, ArticleQuery, FoundImage, ImageQuery
 from .service import FIRST_PAUSE, RETRY_TIMEOUT, Service
 
 VERSION = 1  # of what is kept
+FILE = "viewbox-search.sqlite"
 _EMAIL = re.compile(r"[!-?A-~]{1,64}@[A-Za-z0-9.-]{1,190}")
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class LiveSource:
         if os.environ.get(api_key_env, "").strip():
             self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", api_key_env))
         self._email = _read_email(email_env)
-        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir), cache_days)
+        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir) / FILE, cache_days)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
 
     def prepare(self) -> None:

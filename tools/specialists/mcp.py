@@ -56,9 +56,6 @@ if TYPE_CHECKING:
 
 MAX_WORDS = 1000  # characters of a server's error
 MAX_PARTS = 256  # of a result
-NAMES_ONLY = (
-    "a list of names is not enough; allowed: a mapping with each tool's schema, which `viewbox tools mcp` prints"
-)
 
 
 class McpToolSpec(Section):
@@ -99,13 +96,6 @@ class McpSpecialist(ServerSettings, Specialist):
         ),
     ] = True
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a call")
-
-    @field_validator("tools", mode="before")
-    @classmethod
-    def _refuse_names(cls, value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            raise ValueError(NAMES_ONLY)
-        return value
 
     @field_validator("tools")
     @classmethod

@@ -1,16 +1,17 @@
 """Half of a surrogate pair reaches no file, and what a model says never raises, with a driver and without one."""
 
 import json
+import sqlite3
 from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
 
+from tests.support.servers import make_completion, serve
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Episode, Reply, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.judge.cache import ReplyCache
-from viewbox.rollouts.judge.reward import extract_text
+from viewbox.rollouts.judge.reward import JudgeReward, extract_text
 from viewbox.rollouts.store import columns
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -192,9 +193,13 @@ def test_a_column_of_scores_has_no_half(tmp_path):
 
 
 def test_a_judges_reply_is_cached_without_halves(tmp_path):
-    cache = ReplyCache(tmp_path / "judge.sqlite")
-    cache.put("key", f'{{"score": 1, "why": "{HIGH}"}}')
-    assert find_halves(ReplyCache(tmp_path / "judge.sqlite").get("key")) == []
+    with serve(lambda body, number: make_completion(f'{{"score": 1, "why": "{HIGH}"}}')) as server:
+        judge = JudgeReward("report", endpoint=server.url, model="m", cache=tmp_path)
+        assert judge({"report": "a nodule"}, {"report": "a nodule"}) == 1.0
+    with sqlite3.connect(tmp_path / "judge.sqlite") as file:
+        ((kept,),) = file.execute("SELECT value FROM answers").fetchall()
+    assert b'"why"' in kept
+    assert find_halves(kept.decode()) == []
 
 
 @pytest.mark.parametrize("record", [{"a": HIGH}, {"a": {HIGH: LOW}}, {"a": [LOW]}])

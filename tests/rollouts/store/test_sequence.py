@@ -6,13 +6,10 @@ import json
 import pytest
 
 from tests.support.saved_episodes import made, written
-from tests.support.tables import each
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Scores, ToolCall, ToolResult, Turn
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store import lines as stored_lines
 from viewbox.rollouts.store.layout import LINES
-from viewbox.rollouts.store.lines import LinePart, split_lines
 from viewbox.rollouts.store.reader import load
 
 
@@ -101,26 +98,6 @@ def test_a_run_that_grows_is_walked_to_its_end(tmp_path):
     written(tmp_path, made(1))
     assert list_numbers(episodes) == [0, 1]
     assert len(load(tmp_path)) == 2
-
-
-@each("size", [1, 500, 5000, 10**9])
-def test_parts_of_the_lines_together_are_all_of_them(damaged, monkeypatch, size):
-    monkeypatch.setattr(stored_lines, "_BLOCK", 777)
-    parts = split_lines(damaged, size)
-    assert (len(parts) == 1) == (size == 10**9)
-    episodes = load(damaged, errors="skip")
-    found = []
-    for part in parts:
-        found += [(number_of(episode), episodes.line) for episode in episodes.walk(part)]
-    assert [number for number, _ in found] == list(range(40))
-    assert [line for _, line in found] == [*range(1, 11), *range(13, 43)]
-    assert list(episodes.unreadable) == [12]
-
-
-def test_lines_that_are_too_long_are_not_split(store, monkeypatch):
-    monkeypatch.setattr(stored_lines, "_BLOCK", 100)
-    monkeypatch.setattr(stored_lines, "MAX_LINE", 150)
-    assert split_lines(store, 1000) == [LinePart()]
 
 
 # ---- as a data frame

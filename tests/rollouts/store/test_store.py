@@ -210,12 +210,6 @@ def test_a_closed_writer_refuses_to_append(tmp_path):
         writer.append(episode())
 
 
-def test_fsync_stores_the_same(tmp_path):
-    with EpisodeWriter(tmp_path, fsync=True) as writer:
-        writer.append(episode())
-    assert [item.task.id for item in load(tmp_path)] == ["t0"]
-
-
 def test_a_torn_last_line_is_passed_over_and_cut_away_by_the_next_writer(tmp_path):
     lines = written(tmp_path, episode("a")) / "episodes.jsonl"
     with lines.open("a") as file:

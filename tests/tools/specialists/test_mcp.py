@@ -188,7 +188,7 @@ def test_a_mistake_is_named_with_what_is_allowed():
         ({"url": "stdio"}, "url", "cannot be used; allowed: http(s)://host"),
         ({"url": "https://example.org", "api_key_env": "HF_TOKEN"}, "api_key_env", "only a variable whose name ends"),
         ({"command": ["a"], "api_key_env": "A_API_KEY"}, "", "a program gets its key by `variables`"),
-        ({"tools": ["a", "b"]}, "tools", "a list of names is not enough; allowed: a mapping with each tool's schema"),
+        ({"tools": ["a", "b"]}, "tools", "allowed: a mapping whose values are a mapping with the keys description"),
         ({"tools": {}}, "tools", "allowed: a mapping whose values are"),
         ({"tools": {"a": {"parameters": {"type": "array"}}}}, "tools.a.parameters", "allowed: object"),
         ({"tools": {"a": {"parametres": {}}}}, "tools.a.parametres", "did you mean 'parameters'?"),

@@ -20,21 +20,12 @@ from pydantic import Field
 from ....errors import ConfigError, ToolError, ToolFault, describe_unknown
 from ....images.view import WHOLE, View
 from ...arguments import Box, Picture, Point, ViewFractions
-from ...builtin.drawing import draw_mask, find_mask_box
+from ...builtin.drawing import COLORS, draw_mask, find_mask_box
 from ...results import ToolOutput
 from ...tool import Tool
 from ..serving import Request, ServedTool
 from ..spec import register_specialist
 from .model import NOT_FINITE, ModelRunner, ModelSpecialist
-
-COLORS = {  # of the overlay, in this order
-    "red": (255, 60, 60),
-    "green": (60, 220, 60),
-    "blue": (80, 120, 255),
-    "yellow": (240, 220, 40),
-    "cyan": (40, 220, 220),
-    "magenta": (230, 60, 230),
-}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Answers that are kept: in memory, or in a folder if one is named, up to an age and a size.
+"""Answers of servers that are kept: in memory, or in a file if one is named, up to an age and a size.
 
 The file is SQLite's, so that processes can share it. A file that cannot be used costs the answers in it and nothing
 else: further ones are kept in memory. (`diskcache` stores pickles, which run as code when they are read.)
@@ -15,14 +15,14 @@ from typing import TypeVar
 
 from cachetools import TLRUCache
 
-log = logging.getLogger("viewbox.envs")
+log = logging.getLogger("viewbox.network")
 
 T = TypeVar("T")
 
-FILE = "viewbox-search.sqlite"
 MAX_BYTES = 512 * 2**20  # of the answers in the file
 MAX_MEMORY = 64 * 2**20  # bytes
 LARGEST = 10 * 2**20  # bytes of an answer; larger ones are not kept
+TIMEOUT = 30.0  # seconds for another process to finish writing
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL NOT NULL, size INTEGER NOT NULL, value BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS by_age ON answers (at, size);
@@ -30,32 +30,30 @@ CREATE INDEX IF NOT EXISTS by_age ON answers (at, size);
 
 
 class AnswerCache:
-    """Bytes by key. Calls block for a moment; threads may share it.
+    """Bytes by key; the first answer that any process keeps stays. Calls block for a moment; threads may share it.
 
     Args:
-        folder: of the file; None: in memory only.
+        path: the file; None: in memory only.
         days: after which an answer is not used any more.
         max_bytes: of the answers in the file.
         max_memory: bytes in memory.
         clock: of tests: seconds since 1970.
 
     >>> cache = AnswerCache(None, days=1)
-    >>> cache.put("a", b"1")
-    >>> cache.get("a"), cache.get("b")
-    (b'1', None)
+    >>> cache.put("a", b"1"), cache.put("a", b"2"), cache.get("a"), cache.get("b")
+    (b'1', b'1', b'1', None)
     """
 
     def __init__(
         self,
-        folder: Path | None,
+        path: Path | None,
         days: float,
         *,
         max_bytes: int = MAX_BYTES,
         max_memory: int = MAX_MEMORY,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path = None if folder is None else folder / FILE
-        self.seconds, self.max_bytes, self.clock = days * 86400, max_bytes, clock
+        self.path, self.seconds, self.max_bytes, self.clock = path, days * 86400, max_bytes, clock
         self._memory: TLRUCache[str, bytes] = TLRUCache(
             max_memory, lambda key, kept, now: now + self.seconds, timer=clock, getsizeof=len
         )
@@ -69,15 +67,15 @@ class AnswerCache:
             kept: bytes | None = self._memory.get(key)
             return kept
 
-    def put(self, key: str, value: bytes) -> None:
-        """Keep an answer; the oldest go if there are too many."""
+    def put(self, key: str, value: bytes) -> bytes:
+        """Keep an answer, and return the one that is kept; the oldest go if there are too many."""
         if len(value) > LARGEST:
-            return
-        if self.path is not None:
-            self._run(lambda file: self._write(file, key, value))
+            return value
+        kept = None if self.path is None else self._run(lambda file: self._write(file, key, value))
         if self.path is None:
             with self._lock, suppress(ValueError):  # larger than the whole memory
-                self._memory[key] = value
+                kept = self._memory.setdefault(key, value)
+        return value if kept is None else kept
 
     def _read(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self.clock()
@@ -86,16 +84,18 @@ class AnswerCache:
         ).fetchone()
         return None if found is None or not isinstance(found[0], bytes) else found[0]
 
-    def _write(self, file: sqlite3.Connection, key: str, value: bytes) -> None:
+    def _write(self, file: sqlite3.Connection, key: str, value: bytes) -> bytes | None:
         now = self.clock()
         with file:
-            file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", (key, now, len(value), value))
             file.execute("DELETE FROM answers WHERE at <= ? OR at > ?", (now - self.seconds, now + 60))
+            file.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", (key, now, len(value), value))
+            kept = self._read(file, key)
             (total,) = file.execute("SELECT TOTAL(size) FROM answers").fetchone()
             while total > self.max_bytes:
                 oldest = file.execute("SELECT rowid, size FROM answers ORDER BY at LIMIT 1").fetchone()
                 file.execute("DELETE FROM answers WHERE rowid = ?", oldest[:1])
                 total -= oldest[1]
+        return kept
 
     def _run(self, use: Callable[[sqlite3.Connection], T]) -> T | None:
         """Return what `use` makes of the file, opened for this once: a connection is no good in another thread or a
@@ -103,10 +103,10 @@ class AnswerCache:
         assert self.path is not None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=5.0)) as file:
+            with closing(sqlite3.connect(self.path, timeout=TIMEOUT)) as file:
                 file.executescript(_SCHEMA)
                 return use(file)
         except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-            log.warning("%s is not used to keep answers of searches: %s", self.path, error)
+            log.warning("%s is not used, and answers are kept in memory only: %s", self.path, error)
             self.path = None
             return None
