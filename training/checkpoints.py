@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator, PartialState
+from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ..engines.hf.loading import describe_damage
+from ..configs.sections import ModelSection
+from ..engines.hf.loading import describe_damage, load_model
 from ..errors import ConfigError, ModelError
 from ..rollouts.store.run_folder import read_json
 from ..utils.files import sync_to_disk
@@ -77,11 +79,30 @@ def check_resumable(checkpoint: Path) -> Path:
     needed += [f"rng_state_{number}.pth" for number in range(processes)] if processes > 1 else ["rng_state.pth"]
     missing = [name for name in needed if not any(checkpoint.glob(name))]
     problem = f"holds no {missing[0]} (of {processes} processes)" if missing else describe_damage(checkpoint)
+    problem = problem or _describe_weights(checkpoint)
     if problem is not None:
         raise ConfigError(
             f"{checkpoint}: {problem}; allowed: another checkpoint, --resume=RUN/checkpoints/checkpoint-N"
         )
     return checkpoint
+
+
+def _describe_weights(checkpoint: Path) -> str | None:
+    """Return which weights in a checkpoint are not the model's or an adapter's, or are not finite; None if none."""
+    adapter = checkpoint / "adapter_model.safetensors"
+    try:
+        if not adapter.is_file():
+            load_model(ModelSection(name=str(checkpoint)), with_numbers=False)
+    except ModelError as error:
+        return str(error).partition(": ")[2]
+    for path in sorted(checkpoint.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                if path == adapter and not name.startswith("base_model.model."):
+                    return f"{name} in {path.name} is no weight of an adapter"
+                if not file.get_tensor(name).isfinite().all():
+                    return f"{name} in {path.name} holds NaN or infinity"
+    return None
 
 
 def _is_complete(checkpoint: Path) -> bool:
@@ -159,7 +180,10 @@ class Checkpoints:
         """Load the checkpoint's weights if training had ended there; return whether it had."""
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         self._restore_best(_load_state(checkpoint, self.accelerator.process_index))
-        done = state.global_step >= (self.args.max_steps if self.args.max_steps > 0 else state.max_steps)
+        if self.args.max_steps > 0:
+            done = state.global_step >= self.args.max_steps
+        else:
+            done = (state.epoch or 0) >= self.args.num_train_epochs
         done = done or self.is_finished(state.global_step)
         if done:
             self.load_weights(checkpoint)
