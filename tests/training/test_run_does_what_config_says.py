@@ -560,6 +560,13 @@ def scores_the_box_alone(figures):
         assert figures[name]["reward"] == pytest.approx(figures[name]["rewards/box/mean"])
 
 
+def saves_the_best(outcome):
+    """The saved weights are those with the highest reward on the tasks as they are now, those before training included."""
+    lines = [line["held_out/reward"] for line in outcome.steps.values() if line.get("held_out/reward") is not None]
+    best = max([outcome.summary["held_out"]["before"]["reward"], *lines])
+    assert outcome.summary["saved"]["held_out_reward"] == pytest.approx(best)
+
+
 def measures_once(outcome):
     assert (outcome.folder / "before.json").read_bytes() == (outcome.made("held") / "before.json").read_bytes()
 
@@ -606,7 +613,8 @@ RESUME_ROWS = [
         "T03 lora", "a smaller rate and dropout of adapters", IGNORED, "train.learning_rate=1e-6", "lora.dropout=0.25",
         run="lora", holds=both(rate(2, 1e-6), adapts_with(lora_dropout=0.25)),
     ),
-    resumes("T03 longer", "a longer run of a falling rate", "https://github.com/Lightning-AI/pytorch-lightning/issues/4655",
+    resumes("T03 longer", "a longer run of a falling rate",
+            "https://github.com/Lightning-AI/pytorch-lightning/issues/4655",
             run="sft", steps=2, holds=both(rate(3, 1e-5), rate(4, 5e-6))),
     resumes("T03 ok: unchanged", "nothing", "", holds=learns_as_before),
     resumes("T03 ok: defaults", "defaults written out", "", "train.optim=adamw_torch_fused", "train.num_iterations=1",
@@ -701,6 +709,9 @@ RESUME_ROWS = [
     resumes("T06 reward", "other weights of the reward", "", *BOX, run="held",
             holds=compares_the_same(holds=scores_the_box_alone)),
     resumes("T06 tasks", "other held-out tasks", "", "env.eval.noise=40.0", run="held", holds=compares_the_same()),
+    resumes("T06 best", "harder held-out tasks, on which the model before training is the best", "",
+            "env.eval.canvas=96",
+            run="held", steps=2, holds=saves_the_best),
     resumes("T06 first", "held-out tasks where there were none", "https://github.com/modelscope/ms-swift/issues/4660",
             "log.eval_tasks=2", holds=compares_the_same(2, after=3)),
     resumes("T06 ok: unchanged", "nothing", "", run="held", holds=both(measures_once, compares_the_same())),
