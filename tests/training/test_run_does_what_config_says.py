@@ -561,7 +561,7 @@ def scores_the_box_alone(figures):
 
 
 def saves_the_best(outcome):
-    """The saved weights are those with the highest reward on the tasks as they are now, those before training included."""
+    """The saved weights have the highest reward on the tasks as they are now, those before training included."""
     lines = [line["held_out/reward"] for line in outcome.steps.values() if line.get("held_out/reward") is not None]
     best = max([outcome.summary["held_out"]["before"]["reward"], *lines])
     assert outcome.summary["saved"]["held_out_reward"] == pytest.approx(best)
