@@ -159,8 +159,8 @@ class Checkpoints:
         self._restore_best(state)
 
     def _restore_best(self, state: dict[str, Any]) -> None:
-        is_comparable = state.get("best") is not None and state["held_out_of"] == self.held_out_of
-        self.best = Best(*state["best"]) if is_comparable else None
+        if state.get("best") is not None and state["held_out_of"] == self.held_out_of:
+            self.best = Best(*state["best"])
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: object, **kwargs: object) -> Any:
         if isinstance(resume_from_checkpoint, str):

@@ -100,7 +100,8 @@ class HeldOutEvaluation(TrainerCallback):
         return step // self.every - (0 if best is None else best.step // self.every) >= self.patience
 
     def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
-        if state.global_step == 0 and self._set_best(0, self.before) and self.keeps:
+        # a resumed run takes the best step from its checkpoint, unless that is of other tasks
+        if self._set_best(0, self.before) and self.keeps and state.global_step == 0:
             self.trainer.save_first()
 
     def _set_best(self, step: int, figures: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from ..errors import ConfigError
 from .secrets import is_secret_name
 
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\}?)")
 
 
 def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:

@@ -85,7 +85,7 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         ConfigError: there is no such folder.
         ModelError: they cannot be loaded, or the architecture is not supported.
     """
-    from transformers import AutoConfig, AutoProcessor
+    from transformers import AutoConfig, AutoProcessor, GenerationConfig
 
     assert section.name is not None
     name = str(find_model_folder(section.name) or section.name)
@@ -94,6 +94,8 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
         get_architecture(config)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
+        if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
+            GenerationConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise _refuse(section, f"cannot be loaded: {str(error).splitlines()[0]}") from error
     return config, processor
@@ -194,10 +196,10 @@ def _describe_report(report: Mapping[str, Any], total: int) -> str | None:
 def describe_damage(folder: Path) -> str | None:
     """Return which file of weights or of a checkpoint in a folder is damaged, and how; None if none is."""
     for path in sorted(one for kind in ("safetensors", "bin", "pt", "pth") for one in folder.glob(f"*.{kind}")):
-        with path.open("rb") as file:
-            if file.read(40).startswith(b"version https://git-lfs"):
-                return f"{path.name} is a pointer of Git LFS; allowed: the file itself (git lfs pull)"
         try:
+            with path.open("rb") as file:
+                if file.read(40).startswith(b"version https://git-lfs"):
+                    return f"{path.name} is a pointer of Git LFS; allowed: the file itself (git lfs pull)"
             if path.suffix == ".safetensors":
                 safe_open(path, "pt")
             elif not zipfile.is_zipfile(path):

@@ -11,6 +11,7 @@ from ...errors import ConfigError
 
 # Settings that some optimizers read, and another value of each
 OTHER = {"adam_beta1": 0.5, "adam_beta2": 0.5, "adam_epsilon": 0.5, "optim_target_modules": None}
+SIDE = 320  # smaller weights have states of 32 bits in optimizers of 8, and are not paged
 OWN_STEPS = ("params", "model", "optimizer_dict")  # made of the model's own layers, which a dummy has not
 
 
@@ -59,7 +60,7 @@ def _refuse(name: str, value: object, text: str) -> ConfigError:
 
 
 def _take_step(arguments: Any) -> None:
-    weight = torch.nn.Linear(8, 8).to(arguments.device)
+    weight = torch.nn.Linear(SIDE, SIDE).to(arguments.device)
     kind, settings = Trainer.get_optimizer_cls_and_kwargs(arguments, weight)
     if any(name in settings for name in OWN_STEPS) or not isinstance(kind, type):
         return
@@ -72,14 +73,14 @@ def _take_step(arguments: Any) -> None:
         raise ValueError(
             "it follows evaluations of the trainer's own, and there are none; allowed: one that counts steps"
         )
-    weight(torch.ones(1, 8, device=arguments.device)).sum().backward()
+    weight(torch.ones(1, SIDE, device=arguments.device)).sum().backward()
     optimizer.step()
     scheduler.step()
 
 
 def _reads(arguments: Any, name: str, other: object) -> bool:
     """Return whether the settings of the optimizer change with an argument; an error over it counts."""
-    changed, weight = _change(arguments, name, other), torch.nn.Linear(8, 8)
+    changed, weight = _change(arguments, name, other), torch.nn.Linear(SIDE, SIDE)
     before = Trainer.get_optimizer_cls_and_kwargs(arguments, weight)
     return _fails(Trainer.get_optimizer_cls_and_kwargs, changed, weight) or before != (
         Trainer.get_optimizer_cls_and_kwargs(changed, weight)
