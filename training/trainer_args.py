@@ -70,6 +70,8 @@ LEAST = {
     "weight_decay": 0,
     "max_grad_norm": 0,
     "beta": 0,
+    "epsilon": 0,
+    "epsilon_high": 0,
     "ddp_timeout": 1,
 }
 
