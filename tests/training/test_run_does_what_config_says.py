@@ -901,7 +901,7 @@ LIBRARY_ROWS = [
             f"{KIND}=constant", says=("warmup_steps", "constant_with_warmup")),
     refuses("T11 typing error", "an argument that the schedule does not know", WSD, f"{KIND}=cosine",
             f"{KWARGS}={{num_cycle: 2}}", says=(KWARGS, "num_cycle")),
-    refuses("T11 clipping", "a clipping range turned inside out", "", "train.epsilon=-0.1", says=("train.epsilon", "at least 0")),
+    refuses("T11 clipping", "a clip range below zero", "", "train.epsilon=-0.1", says=("train.epsilon", "at least 0")),
     refuses("T11 unread", "an argument that a constant rate does not read", "", f"{KIND}=constant",
             "train.warmup_steps=0",
             f"{KWARGS}={{num_cycles: 2}}", says=(KWARGS, "num_cycles")),
