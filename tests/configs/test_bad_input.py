@@ -82,10 +82,6 @@ class Stopped(Digits):
     @property
     def tasks(self):
         raise KeyboardInterrupt
-
-class BreaksLater(Digits):
-    def oracle(self, task):
-        raise RuntimeError("the oracle is\\nout")
 """
 SCAN = {5: "  name: scans:Scan", 6: "", 7: "", 8: "", 9: "", 10: "", 11: "", 12: "", 22: "  eval_tasks: 1"}
 REWARDS = """
@@ -226,7 +222,7 @@ MODELS = [
          lines={2: "  name: run.yaml"}),
     case("folder that is no model", "line 2: model.name = 'played': has no config.json", "found: episodes.jsonl",
          lines={2: "  name: played"}),
-    case("model without weights", "line 2: model.name = 'bare': the folder holds no weights", "*.safetensors",
+    case("model without weights", "line 2: model.name = 'bare': cannot be loaded", "no file named model.safetensors",
          lines={2: "  name: bare"}),
     case("broken config.json", "line 2: model.name = 'torn': config.json cannot be read", lines={2: "  name: torn"}),
     case("unsupported architecture", "line 2: model.name = 'other': unknown model_type 'qwen3_v1'",
@@ -360,24 +356,30 @@ def test_the_usage_shows_that_overrides_are_optional(capsys):
     assert "config [key.path=value ...]" in " ".join(capsys.readouterr().out.split())
 
 
-# ---------------------------------------------------------------------- failures of ours
-def test_a_failure_ends_with_1_and_names_the_file_with_the_traceback(workplace, capsys):
+# ---------------------------------------------------------------------- failures of an author's, and of ours
+def test_a_failure_of_an_authors_ends_with_2_and_names_its_line_and_the_file_with_the_traceback(workplace, capsys):
     write(workplace, Case("broken", (), {5: "  name: scans:Broken"}))
-    assert train.main(["run.yaml"]) == 1
+    assert train.main(["run.yaml"]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "error: viewbox failed: ZeroDivisionError: division by zero"
+    source = (workplace / "scans.py").read_text().splitlines()
+    line = source.index("        return 1 / 0") + 1
+    assert first.endswith(f"scans.py, line {line}: ZeroDivisionError: division by zero")
     log = Path(second.removeprefix("the traceback is in "))
     assert "scans.py" in log.read_text()
     shutil.rmtree(log.parent)
 
 
-def test_a_failure_during_a_run_leaves_its_traceback_in_the_runs_folder(workplace, capsys):
-    write(workplace, Case("later", (), {5: "  name: scans:BreaksLater", 22: "  eval_tasks: 1"}))
+def test_a_failure_of_ours_ends_with_1_and_leaves_its_traceback_in_the_runs_folder(workplace, capsys, monkeypatch):
+    def fail(run):
+        raise RuntimeError("the outline is\nlost")
+
+    monkeypatch.setattr("viewbox.training.run.Run.execute", fail)
+    write(workplace, Case("later", (), {22: "  eval_tasks: 1"}))
     assert train.main(["run.yaml"]) == 1
     first, second = capsys.readouterr().err.splitlines()[-2:]
-    assert first == "error: viewbox failed: RuntimeError: the oracle is"
+    assert first == "error: viewbox failed: RuntimeError: the outline is lost"
     assert second == "the traceback is in runs/run-seed0/crash.log"
-    assert "in oracle" in (workplace / "runs" / "run-seed0" / "crash.log").read_text()
+    assert "in fail" in (workplace / "runs" / "run-seed0" / "crash.log").read_text()
 
 
 def test_stopping_ends_with_130_and_one_line(workplace, capsys):
@@ -387,15 +389,15 @@ def test_stopping_ends_with_130_and_one_line(workplace, capsys):
 
 
 # ---------------------------------------------------------------------- as a user types it
-@pytest.mark.parametrize(("name", "status"), [("digit", 2), ("scans:Broken", 1)])
-def test_the_installed_command_ends_the_same_way(workplace, name, status):
+@pytest.mark.parametrize(("name", "lines"), [("digit", 1), ("scans:Broken", 2)])
+def test_the_installed_command_ends_the_same_way(workplace, name, lines):
     write(workplace, Case("typed", (), {5: f"  name: {name}"}))
     command = [Path(sys.executable).with_name("viewbox"), "train", "run.yaml", "--dry-run"]
     found, said = forks.start_script(*command, folder=workplace, TMPDIR=str(workplace)).wait()
-    assert found == status
+    assert found == 2
     assert said.startswith("error: ")
     assert "Traceback" not in said
-    assert said.count("\n") == (1 if status == 2 else 2)
+    assert said.count("\n") == lines
 
 
 @pytest.mark.parametrize("arguments", [["trian"], ["view"], ["view", "nowhere", "--out"]])

@@ -246,7 +246,7 @@ def test_a_run_with_dropped_samples_goes_on_and_counts_them(trained, looking):
 
 
 def test_a_run_in_which_no_episode_has_a_score_ends(trained, looking):
-    with pytest.raises(ConfigError, match=r"no episode so far has a score: .* image tokens"):
+    with pytest.raises(ConfigError, match=r"no episode so far has a score.* image tokens"):
         trained(looking(at_most=1), cls=type("Lossy", (Damaged,), {"lost": range(8)}), max_steps=9)
 
 
