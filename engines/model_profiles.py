@@ -149,20 +149,6 @@ def find_model_defaults(name: str) -> ModelDefaults:
     return next((model for model in MODELS if re.search(model.names, plain)), ModelDefaults())
 
 
-def build_markdown_table() -> str:
-    """Return the table in `docs/models.md`."""
-    rows = ["| `model_type` | reply format | coordinates | thinking | a tool's image | source |", "|" + "---|" * 6]
-    for model in MODELS:
-        size = f" (sides in multiples of {model.pixel_multiple})" if model.pixel_multiple else ""
-        tags = ", ".join(f"`{opening}` `{closing}`" for opening, closing in model.thinking or ()).replace("|", "\\|")
-        cells = (model.reply_format or "default", f"{model.coordinates or 'default'}{size}", tags or "default")
-        place = "in its message" if model.tool_images == "tool" else "in a user message"
-        rows.append(
-            f"| {', '.join(f'`{kind}`' for kind in model.kinds)} | {' | '.join(cells)} | {place} | {model.source} |"
-        )
-    return "\n".join(rows) + "\n"
-
-
 def get_model_settings(env: object) -> dict[str, object]:
     """Return the settings of an environment that follow from the model it was made for."""
     return {name: getattr(env, name) for name in MODEL_SETTINGS}

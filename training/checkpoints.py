@@ -81,9 +81,7 @@ def check_resumable(checkpoint: Path) -> Path:
     problem = f"holds no {missing[0]} (of {processes} processes)" if missing else describe_damage(checkpoint)
     problem = problem or _describe_weights(checkpoint)
     if problem is not None:
-        raise ConfigError(
-            f"{checkpoint}: {problem}; allowed: another checkpoint, --resume=RUN/checkpoints/checkpoint-N"
-        )
+        raise ConfigError(f"{checkpoint}: {problem}; allowed: another one, --resume=RUN/checkpoints/checkpoint-N")
     return checkpoint
 
 
@@ -159,7 +157,7 @@ class Checkpoints:
         self._restore_best(state)
 
     def _restore_best(self, state: dict[str, Any]) -> None:
-        if state.get("best") is not None and state["held_out_of"] == self.held_out_of:
+        if state.get("best") is not None and state.get("held_out_of") == self.held_out_of:
             self.best = Best(*state["best"])
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: object, **kwargs: object) -> Any:
@@ -213,7 +211,10 @@ class Checkpoints:
         numbers = [{name: group[name] for name in NUMBERS & group.keys()} for group in self.optimizer.param_groups]
         scheduler = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate wraps it
         rates = scheduler.base_lrs
-        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ConfigError(f"{checkpoint}: its optimizer or schedule is not this run's: {error}") from error
         if checkpoint is None:
             return
         scheduler.base_lrs = rates
@@ -267,7 +268,10 @@ class StaysFinite(TrainerCallback):
     """
 
     def __init__(self, trainer: Any) -> None:
-        self.trainer, self.skipped = trainer, 0
+        self.trainer, self.skipped, self.first = trainer, 0, 0
+
+    def on_train_begin(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+        self.first = state.global_step
 
     def on_pre_optimizer_step(self, args: object, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         model, step = kwargs["model"], state.global_step + 1
@@ -282,9 +286,9 @@ class StaysFinite(TrainerCallback):
         step = state.global_step
         if not are_finite(kwargs["model"].parameters()):
             raise self._build_error(f"the weights after step {step} are not finite", step - 1)
-        if self.skipped == MAX_SKIPPED:
+        if self.skipped == MAX_SKIPPED or (step == state.max_steps and self.skipped == step - self.first):
             self.trainer.save_unsaved()
-            raise self._build_error(f"{MAX_SKIPPED} steps in a row had no finite gradient", step - MAX_SKIPPED)
+            raise self._build_error(f"{self.skipped} steps in a row had no finite gradient", step - self.skipped)
 
     def _build_error(self, problem: str, good: int) -> ModelError:
         saved = list_complete(Path(self.trainer.args.output_dir).parent)

@@ -221,7 +221,8 @@ def _prepare_folder(location: "RunLocation", config: Config) -> None:
 
     path = location.folder / "config.yaml"
     if path.is_file():
-        resume.rewind(location)
-        if resume.list_changes(location.folder, _resolve(config)):
+        changes = resume.list_changes(location.folder, _resolve(config))
+        resume.rewind(location, config, has_changed=bool(changes))
+        if changes:
             path.replace(path.with_name(f"config-until-step-{location.step}.yaml"))
     run_folder.write_config(location.folder, _resolve(config))

@@ -16,6 +16,7 @@ from trl import GRPOConfig
 
 from ..configs import yaml_reader
 from ..configs.schema import Config
+from ..configs.train_sections import RejectionSampling
 from ..core.base import BaseMultiTurnEnv
 from ..envs.data.fingerprint import fingerprint_data, list_changed
 from ..errors import ConfigError
@@ -69,14 +70,20 @@ def _locate_newest(folder: Path) -> RunLocation:
     return RunLocation(folder, checkpoints.check_resumable(found[-1]) if found else None)
 
 
-def rewind(location: RunLocation) -> None:
-    """Put a run's folder back to the checkpoint: removes later metrics, renames later checkpoints."""
+def rewind(location: RunLocation, config: Config, *, has_changed: bool) -> None:
+    """Put a run's folder back to the checkpoint: remove later metrics, rename later checkpoints, and later rounds of
+    rejection sampling if the config has changed, since they would be played otherwise now."""
     metrics = location.folder / "metrics.jsonl"
     if os.path.lexists(metrics):
         write_atomically(metrics, "".join(_read_lines_until(metrics, location.step)))
     for later in checkpoints.list_complete(location.folder):
         if checkpoints.get_step(later) > location.step:
             later.rename(_find_free(later.with_name(f"superseded-{later.name}")))
+    rounds = (config.train.rejection_sampling or RejectionSampling()).rounds
+    for played in (location.folder / "rollouts").glob("round-*") if has_changed else ():
+        first = -(-(int(played.name.removeprefix("round-")) - 1) * config.train.arguments["max_steps"] // rounds)
+        if first >= location.step:
+            played.rename(_find_free(played.with_name(f"superseded-{played.name}")))
 
 
 def _find_free(path: Path) -> Path:
@@ -133,6 +140,14 @@ def find_rule(rules: Mapping[str, str], key: str) -> str | None:
     return next((rule for name, rule in rules.items() if f"{key}.".startswith(f"{name}.")), None)
 
 
+def _find_recorded(config: Mapping[str, object], key: str) -> str | None:
+    """Return why a key cannot change after what a run learns from was recorded; None if it can."""
+    if key == "train.max_steps" and config.get("train.method") == "rejection_sampling":
+        return "it divides the steps among the rounds"
+    is_of_tasks = key.startswith("env.") and not key.startswith("env.eval.")
+    return "its demonstrations are recorded" if is_of_tasks and "train.demonstrations.count" in config else None
+
+
 def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     """Return the settings that differ from those the run was started with, as `changed: key: old → new`.
 
@@ -148,9 +163,9 @@ def list_changes(folder: Path, config: Mapping[str, object]) -> list[str]:
     for key in sorted({*before, *now}, key=lambda one: (one not in ("train.method", "env.name"), one)):
         default = _get_default(key)
         old, new = before.get(key, default), now.get(key, default)
-        if old == new:
+        if old == new or (not old and not new and [] in (old, new)):
             continue
-        if (reason := find_rule(REFUSED, key)) is not None:
+        if (reason := find_rule(REFUSED, key) or _find_recorded(now, key)) is not None:
             raise ConfigError(
                 f"{key} = {new!r:.200}: the run in {folder} was started with {old!r:.200}, and {reason}; allowed: the "
                 f"same, or a new run without --resume (if only a name or a place has changed: change {path})",

@@ -72,6 +72,11 @@ LEAST = {
     "beta": 0,
     "epsilon": 0,
     "epsilon_high": 0,
+    "delta": 0,
+    "ref_model_sync_steps": 1,
+    "top_entropy_quantile": 0,
+    "sapo_temperature_neg": 1e-9,
+    "sapo_temperature_pos": 1e-9,
     "ddp_timeout": 1,
 }
 
@@ -209,7 +214,7 @@ def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_roun
     steps = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
     batch = given.get("generation_batch_size") or device_batch * steps * processes
     if not group or batch % group:
-        divisors = [str(n) for n in range(2, batch + 1) if batch % n == 0]
+        divisors = [str(n) for n in range(2, min(batch, 10_000) + 1) if batch % n == 0]
         raise ConfigError(
             f"train.num_generations = {group}: does not divide the {batch} episodes of a generation ({device_batch} a "
             f"device x {steps} steps x {processes} processes); allowed: {', '.join(divisors[:20]) or 'a larger batch'}",

@@ -23,7 +23,7 @@ from ..errors import ConfigError
 from .secrets import is_secret_name
 
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\}?)")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\}|\{)")
 
 
 def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
@@ -34,12 +34,11 @@ def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
     """
 
     def read(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
+        name = match[1] or match[2] or "{"  # not closed
         value = os.environ.get(name)
         if not value or is_secret_name(name):
-            problem = "is named like a secret" if value else "is not set"
-            allowed = "allowed: one that holds a path"
-            raise ConfigError(f"{where}the environment variable {name!r} {problem}; {allowed}", key=key)
+            problem = f"{name!r} {'is named like a secret' if value else 'is not set'}; allowed: one that holds a path"
+            raise ConfigError(f"{where}the environment variable {problem}", key=key)
         return value
 
     path = os.path.expanduser(_VARIABLE.sub(read, text))

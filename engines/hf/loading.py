@@ -96,8 +96,16 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
         if (Path(name) / "generation_config.json").is_file():  # a damaged one is taken for none later
             GenerationConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise _refuse(section, f"cannot be loaded: {str(error).splitlines()[0]}") from error
+    except ModelError:
+        raise
+    except Exception as error:  # of a damaged file, transformers raises many kinds
+        reason = str(error).splitlines()[0] if isinstance(error, OSError) else describe_error(error, 300)
+        raise _refuse(section, f"cannot be loaded: {reason}") from error
+    images, vision = processor.image_processor, config.vision_config
+    for name, own in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
+        given, needed = getattr(images, name, None), getattr(vision, own, None)
+        if None not in (given, needed) and given != needed:
+            raise _refuse(section, f"its processor has {name} = {given}, its config.json {needed}; allowed: the same")
     return config, processor
 
 

@@ -67,6 +67,14 @@ def test_a_run_that_diverges_ends_with_the_last_good_weights_and_goes_on_from_th
     assert all(value.isfinite().all() for value in load_file(folder / "model" / "model.safetensors").values())
 
 
+def test_a_short_run_without_any_finite_gradient_ends_too(tmp_path, tiny_folder, spoil, capsys):
+    spoil(1, 2)
+    with on_path(tmp_path):
+        folder = run(write_config(tmp_path, tiny_folder, train={"max_steps": 2}, log={"eval_tasks": 0}), code=2)
+    assert "2 steps in a row had no finite gradient" in capsys.readouterr().err
+    assert not (folder / "model").exists()
+
+
 @pytest.mark.parametrize("lora", [{}, {"lora": {"r": 2}}], ids=["all weights", "adapters"])
 def test_weights_that_are_no_longer_finite_are_not_saved_and_the_last_checkpoint_is_named(
     tmp_path, tiny_folder, capsys, lora

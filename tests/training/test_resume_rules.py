@@ -1,5 +1,6 @@
 """Every setting of a resumed run takes effect, is refused, or is reported as kept: none is announced and not used."""
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from shutil import copytree
@@ -10,13 +11,14 @@ from transformers import TrainingArguments
 from trl import GRPOConfig
 
 from tests.support.runs import RUN, on_path, read_steps, run, write_config
+from viewbox.configs.schema import parse
 from viewbox.configs.sections import EnvSection, LogSection, ModelSection, RolloutSection
 from viewbox.configs.train_sections import LoraSection, TrainSection
 from viewbox.errors import ConfigError
 from viewbox.plugins import list_plugins
 from viewbox.rollouts.store.run_folder import read_json
 from viewbox.training import resume
-from viewbox.training.resume import KEPT, REFUSED, find_rule, list_changes
+from viewbox.training.resume import KEPT, REFUSED, RunLocation, find_rule, list_changes
 from viewbox.training.trainer_fields import explain_refusal
 
 # What a checkpoint holds cannot change under it; every other key takes effect.
@@ -88,6 +90,19 @@ def test_a_default_that_is_written_out_is_no_change(tmp_path):
         list_changes(tmp_path, {"train": {"seed": 0, "num_iterations": 2}})
 
 
+def test_what_was_recorded_is_of_the_tasks_and_rounds_of_the_start(tmp_path):
+    method = {"method": "sft", "demonstrations": {"count": 8}}
+    saved = "env: {noise: 1, eval: {noise: 2}}\ntrain: {method: sft, demonstrations: {count: 8}}"
+    (tmp_path / "config.yaml").write_text(saved)
+    with pytest.raises(ConfigError, match=r"env\.noise = 40: .* its demonstrations are recorded"):
+        list_changes(tmp_path, {"env": {"noise": 40, "eval": {"noise": 2}}, "train": method})
+    changes = list_changes(tmp_path, {"env": {"noise": 1, "eval": {"noise": 40}}, "train": method})
+    assert changes == ["changed: env.eval.noise: 2 → 40"]
+    (tmp_path / "config.yaml").write_text("train: {method: rejection_sampling, max_steps: 4}")
+    with pytest.raises(ConfigError, match=r"train\.max_steps = 8: .* divides the steps among the rounds"):
+        list_changes(tmp_path, {"train": {"method": "rejection_sampling", "max_steps": 8}})
+
+
 def read_settings(folder: Path, step: int):
     """What a checkpoint holds that is a setting: of the optimizer, of the schedule, and of the trainer's state."""
     checkpoint = folder / "checkpoints" / f"checkpoint-{step}"
@@ -143,3 +158,29 @@ def test_a_checkpoint_that_is_damaged_or_lacks_a_file_is_refused(finished, tmp_p
 def finished(tiny_folder, tmp_path_factory):
     with on_path(tmp_path_factory.mktemp("finished")) as folder:
         return run(write_config(folder, tiny_folder, train={"max_steps": 2, "save_steps": 2}, log={"eval_tasks": 0}))
+
+
+def test_a_batch_that_still_serves_updates_is_made_again_with_other_settings(tiny_folder, tmp_path):
+    """Its log-probs are of the old temperature, and it has none of a reference model."""
+    train = {"num_iterations": 2, "max_steps": 1, "save_steps": 1, "save_total_limit": 5}
+    with on_path(tmp_path):
+        path = write_config(tmp_path, tiny_folder, train=train, log={"eval_tasks": 0})
+        old = run(path, name="old")
+        for name, change in (("same", []), ("beta", ["train.beta=0.1"]), ("cool", ["rollout.temperature=0.5"])):
+            folder = Path(copytree(old, old.with_name(name)))
+            run(path, "train.max_steps=3", *change, f"--resume={folder}", name=name)
+            kept = (folder / "episodes" / "episodes.jsonl").read_text().splitlines()
+            # steps 1 and 2 share a batch unless step 2 has to make its own
+            assert {json.loads(line)["info"]["step"] for line in kept} == ({1, 3} if name == "same" else {1, 2, 3})
+
+
+def test_rounds_that_had_not_begun_are_set_aside_if_the_config_has_changed(tmp_path):
+    sampling = {"method": "rejection_sampling", "rejection_sampling": {"rounds": 3}, "max_steps": 6}
+    config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "train": sampling})
+    for step, changed, left in ((3, False, {1, 2, 3}), (3, True, {1, 2}), (2, True, {1})):
+        folder = tmp_path / f"{step}-{changed}"
+        for number in (1, 2, 3):  # rounds begin after 0, 2 and 4 steps
+            (folder / "rollouts" / f"round-{number}").mkdir(parents=True)
+        resume.rewind(RunLocation(folder, folder / "checkpoints" / f"checkpoint-{step}"), config, has_changed=changed)
+        assert {int(one.name[6:]) for one in (folder / "rollouts").glob("round-*")} == left
+        assert len(list((folder / "rollouts").iterdir())) == 3

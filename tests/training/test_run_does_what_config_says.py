@@ -466,6 +466,12 @@ WEIGHT_ROWS = [
         prepare=damage(lambda folder: cut(folder / "generation_config.json")),
     ),
     refuses(
+        "T02 patches", "the processor of another model", "", WEIGHTS, ONE, says=(*NAMED, "patch_size = 16"),
+        prepare=damage(lambda folder: rewrite(folder / "processor_config.json", '"patch_size": 8', '"patch_size": 16')),
+    ),
+    refuses("T02 export", "the trained model over the one that it began with", "", WEIGHTS, ONE, "log.export=weights/",
+            says=("log.export", "model.name"), prepare=damage(lambda folder: None)),
+    refuses(
         "T02 processor", "the processor's file is cut", "", WEIGHTS, ONE, says=NAMED,
         prepare=damage(lambda folder: cut(folder / "processor_config.json")),
     ),
@@ -518,6 +524,12 @@ def evaluates(step):
 
 def saves_weights_alone(outcome):
     assert not (outcome.folder / "checkpoints" / "checkpoint-3" / "optimizer.pt").exists()
+
+
+def rewrite(path, old, new):
+    """Replace a text in a file that has it."""
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
 
 
 def adapts_with(**values):
@@ -677,7 +689,7 @@ RESUME_ROWS = [
     refuses_to_resume("T05 filter", "other episodes", "", "train.where=scores.total>=0.5", run="sft",
                       says=("train.where",)),
     refuses_to_resume("T05 rounds", "more rounds", "", "train.rejection_sampling.rounds=2", run="rejection",
-                      says=("train.rejection_sampling.rounds",)),
+                      says=("train.max_steps", "rounds")),
     *[
         refuses_to_resume(
             f"T05 {word} {name}", f"a checkpoint whose {name} is {word}",
@@ -901,6 +913,9 @@ LIBRARY_ROWS = [
             f"{KIND}=constant", says=("warmup_steps", "constant_with_warmup")),
     refuses("T11 typing error", "an argument that the schedule does not know", WSD, f"{KIND}=cosine",
             f"{KWARGS}={{num_cycle: 2}}", says=(KWARGS, "num_cycle")),
+    refuses("T11 ceiling", "a ceiling below zero", "", "train.delta=-1", says=("train.delta", "at least 0")),
+    refuses("T11 huge batch", "a batch of 20 digits", "", "train.per_device_train_batch_size=99999999999999999999",
+            says=("train.",)),
     refuses("T11 clipping", "a clip range below zero", "", "train.epsilon=-0.1", says=("train.epsilon", "at least 0")),
     refuses("T11 unread", "an argument that a constant rate does not read", "", f"{KIND}=constant",
             "train.warmup_steps=0",

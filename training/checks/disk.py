@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...assets import resolve_model_path
 from ...configs.schema import Config
 from ...errors import ConfigError
 
@@ -28,6 +29,11 @@ def check_folders(config: Config) -> None:
             raise ConfigError(f"{key} = {given!r}: {found} is a file; allowed: a folder", key=key)
         if not os.access(found, os.W_OK | os.X_OK):
             raise ConfigError(f"{key} = {given!r}: {found} cannot be written to; allowed: a folder of yours", key=key)
+        if (
+            config.model.name is not None
+            and Path(given).resolve() == Path(resolve_model_path(config.model.name)).resolve()
+        ):
+            raise ConfigError(f"{key} = {given!r}: is the folder of model.name; allowed: another folder", key=key)
 
 
 def find_existing(path: Path) -> Path:

@@ -69,10 +69,6 @@ def _take_step(arguments: Any) -> None:
     more = {"num_warmup_steps": arguments.get_warmup_steps(steps), "num_training_steps": steps}
     more["scheduler_specific_kwargs"] = arguments.lr_scheduler_kwargs
     scheduler = get_scheduler(arguments.lr_scheduler_type, optimizer, **more)
-    if not isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
-        raise ValueError(
-            "it follows evaluations of the trainer's own, and there are none; allowed: one that counts steps"
-        )
     weight(torch.ones(1, SIDE, device=arguments.device)).sum().backward()
     optimizer.step()
     scheduler.step()

@@ -152,6 +152,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             "played": self.player.num_played,
             "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
             "batch": self._buffered_inputs if pending else None,
+            "made_with": self._list_batch_settings(),
             "curriculum": self.curriculum and self.curriculum.state_dict(),
             "reference": self._get_reference().state_dict() if self.args.sync_ref_model else None,
             "pixels": {key: (p.values, p.grid, p.tokens) for key, p in self.log_probs.pixels.items() if pending},
@@ -165,8 +166,14 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             self.curriculum.load_state_dict(state["curriculum"])
         if self.args.sync_ref_model and state["reference"] is not None:
             self._get_reference().load_state_dict(state["reference"])
-        self._buffered_inputs = send_to_device(state["batch"], self.accelerator.device)
+        # a batch that was made with other settings is made again: TRL does so if there is none
+        batch = state["batch"] if state["made_with"] == self._list_batch_settings() else None
+        self._buffered_inputs = send_to_device(batch, self.accelerator.device)
         self.log_probs.pixels = {key: Pixels(*parts) for key, parts in state["pixels"].items()}
+
+    def _list_batch_settings(self) -> list[object]:
+        """Return the settings that the tensors of a batch depend on, beside its shape."""
+        return [self.temperature, self.beta, self.importance_sampling_cap, self.loss_type, self.scale_rewards]
 
     def _get_reference(self) -> torch.nn.Module:
         model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
