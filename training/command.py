@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..configs import schema as configs
 from ..configs.schema import Config
-from ..errors import ConfigError, ViewboxError, suggest_nearest
+from ..errors import ConfigError, suggest_nearest
 from ..rollouts.store.run_folder import LATEST
 from ..utils.exit_status import guard, log_failures
 from ..utils.files import expand_path
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .run import Run
 
 log = logging.getLogger("viewbox.train")
-T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -139,6 +138,7 @@ def run(
     from transformers import set_seed
 
     from ..engines.hf.loading import silence_transformers
+    from ..engines.processes import do_once
     from ..rollouts.store import run_folder
     from .resume import RunLocation
     from .run import Run, open_policy
@@ -150,7 +150,7 @@ def run(
     set_seed(config.train.seed)
     device = build_trainer_arguments(config, "runs").device  # starts the processes as the trainer will
     log.debug("training on %s", device)
-    found, said = _do_once(lambda: _find_run(config, name, resume))
+    found, said = do_once(lambda: _find_run(config, name, resume))
     policy = open_policy(config)  # before a folder is made or changed
 
     with ExitStack() as stack:
@@ -161,30 +161,12 @@ def run(
             stack.enter_context(run_folder.lock_folder(folder))
             location = found or RunLocation(folder, None)
             print("\n  ".join([f"run folder: {folder}", *(make_line(line, 500) for line in said)]), flush=True)
-            _prepare_folder(location, config)
+            _prepare_folder(location, config, changed=len(said) > 1)
             return location
 
-        location = _do_once(prepare)
+        location = do_once(prepare)
         with log_failures(location.folder), closing((build_run or Run)(config, location, policy)) as running:
             return running.execute()
-
-
-def _do_once(work: Callable[[], T]) -> T:
-    """Return what the work returns on the first process, on all of them; its `ViewboxError` is raised on all."""
-    from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
-
-    shared: list[Any] = [None]
-    if PartialState().is_main_process:
-        try:
-            shared = [work()]
-        except ViewboxError as error:
-            shared = [error]
-    broadcast_object_list(shared)
-    if isinstance(shared[0], ViewboxError):
-        raise shared[0]
-    result: T = shared[0]
-    return result
 
 
 def _get_name(config: Config, name: str) -> str:
@@ -214,15 +196,14 @@ def _resolve(config: Config) -> dict[str, Any]:
     return resolved
 
 
-def _prepare_folder(location: "RunLocation", config: Config) -> None:
+def _prepare_folder(location: "RunLocation", config: Config, *, changed: bool) -> None:
     """Put a resumed run back to its step, and write the config."""
     from ..rollouts.store import run_folder
     from . import resume
 
     path = location.folder / "config.yaml"
     if path.is_file():
-        changes = resume.list_changes(location.folder, _resolve(config))
-        resume.rewind(location, config, has_changed=bool(changes))
-        if changes:
+        resume.rewind(location, config, has_changed=changed)
+        if changed:
             path.replace(path.with_name(f"config-until-step-{location.step}.yaml"))
     run_folder.write_config(location.folder, _resolve(config))

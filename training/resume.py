@@ -186,10 +186,11 @@ def _get_default(key: str) -> object:
 def fingerprint_held_out(config: Config, env: BaseMultiTurnEnv) -> str:
     """Return a hash of all that held-out figures depend on beside the weights: tasks, reward, seed, sampling."""
     rollout, log = config.rollout, config.log
+    temperature = rollout.temperature if log.eval_temperature is None else log.eval_temperature  # 0 is greedy
     parts = [
         {**config.env.settings, **config.env.eval},
         config.reward,
-        rollout.sampling.model_dump(mode="json") | {"temperature": log.eval_temperature or rollout.temperature},
+        rollout.sampling.model_dump(mode="json") | {"temperature": temperature},
         [rollout.max_reply_tokens, rollout.max_completion_tokens, log.eval_tasks, log.eval_seed],
         [config.model.max_pixels, fingerprint_data(env)],
     ]

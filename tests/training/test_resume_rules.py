@@ -14,6 +14,7 @@ from tests.support.runs import RUN, on_path, read_steps, run, write_config
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import EnvSection, LogSection, ModelSection, RolloutSection
 from viewbox.configs.train_sections import LoraSection, TrainSection
+from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.plugins import list_plugins
 from viewbox.rollouts.store.run_folder import read_json
@@ -184,3 +185,14 @@ def test_rounds_that_had_not_begun_are_set_aside_if_the_config_has_changed(tmp_p
         resume.rewind(RunLocation(folder, folder / "checkpoints" / f"checkpoint-{step}"), config, has_changed=changed)
         assert {int(one.name[6:]) for one in (folder / "rollouts").glob("round-*")} == left
         assert len(list((folder / "rollouts").iterdir())) == 3
+
+
+def test_greedy_held_out_play_is_other_play_than_sampled():
+    """A temperature of 0 is one, not a missing one."""
+    prints = {
+        given: resume.fingerprint_held_out(
+            parse({"model": {"name": "m"}, "env": {"name": "digits"}, "log": {"eval_temperature": given}}), Digits()
+        )
+        for given in (None, 0, 1.0)
+    }
+    assert prints[None] == prints[1.0] != prints[0]

@@ -23,7 +23,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
 from ....configs.sections import ModelSection
-from ....errors import ConfigError, ViewboxError
+from ....errors import ConfigError
 from ....network.body import parse_body
 from ....network.client_settings import build_client_settings
 from ....network.connection import UNUSABLE_STATUS
@@ -34,6 +34,7 @@ from ...generator import GeneratorError
 from ...hf.adapters import KeptChange
 from ...hf.chat_tokens import ChatTokens
 from ...openai.client import EndpointError
+from ...processes import do_once
 from ..launch import build_server
 from ..process import ServerProcess
 from ..settings import Settings
@@ -136,16 +137,7 @@ class WeightSender:
             GeneratorError: the server was away for too long.
             ConfigError: the server cannot be sent weights as it was started.
         """
-        outcome: list[Any] = [None]
-        if PartialState().is_main_process:
-            try:
-                outcome = [self._send_patiently(model, key)]
-            except ViewboxError as error:
-                outcome = [error]
-        broadcast_object_list(outcome)
-        if isinstance(outcome[0], ViewboxError):
-            raise outcome[0]
-        served: Served = outcome[0]
+        served = do_once(lambda: self._send_patiently(model, key))
         self.latest = served
         return served
 
