@@ -96,7 +96,7 @@ def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
         for source in list(state.images)[:1]:
             kind = f", {source.volume.voxels.shape} voxels" if source.volume is not None else ""
             text = f"{len(state.images)}; the first has {source.width}x{source.height} pixels{kind}"
-            fields.insert(0, ("images", text))
+            fields.insert(0, ("images", ". ".join([text, *source.notes])))
     shown = tuple((name, _to_text(value)) for name, value in fields)
     return ShownTask(task.id, shown, task.reference, pictures, problem)
 

@@ -101,9 +101,11 @@ def describe_image(view: View) -> ToolResult:
     spacing."""
     source, volume = view.source, view.source.volume
     facts: dict[str, Any] = {"size": list(view.size), "original_size": list(source.size)}
-    facts |= {"values": str(source.pixels.dtype), "range": [source.pixels.min().item(), source.pixels.max().item()]}
+    facts |= {"values": str(source.pixels.dtype), "range": list(source.limits)}
     if source.unit is not None:
         facts["unit"] = source.unit
+    if source.notes:
+        facts["notes"] = list(source.notes)
     if source.spacing is not None:
         facts["mm_per_pixel"] = list(source.spacing)
     if volume is not None:

@@ -1,12 +1,13 @@
-"""Pixels in memory, of NumPy or Pillow, as native pixels: one of four depths, every value finite.
+"""Pixels in memory, of NumPy or Pillow, as native pixels: one of four depths, and one value for "not measured".
 
 8 and 16 bits stay as they are. Wider integers become 16 bits if all values fit, else float32; float64 becomes float32.
-If that would change a value by more than a thousandth of the range of all values, the array is refused.
+If that would change a value by more than a thousandth of the range of all values, the array is refused. NaN and
+infinities are no measurement, nor is what a file calls padding.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -24,10 +25,24 @@ WHITE_IS_ZERO = 262, 0  # a TIFF's PhotometricInterpretation, and its value
 Range = tuple[float, float]
 
 
-def to_native_pixels(image: np.ndarray | Image.Image) -> tuple[np.ndarray, Range]:
+class Native(NamedTuple):
+    """Native pixels of any shape.
+
+    Args:
+        pixels: of a type in `DEPTHS`.
+        display: the values shown as black and as white: 0 and 255 for 8 bits, else the lowest and the highest.
+        blank: the value of pixels that were not measured: NaN in floats; None if all were.
+    """
+
+    pixels: np.ndarray
+    display: Range
+    blank: float | None = None
+
+
+def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     """Convert an image in memory to native pixels and the range of values that is shown.
 
-    8 bits are shown as they are, other depths from the lowest to the highest finite value; NaN counts as the lowest.
+    8 bits are shown as they are, other depths from the lowest to the highest finite value.
     A fourth channel is opacity, over black: up to 255, 65535, or 1.0 in floats.
 
     Args:
@@ -37,8 +52,8 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> tuple[np.ndarray, Range
     Raises:
         ImageError: another shape or type, no pixels at all, or values that float32 cannot tell apart.
 
-    >>> to_native_pixels(np.array([[0.0, np.nan, 2.0]]))[0].tolist()
-    [[0.0, 0.0, 2.0]]
+    >>> to_native_pixels(np.array([[1.0, np.inf, 2.0]]))
+    Native(pixels=array([[ 1., nan,  2.]], dtype=float32), display=(1.0, 2.0), blank=nan)
     """
     if isinstance(image, Image.Image):
         if 0 in image.size:
@@ -55,18 +70,47 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> tuple[np.ndarray, Range
     return to_native_dtype(image)
 
 
-def to_native_dtype(values: np.ndarray) -> tuple[np.ndarray, Range]:
-    """Convert values of any shape to a native depth, all finite; also returns the range that is shown."""
+def to_native_dtype(values: np.ndarray) -> Native:
+    """Convert values of any shape to a native depth."""
     if values.dtype == np.bool_:
-        return values.astype(np.uint8) * np.uint8(255), (0.0, 255.0)
+        return Native(values.astype(np.uint8) * np.uint8(255), (0.0, 255.0))
     if values.dtype.kind not in "iuf":
         raise ImageError(f"values of type {values.dtype}; allowed: booleans, integers and floats")
     if values.dtype == np.uint8:
-        return values, (0.0, 255.0)
+        return Native(values, (0.0, 255.0))
     if values.dtype.kind == "f":
         return _to_finite_float32(values)
     low, high = int(values.min()), int(values.max())
-    return fit_integers(values, low, high), (float(low), float(high))
+    return Native(fit_integers(values, low, high), (float(low), float(high)))
+
+
+def mark_blank(values: np.ndarray, missing: np.ndarray) -> Native:
+    """Return native values in which those that are `missing` hold one value that no other pixel has.
+
+    Integers keep their depth if it has such a value; 8 bits become int16, others float32, if it has none.
+
+    Args:
+        values: of a type in `DEPTHS`; written to, if that is allowed.
+        missing: of the same shape: which were not measured.
+
+    >>> mark_blank(np.array([[-2000, 5, 9]], np.int16), np.array([[True, False, False]]))
+    Native(pixels=array([[4, 5, 9]], dtype=int16), display=(5.0, 9.0), blank=4.0)
+    """
+    if missing.all():
+        raise ImageError("every pixel is padding: nothing was measured")
+    ends = (np.inf, -np.inf) if values.dtype.kind == "f" else (np.iinfo(values.dtype).max, np.iinfo(values.dtype).min)
+    low, high = (
+        float(values.min(where=~missing, initial=ends[0])),
+        float(values.max(where=~missing, initial=ends[1])),
+    )
+    blank, depth = math.nan, values.dtype
+    if depth.kind != "f":
+        blank = low - 1 if low > ends[1] else high + 1
+        if blank > ends[0]:
+            depth, blank = (np.dtype(np.int16), -1.0) if depth == np.uint8 else (np.dtype(np.float32), math.nan)
+    marked = values.astype(depth, copy=not values.flags.writeable)
+    marked[missing] = blank
+    return Native(marked, (0.0, 255.0) if depth == np.uint8 else (low, high), blank)
 
 
 def fit_integers(values: np.ndarray, low: int, high: int) -> np.ndarray:
@@ -79,16 +123,16 @@ def fit_integers(values: np.ndarray, low: int, high: int) -> np.ndarray:
     return _to_float32(values, float(low), float(high))
 
 
-def rescale(stored: np.ndarray, slope: float, intercept: float) -> np.ndarray:
+def rescale(stored: np.ndarray, slope: float, intercept: float) -> Native:
     """Compute `stored · slope + intercept` in a native depth: exact integers if both are whole, else float32.
 
-    >>> rescale(np.array([[0, 4095]], np.uint16), 1, -1024).tolist()
+    >>> rescale(np.array([[0, 4095]], np.uint16), 1, -1024).pixels.tolist()
     [[-1024, 3071]]
     """
     if not (np.isfinite(slope) and np.isfinite(intercept)):
         raise ImageError("the scale of its values is not finite")
     if (slope, intercept) == (1, 0):
-        return to_native_dtype(stored)[0]
+        return to_native_dtype(stored)
     if stored.dtype.kind in "iu" and slope == int(slope) and intercept == int(intercept):
         ends = [int(end) * int(slope) for end in (stored.min(), stored.max())]
         low, high = min(ends) + int(intercept), max(ends) + int(intercept)
@@ -97,12 +141,12 @@ def rescale(stored: np.ndarray, slope: float, intercept: float) -> np.ndarray:
             whole = np.empty(stored.shape, depth)
             for rows, part in _split(stored):
                 whole[rows] = part.astype(np.int32) * np.int32(slope) + np.int32(intercept)
-            return whole
+            return Native(whole, (0.0, 255.0) if depth == np.uint8 else (float(low), float(high)))
     scaled = np.empty(stored.shape, np.float32)
     with np.errstate(all="ignore"):
         for rows, part in _split(stored):  # float64 only a part at a time
             scaled[rows] = part.astype(np.float64) * slope + intercept
-    return to_native_dtype(scaled)[0]
+    return to_native_dtype(scaled)
 
 
 def _split(values: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
@@ -116,10 +160,10 @@ def _split(values: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]
             yield place, values[place]
 
 
-def _to_finite_float32(values: np.ndarray) -> tuple[np.ndarray, Range]:
+def _to_finite_float32(values: np.ndarray) -> Native:
     low, high = float(values.min()), float(values.max())  # NaN if any value is NaN
     if np.isfinite(low) and np.isfinite(high):
-        return _to_float32(values, low, high), (low, high)
+        return Native(_to_float32(values, low, high), (low, high))
     finite = np.isfinite(values)
     if not finite.any():
         raise ImageError("no value is finite: nothing to show")
@@ -129,8 +173,8 @@ def _to_finite_float32(values: np.ndarray) -> tuple[np.ndarray, Range]:
     _check_float32(values.dtype, low, high)
     cleaned = np.empty(values.shape, np.float32)
     for place, part in _split(values):
-        cleaned[place] = np.nan_to_num(part, nan=low, neginf=low, posinf=high)
-    return cleaned, (low, high)
+        cleaned[place] = np.nan_to_num(part, nan=np.nan, neginf=np.nan, posinf=np.nan)
+    return Native(cleaned, (low, high), math.nan)
 
 
 def _to_float32(values: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -1,9 +1,13 @@
-"""`Source`: the measured pixels at their native depth, the range that is shown, and their meaning. `Volume`: a stack.
+"""`Source`: the measured pixels at their native depth, where there are any, how they are shown. `Volume`: a stack.
 
 Images keep their 8, 16 or 32 bits; only the rendered picture is 8-bit. `display` are the native values shown as black
-and as white. `unit` is "HU" if the values are Hounsfield units; the CT windows apply then, and only then.
+and as white. `unit` is "HU" if the values are Hounsfield units; the CT windows apply then, and only then. A `Volume`
+knows where its voxels lie in the patient by one affine: from indices (x, y, z), which are columns, rows and slices of
+`voxels`, to millimeters in DICOM's frame (LPS: x to the patient's left, y to the back, z to the head; PS3.3
+C.7.6.2.1.1). Whole numbers are the centers of voxels.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
@@ -13,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from ..errors import ImageError, describe_unknown
-from .pixels import CODES, DEPTHS, to_native_pixels
+from .pixels import CODES, DEPTHS, Range, to_native_pixels
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # The axis that a plane cuts, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
@@ -21,6 +25,9 @@ AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
 SIDES: dict[Plane, str] = {"axial": "RLAP", "coronal": "RLHF", "sagittal": "APHF"}  # left, right, top, bottom
 MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
+SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
+Unit = Literal["HU", "Gy"]
+StoredAxes = tuple[tuple[int, bool], tuple[int, bool], tuple[int, bool]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +36,15 @@ class Source:
 
     Args:
         pixels: (height, width), or (height, width, 3) for RGB, of a type in `DEPTHS`; never written to.
-        display: the native values shown as black and as white.
+        display: the native values shown as black and as white; the first is higher if high values are dark.
         spacing: millimeters per pixel along x and y, if known.
-        unit: "HU" for Hounsfield units.
+        unit: "HU" for Hounsfield units, "Gy" for a dose.
         volume: the stack of which this is a slice.
+        curve: gray levels 0 to 255 at even steps from the first to the second of `display`; None: a straight line.
+        blank: the value of pixels that were not measured (padding; NaN in floats); None if all were.
+        aspect: height of a pixel by its width, if no spacing is known.
+        at_detector: whether the spacing is that at the detector of a radiograph, so that what is nearer is smaller.
+        notes: what the reader of the file left out or took differently, as sentences.
 
     >>> source = Source.of(np.array([[0, 1000]], dtype=np.uint16))
     >>> source.size, source.display, source.to_uint8(source.pixels).tolist()
@@ -40,10 +52,15 @@ class Source:
     """
 
     pixels: np.ndarray
-    display: tuple[float, float] = (0.0, 255.0)
+    display: Range = (0.0, 255.0)
     spacing: tuple[float, float] | None = None
-    unit: Literal["HU"] | None = None
+    unit: Unit | None = None
     volume: "Volume | None" = None
+    curve: bytes | None = None
+    blank: float | None = None
+    aspect: float = 1.0
+    at_detector: bool = False
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         pixels = self.pixels
@@ -54,8 +71,8 @@ class Source:
             )
         if 0 in pixels.shape:
             raise ImageError(f"image of {pixels.shape[1]}x{pixels.shape[0]} pixels: nothing to show")
-        if pixels.dtype == np.uint8 and self.display != (0.0, 255.0):
-            pixels = pixels.astype(np.int16)  # uint8 always means pixels as they are shown
+        if pixels.dtype == np.uint8 and (self.display != (0.0, 255.0) or self.curve is not None):
+            pixels = pixels.astype(np.int16 if pixels.ndim == 2 else np.uint16)  # uint8 means pixels as they are shown
         pixels = np.ascontiguousarray(pixels).view()
         pixels.flags.writeable = False  # of this view only: the owner of the array may still write to it
         object.__setattr__(self, "pixels", pixels)
@@ -75,8 +92,8 @@ class Source:
             ImageError: something else, or pixels that cannot be shown.
         """
         if isinstance(image, np.ndarray | Image.Image):
-            pixels, display = to_native_pixels(image)
-            return cls(pixels, **{"display": display, **fields})
+            pixels, display, blank = to_native_pixels(image)
+            return cls(pixels, **{"display": display, "blank": blank, **fields})
         if not isinstance(image, Source):
             raise ImageError(
                 f"{type(image).__name__} is not an image in memory; allowed: a Pillow image, a NumPy array, a Source "
@@ -84,6 +101,9 @@ class Source:
             )
         if image.volume is not None and "volume" not in fields and fields.keys() & {"display", "unit"}:
             common = {name: fields[name] for name in ("display", "unit") if name in fields}
+            if "display" in fields:
+                common |= {"curve": None, "displays": None}
+                fields = {"curve": None, **fields}
             fields = {**fields, "volume": replace(image.volume, **common)}
         return replace(image, **fields) if fields else image
 
@@ -109,7 +129,7 @@ class Source:
         >>> Source.of(np.zeros((3, 17), np.uint8), spacing=(4.0, 8.0)).extent
         (17.0, 6.0)
         """
-        x, y = self.spacing or (1.0, 1.0)
+        x, y = self.spacing or (1.0, self.aspect)
         if not (x > 0 and y > 0 and 1 / MAX_ASPECT <= x / y <= MAX_ASPECT) or abs(x / y - 1) < SQUARE:
             x = y = 1.0
         return self.width * max(1.0, x / y), self.height * max(1.0, y / x)
@@ -119,16 +139,72 @@ class Source:
         """Whether the pixels are RGB."""
         return self.pixels.ndim == 3
 
+    @property
+    def inverted(self) -> bool:
+        """Whether high values are dark, as in MONOCHROME1."""
+        return self.display[0] > self.display[1]
+
     @cached_property
+    def measured(self) -> np.ndarray | None:
+        """Which pixels were measured, bool (height, width); None if all were."""
+        if self.blank is None:
+            return None
+        there = np.isfinite(self.pixels) if math.isnan(self.blank) else self.pixels != self.blank
+        there = there.all(axis=2) if self.color else there
+        return None if there.all() else there
+
+    @cached_property
+    def filled(self) -> np.ndarray:
+        """The pixels, with the nearest measured value where there is none: no resampling or filter sees an edge
+        there."""
+        there = self.measured
+        if there is None:
+            return self.pixels
+        if not there.any():
+            return np.zeros_like(self.pixels)
+        import cv2
+
+        how = cv2.DIST_L2, cv2.DIST_MASK_5
+        labels = cv2.distanceTransformWithLabels((~there).astype(np.uint8), *how, labelType=cv2.DIST_LABEL_PIXEL)[1]
+        values = np.empty((int(labels.max()) + 1, *self.pixels.shape[2:]), self.pixels.dtype)
+        values[labels[there]] = self.pixels[there]
+        return values[labels]
+
+    @property
     def limits(self) -> tuple[float, float]:
-        """The lowest and the highest native value."""
-        return float(self.pixels.min()), float(self.pixels.max())
+        """The lowest and the highest native value that was measured."""
+        return float(self.filled.min()), float(self.filled.max())
+
+    def measure(self, right: float, down: float) -> float | None:
+        """Return the millimeters between two points that lie so many pixels apart; None if no spacing is known."""
+        if self.volume is not None and self.volume.affine is not None:
+            u, v, _ = self.volume.get_directions()
+            return float(np.linalg.norm(right * u + down * v))
+        return None if self.spacing is None else math.hypot(right * self.spacing[0], down * self.spacing[1])
 
     def to_uint8(self, values: np.ndarray) -> np.ndarray:
         """Values as they are shown: `display` stretched over 0–255, rounded and clipped; uint8 stays as it is."""
         if values.dtype == np.uint8:
             return values
-        return stretch(values, *self.display)
+        if self.curve is None:
+            return stretch(values, *self.display)
+        black, white = self.display
+        steps = (values.astype(np.float32) - black) * ((len(self.curve) - 1) / (white - black))
+        places = np.clip(np.rint(steps), 0, len(self.curve) - 1).astype(np.intp)
+        return np.frombuffer(self.curve, np.uint8)[places]
+
+    def paint(self, shown: np.ndarray, there: np.ndarray | None) -> np.ndarray:
+        """Return a picture, uint8, with black (white if high values are dark) where `there` says that nothing was
+        measured."""
+        if there is None:
+            return shown
+        painted = shown.copy()
+        painted[~there] = 255 if self.inverted else 0
+        return painted
+
+    def render(self) -> np.ndarray:
+        """All pixels as they are shown: uint8, (height, width) or (height, width, 3)."""
+        return self.paint(self.to_uint8(self.filled), self.measured)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +219,19 @@ class Volume:
         voxels: (z, y, x), or frames (n, height, width[, 3]) if `planes` is False.
         display: the native values shown as black and as white.
         spacing: (z, y, x) in millimeters, if known; frames have no distance, their z spacing is 0.
-        unit: "HU" for Hounsfield units.
+        unit: "HU" for Hounsfield units, "Gy" for a dose.
         planes: whether the stack can be cut along all three planes.
         plane, index: of the slice that a source shows.
         times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
-        oriented: whether it is known how the axes lie in the patient; only then do pictures name the patient's sides.
+        curve, blank, notes: see `Source`.
+        affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if it is known; only then do pictures
+            name the patient's sides.
+        frame_of_reference: what places in the patient count from, as a hash; two that are known and differ cannot be
+            compared.
+        stored_axes: for each of x, y and z, the axis of the file's own array (0 to 2), and whether it runs backwards.
+        displays: (`display`, `curve`) of each slice along the file's own third axis, if they differ.
 
     >>> volume = Volume(np.zeros((10, 30, 20), np.uint8), (0, 255), spacing=(5, 1, 2))
     >>> [(plane, volume.count_slices(plane), volume.get_slice(0, plane).size) for plane in AXES]
@@ -159,16 +241,22 @@ class Volume:
     """
 
     voxels: np.ndarray
-    display: tuple[float, float]
+    display: Range
     spacing: tuple[float, float, float] | None = None
-    unit: Literal["HU"] | None = None
+    unit: Unit | None = None
     planes: bool = True
     plane: Plane = "axial"
     index: int = 0
     times: np.ndarray | None = None
     time: int = 0
     unread_times: int = 0
-    oriented: bool = False
+    curve: bytes | None = None
+    blank: float | None = None
+    affine: np.ndarray | None = None
+    frame_of_reference: str = ""
+    stored_axes: StoredAxes = ((0, False), (1, False), (2, False))
+    displays: tuple[tuple[Range, bytes | None], ...] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def sides(self) -> str | None:
@@ -176,7 +264,12 @@ class Volume:
 
         They are R, L, A (front), P (back), H and F (feet), as in DICOM PS3.3 C.7.6.1.1.1.
         """
-        return SIDES[self.plane] if self.oriented and self.planes else None
+        return SIDES[self.plane] if self.affine is not None and self.planes else None
+
+    @property
+    def stacked(self) -> Plane:
+        """The plane of the slices along the file's own third axis."""
+        return next(plane for plane, axis in AXES.items() if self.stored_axes[2 - axis][0] == 2)
 
     @property
     def all_voxels(self) -> np.ndarray:
@@ -202,13 +295,28 @@ class Volume:
 
     @property
     def allowed_planes(self) -> tuple[Plane, ...]:
-        """The planes along which the stack can be cut; frames have one, called axial."""
-        return tuple(AXES) if self.planes else ("axial",)
+        """The planes along which the stack can be cut; frames have one, called axial. A plane whose rows and columns
+        are not at right angles, because the scanner was tilted, is none."""
+        if not self.planes:
+            return ("axial",)
+        return tuple(plane for plane in AXES if abs(self._get_shear(plane)) <= SHEARED)
+
+    def _get_shear(self, plane: Plane) -> float:
+        """Return the cosine of the angle between the rows and the columns of a plane."""
+        if self.affine is None:
+            return 0.0
+        u, v = (self.affine[:3, axis] for axis in range(3) if axis != 2 - AXES[plane])
+        return float(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
 
     def count_slices(self, plane: Plane = "axial") -> int:
         """Return how many slices there are along a plane; raise `ImageError` for a plane this stack does not have."""
-        if plane not in self.allowed_planes:
-            raise ImageError(describe_unknown("plane", plane, self.allowed_planes))
+        allowed = self.allowed_planes
+        if plane not in allowed:
+            if self.planes and plane in AXES:
+                angle = abs(math.degrees(math.asin(self._get_shear(plane))))
+                ways = ", ".join(allowed)
+                raise ImageError(f"plane {plane} is sheared by {angle:.1f} degrees (a tilted scan); allowed: {ways}")
+            raise ImageError(describe_unknown("plane", plane, allowed))
         return int(self.voxels.shape[AXES[plane]])
 
     def get_slice(self, index: int, plane: Plane = "axial") -> Source:
@@ -220,7 +328,28 @@ class Volume:
         pixels = self.voxels[(slice(None),) * AXES[plane] + (index,)]
         if plane != "axial":
             pixels = pixels[::-1]  # z grows toward the head
-        return Source(pixels, self.display, self.get_spacing(plane), self.unit, replace(self, plane=plane, index=index))
+        display, curve = self.display, self.curve
+        if self.displays is not None and plane == self.stacked:
+            backwards = self.stored_axes[2 - AXES[plane]][1]
+            display, curve = self.displays[count - 1 - index if backwards else index]
+        fields: dict[str, Any] = {"curve": curve, "blank": self.blank, "notes": self.notes}
+        volume = replace(self, plane=plane, index=index)
+        return Source(pixels, display, self.get_spacing(plane), self.unit, volume, **fields)
+
+    def get_directions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what one pixel to the right and one down are in the patient, and where the first pixel of the slice
+        lies.
+
+        All three are (3,), in millimeters (LPS); the slice is that of `plane` and `index`, as it is shown. The affine
+        must be known.
+        """
+        assert self.affine is not None
+        columns, origin = self.affine[:3, :3].T, self.affine[:3, 3]
+        if self.plane == "axial":
+            return columns[0], columns[1], origin + self.index * columns[2]
+        top = origin + (self.voxels.shape[0] - 1) * columns[2]
+        across, along = (0, 1) if self.plane == "coronal" else (1, 0)
+        return columns[across], -columns[2], top + self.index * columns[along]
 
     def get_middle_slice(self, plane: Plane = "axial") -> Source:
         """Return the slice in the middle of a plane."""
@@ -234,43 +363,60 @@ class Volume:
         return {"axial": (x, y), "coronal": (x, z), "sagittal": (y, z)}[plane]
 
     def get_slice_distance(self, plane: Plane) -> float | None:
-        """Millimeters from one slice of a plane to the next; None if that is not known."""
-        return (self.spacing[AXES[plane]] or None) if self.spacing else None
+        """Millimeters from one slice of a plane to the next, at right angles; None if that is not known."""
+        if self.count_slices(plane) == 1:
+            return None
+        if self.affine is None:
+            return (self.spacing[AXES[plane]] or None) if self.spacing else None
+        u, v = (self.affine[:3, axis] for axis in range(3) if axis != 2 - AXES[plane])
+        area = float(np.linalg.norm(np.cross(u, v)))
+        return round(abs(float(np.linalg.det(self.affine[:3, :3]))) / area, 6)
 
 
-def reorient(
-    voxels: np.ndarray, axes: np.ndarray, steps: tuple[float, float, float]
-) -> tuple[np.ndarray, tuple[float, float, float], Plane]:
-    """Turn voxels of any orientation to (z, y, x). Oblique volumes are turned to the nearest axes, not resampled.
+def build_volume(
+    values: np.ndarray, affine: np.ndarray, display: Range, *, known: bool = True, **fields: Any
+) -> Volume:
+    """Return the volume of a file's array, turned to the patient's axes, at its first time point.
+
+    Oblique volumes are turned to the nearest axes, not resampled.
 
     Args:
-        voxels: an array of three axes, or of more: the first ones stay.
-        axes: row i is the direction (x to the left, y to the back, z to the head) in which axis i of `voxels` grows.
-        steps: the millimeters between neighbors along each axis of `voxels`.
-
-    Returns:
-        A view of `voxels` with axes (z, y, x), the spacing (z, y, x), and the plane of their original axis 0.
+        values: (t, z, y, x) of the file's own array, in which x varies fastest. The volume holds a view of it.
+        affine: (4, 4), from (x, y, z) of that array to millimeters in the patient (LPS).
+        display: the native values shown as black and as white.
+        known: whether the file says how the array lies in the patient; if not, only the sizes of the voxels count.
+        fields: of `Volume`.
     """
-    absolute = np.abs(axes)
-    order = max(permutations(range(3)), key=lambda order: sum(absolute[order[i], 2 - i] for i in range(3)))
-    first = voxels.ndim - 3
-    voxels = voxels.transpose((*range(first), *(first + axis for axis in order)))
-    for i, axis in enumerate(order):
-        if axes[axis, 2 - i] < 0:
-            voxels = np.flip(voxels, first + i)
-    z, y, x = (steps[axis] for axis in order)
-    return voxels, (z, y, x), tuple(AXES)[order.index(0)]
+    sizes = np.linalg.norm(affine[:3, :3], axis=0)
+    absolute = np.abs(affine[:3, :3] / sizes)
+    order = max(permutations(range(3)), key=lambda order: sum(absolute[side, order[side]] for side in range(3)))
+    values = values.transpose(0, *(3 - axis for axis in reversed(order)))
+    turned = affine[:, [*order, 3]].astype(float)
+    stored = []
+    for side, axis in enumerate(order):
+        backwards = bool(turned[side, side] < 0)
+        if backwards:
+            values = np.flip(values, 3 - side)
+            turned[:3, 3] += turned[:3, side] * (values.shape[3 - side] - 1)
+            turned[:3, side] *= -1
+        stored.append((axis, backwards))
+    x, y, z = (round(float(sizes[axis]), 6) for axis in order)
+    times = values if len(values) > 1 else None
+    place: dict[str, Any] = {"affine": turned if known else None, "stored_axes": tuple(stored), "times": times}
+    return Volume(values[0], display, (z, y, x), **{**place, **fields})
 
 
 def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Stretch values over 0–255: `low` and below become 0, `high` and above 255, linear in between, rounded.
+
+    If `low` is the higher of both, high values become 0.
 
     >>> stretch(np.array([-5.0, 0.0, 5.0, 10.0, 20.0], np.float32), 0, 10).tolist()
     [0, 0, 128, 255, 255]
     """
     import cv2
 
-    scale = 255.0 / (high - low) if high > low else 0.0
+    scale = 255.0 / (high - low) if high != low else 0.0
     if values.dtype == np.uint8:
         table = np.clip(np.rint((np.arange(256) - low) * scale), 0, 255).astype(np.uint8)
         return cv2.LUT(values, table)

@@ -3,7 +3,8 @@
 A view is (source, window and orientation, operations). Geometry tools replace the window or turn it; intensity tools
 append an operation. The *native* values are sampled once for each view, on a grid no larger than the pixel budget, and
 the operations are applied to that grid in the order of their calls: ten zooms cost as much as one and lose nothing.
-Turning and mirroring leave the window as it is and add no rounding, however often they are called.
+Turning and mirroring leave the window as it is and add no rounding, however often they are called. Where nothing was
+measured, the grid has the nearest measured value, so that no filter sees an edge there; it is painted at the very end.
 """
 
 import math
@@ -253,7 +254,11 @@ class View:
 
     def sample_values(self) -> np.ndarray:
         """Return the grid without any operation: native values, resampled once. May share memory with the source."""
-        pixels = resample(self.source.pixels, self.native, self.size[::-1] if self.turned else self.size)
+        return self._sample(self.source.filled)
+
+    def _sample(self, pixels: np.ndarray) -> np.ndarray:
+        """Return pixels of the source's size, (h, w[, 3]), on the grid."""
+        pixels = resample(pixels, self.native, self.size[::-1] if self.turned else self.size)
         if self.turned:
             pixels = cv2.transpose(pixels)
         if any(self.mirrored):
@@ -261,9 +266,20 @@ class View:
             pixels = cv2.flip(pixels, code, pixels if self.turned else None)  # in place, unless they are the source's
         return pixels
 
+    @property
+    def measured(self) -> np.ndarray | None:
+        """Which pixels of the grid are at least half of measured pixels, bool (height, width); None if all are."""
+        there = self.source.measured
+        if there is None:
+            return None
+        kept = self._kept.get("measured")
+        if kept is None:
+            kept = self._kept["measured"] = self._sample(there.astype(np.float32)) >= 0.5
+        return kept
+
     def to_uint8(self) -> np.ndarray:
         """Return the grid as it is shown: uint8, (height, width) or (height, width, 3)."""
-        return self.source.to_uint8(self.get_values())
+        return self.source.paint(self.source.to_uint8(self.get_values()), self.measured)
 
     @property
     def sides(self) -> str | None:
@@ -283,13 +299,15 @@ class View:
         """`to_picture` by reference. Equal pictures share their pixels, and their views share them too."""
         ref = ImageRef.of(self.to_picture())
         grid = self._kept.get("grid")
-        if grid is not None and self.sides is None and grid.dtype == np.uint8 and isinstance(ref.pixels, np.ndarray):
+        same = grid is not None and grid.dtype == np.uint8 and self.sides is None and self.measured is None
+        if same and isinstance(ref.pixels, np.ndarray):
             self._kept["grid"] = ref.pixels
         return ref
 
     def to_gray(self) -> np.ndarray:
-        """`to_uint8` without color, (height, width): ITU-R BT.601 luma. It is kept like the grid."""
-        pixels = self.to_uint8()
+        """The grid as gray levels, (height, width): ITU-R BT.601 luma, not painted where nothing was measured. It is
+        kept like the grid."""
+        pixels = self.source.to_uint8(self.get_values())
         if pixels.ndim == 2:
             return pixels
         kept = self._kept.get("gray")

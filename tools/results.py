@@ -155,7 +155,7 @@ def render_image(image: object, name: str, max_pixels: int | None = None, multip
             return ImageRef.of(image)
         source = Source.of(image)
         if max_pixels is None:
-            return ImageRef.of(source.to_uint8(source.pixels))
+            return ImageRef.of(source.render())
         return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
     except ImageError as error:
         raise ToolFault(f"{name} returned an image that cannot be shown ({error})") from error

@@ -51,7 +51,7 @@ BMP, WebP, GIF, DICOM, NIfTI, NumPy .npy
 def open_picture(where: ImageLocation, folder: str | os.PathLike[str] | None = None) -> Image.Image:
     """Open the first picture of a file as Pillow decodes it (mode, palette, alpha); deeper formats as displayed."""
     found = _open_with("picture", where, folder)
-    return Image.fromarray(found.to_uint8(found.pixels)) if isinstance(found, Source) else found
+    return Image.fromarray(found.render()) if isinstance(found, Source) else found
 
 
 def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[str] | None) -> Source | Image.Image:

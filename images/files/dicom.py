@@ -123,7 +123,7 @@ def get_window(dataset: object) -> tuple[float, float] | None:
 
 def choose_display(window: tuple[float, float] | None, values: np.ndarray) -> tuple[float, float]:
     """Return the window, if it shows any of `values`; else the range of all values, or 0 to 255 for 8 bits."""
-    low, high = float(values.min()), float(values.max())
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if window is not None and window[0] < high and window[1] > low:
         return window
     return (0.0, 255.0) if values.dtype == np.uint8 else (low, high)
@@ -346,7 +346,7 @@ def decode_elements(dataset: Any) -> DecodedFrames:
     frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
     spacing = get_spacing(dataset)
     if color:
-        return DecodedFrames(to_native_dtype(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
+        return DecodedFrames(to_native_dtype(frames).pixels, (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
     return _decode_gray(dataset, frames, spacing)
 
 
@@ -417,16 +417,16 @@ def _decode_gray(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] 
     if window is None and high < 255 and scales[0] == (1, 0):  # masks: 1 is white
         window = (float(low), float(high))
     if dataset.get("ModalityLUTSequence"):
-        values = to_native_dtype(apply_modality_lut(frames, dataset))[0]
+        values = to_native_dtype(apply_modality_lut(frames, dataset)).pixels
         total = float(values.min()) + float(values.max())
     elif len(set(scales)) == 1:
-        values = rescale(frames, *scales[0])
+        values = rescale(frames, *scales[0]).pixels
         total = (low + high) * scales[0][0] + 2 * scales[0][1]
     else:
-        values = join_slices([rescale(frame, *scale) for frame, scale in zip(frames, scales, strict=True)])
+        values = join_slices([rescale(frame, *scale).pixels for frame, scale in zip(frames, scales, strict=True)])
         total = float(values.min()) + float(values.max())
     if dataset.PhotometricInterpretation == "MONOCHROME1":
-        values, unit = rescale(values, -1, total), None
+        values, unit = rescale(values, -1, total).pixels, None
         window = window and (total - window[1], total - window[0])
     return DecodedFrames(values, window, spacing, unit)
 

@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import ImageError
 from .. import limits
-from ..source import Source, Volume, reorient
+from ..source import Source, build_volume
 from . import dicom
 
 MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
@@ -125,11 +125,12 @@ def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve:
     joined = dicom.join_slices([decoded.pop(0).pixels[0] for _ in range(times * count)])
     display = dicom.choose_display(window, joined)
     x, y = spacing or (0.0, 0.0)
-    axes, steps = np.array([normal, columns, rows]), (distance, y, x)
-    voxels, steps, plane = reorient(joined.reshape(times, count, *joined.shape[1:]), axes, steps)
-    known = spacing is not None and distance > 0
-    volume = Volume(voxels[0], display, steps if known else None, unit, times=voxels if times > 1 else None)
-    return replace(volume, unread_times=len(stacks) - times, oriented=True).get_middle_slice(plane)
+    affine = np.eye(4)
+    affine[:3, :3] = np.array([rows * (x or 1.0), columns * (y or 1.0), normal * (distance or 1.0)]).T
+    affine[:3, 3] = stacks[0][0].position
+    values = joined.reshape(times, count, *joined.shape[1:])
+    volume = build_volume(values, affine, display, unit=unit, unread_times=len(stacks) - times)
+    return volume.get_middle_slice(volume.stacked)
 
 
 def _split_times(slices: list[SeriesSlice], normal: np.ndarray) -> list[list[SeriesSlice]]:

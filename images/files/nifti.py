@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import ImageError
 from .. import limits
 from ..pixels import rescale
-from ..source import Source, Volume, reorient
+from ..source import Source, Volume, build_volume
 from .paths import read_exactly
 
 SIZES = (348, 540)  # bytes of a header, version 1 and 2
@@ -78,18 +78,15 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
         raise ImageError("the NIfTI header does not give the orientation of the volume (its affine is singular)")
     slope, intercept = header.get_slope_inter()
     values = rescale(stored, *((1.0, 0.0) if slope is None else (float(slope), float(intercept or 0))))
-    axes = ((affine[:3, :3] / sizes).T * RAS_TO_LPS)[::-1]  # rows: the directions of z, y and x of `stored`
-    scale = MM.get(header.get_xyzt_units()[0], 1.0)
-    x, y, z = (round(float(size) * scale, 6) for size in sizes)
-    voxels, steps, _ = reorient(values, axes, (z, y, x))
-    times = voxels if len(voxels) > 1 else None
-    oriented = max(int(header["sform_code"]), int(header["qform_code"])) > 0  # else the affine is nibabel's default
-    return Volume(voxels[0], _choose_display(header, values), steps, times=times, oriented=oriented)
+    lps = np.diag([*(RAS_TO_LPS * MM.get(header.get_xyzt_units()[0], 1.0)), 1.0]) @ affine
+    known = max(int(header["sform_code"]), int(header["qform_code"])) > 0  # else the affine is nibabel's default
+    display = _choose_display(header, values.pixels)
+    return build_volume(values.pixels, lps, display, known=known, blank=values.blank)
 
 
 def _choose_display(header: Any, values: np.ndarray) -> tuple[float, float]:
     """Return the range that the header asks for, if it shows any values; else all values, or 0 to 255 for 8 bits."""
-    low, high = float(values.min()), float(values.max())
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
     wanted = float(header["cal_min"]), float(header["cal_max"])
     if wanted[0] < wanted[1] and wanted[0] < high and wanted[1] > low:
         return wanted

@@ -59,8 +59,8 @@ def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
         return Source.of(first)
     if len({frame.ndim for frame in frames}) > 1:
         frames = [frame if frame.ndim == 3 else np.repeat(frame[:, :, None], 3, axis=2) for frame in frames]
-    voxels, display = to_native_dtype(np.stack(frames))
-    return Volume(voxels, display, planes=False).get_slice(0)
+    voxels, display, blank = to_native_dtype(np.stack(frames))
+    return Volume(voxels, display, planes=False, blank=blank).get_slice(0)
 
 
 def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tuple[Image.Image, int]:

@@ -4,11 +4,11 @@ A decoded image is JSON and one array. What comes back is checked, because a hos
 decoder that sent it.
 """
 
+import base64
 import json
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -122,6 +122,11 @@ class Channel:
 DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow image
 
 
+VOLUME = ("planes", "plane", "index", "time", "unread_times", "frame_of_reference", "stored_axes")
+COMMON = ("spacing", "unit", "notes")
+PICTURE = ("aspect", "at_detector")
+
+
 def pack_source(source: Source) -> tuple[Message, memoryview]:
     """Return a source, with all slices if it has a volume, as a message and the bytes behind it."""
     volume = source.volume
@@ -129,14 +134,20 @@ def pack_source(source: Source) -> tuple[Message, memoryview]:
     array, order, flipped = _order_as_in_memory(values)
     whole: Source | Volume = source if volume is None else volume
     message: Message = {"dtype": CODES[array.dtype.str[1:]], "shape": array.shape}
-    message |= {"display": tuple(map(float, whole.display)), "spacing": whole.spacing, "unit": whole.unit}
+    message |= {name: getattr(whole, name) for name in COMMON}
+    message |= {"display": _pack_display(whole.display, whole.curve), "blank": whole.blank}
     if flipped or order != sorted(order):
         message |= {"order": order, "flipped": flipped}
-    if volume is not None:
-        message["volume"] = {"planes": volume.planes, "plane": volume.plane, "index": volume.index}
-        message["volume"]["oriented"] = volume.oriented
-        if volume.times is not None:
-            message["volume"] |= {"time": volume.time, "unread_times": volume.unread_times}
+    if volume is None:
+        message |= {name: getattr(source, name) for name in PICTURE}
+    else:
+        kept = {name: getattr(volume, name) for name in VOLUME}
+        affine = None if volume.affine is None else volume.affine.ravel().tolist()
+        message["volume"] = kept | {"affine": affine, "several": volume.times is not None}
+        if volume.displays is not None:
+            distinct = list(dict.fromkeys(volume.displays))
+            numbers = [distinct.index(display) for display in volume.displays]
+            message["volume"]["displays"] = [[_pack_display(*display) for display in distinct], numbers]
     return message, array.reshape(-1).view(np.uint8).data
 
 
@@ -148,17 +159,41 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
         if sorted(message["order"]) != list(range(array.ndim)):
             raise ImageError("it is damaged")
         array = array.transpose([message["order"].index(axis) for axis in range(array.ndim)])
-    display = _get_floats(message["display"], 2)
-    unit: Any = {"HU": "HU", None: None}[message["unit"]]
-    spacing: Any = message["spacing"] and _get_floats(message["spacing"], len(message["spacing"]))
+    display, curve = _unpack_display(message["display"])
+    fields: dict[str, Any] = {"unit": {"HU": "HU", "Gy": "Gy", None: None}[message["unit"]], "curve": curve}
+    fields |= {"spacing": message["spacing"] and _get_floats(message["spacing"], len(message["spacing"]))}
+    fields |= {"blank": None if message["blank"] is None else float(message["blank"])}
+    fields |= {"notes": tuple(str(note) for note in message["notes"])}
     place = message.get("volume")
     if place is None:
-        return Source(array, display, spacing, unit)
-    volume = Volume(array, display, spacing, unit, bool(place["planes"]), oriented=bool(place["oriented"]))
-    if "time" in place:
-        time, unread = int(place["time"]), int(place["unread_times"])
-        volume = replace(volume, voxels=array[time], times=array, time=time, unread_times=unread)
+        fields |= {"aspect": _get_floats([message["aspect"]], 1)[0], "at_detector": bool(message["at_detector"])}
+        return Source(array, display, **fields)
+    affine = place["affine"] and np.array(_get_floats(place["affine"], 16)).reshape(4, 4)
+    stored: Any = tuple((int(axis), bool(backwards)) for axis, backwards in place["stored_axes"])
+    if sorted(axis for axis, _ in stored) != [0, 1, 2]:
+        raise ImageError("it is damaged")
+    fields |= {"planes": bool(place["planes"]), "affine": affine, "stored_axes": stored}
+    fields |= {"frame_of_reference": str(place["frame_of_reference"]), "unread_times": int(place["unread_times"])}
+    if "displays" in place:
+        distinct, numbers = [_unpack_display(one) for one in place["displays"][0]], place["displays"][1]
+        fields["displays"] = tuple(distinct[number] for number in numbers)
+    if place["several"]:
+        volume = Volume(array[int(place["time"])], display, times=array, time=int(place["time"]), **fields)
+    else:
+        volume = Volume(array, display, **fields)
     return volume.get_slice(int(place["index"]), place["plane"])
+
+
+def _pack_display(display: tuple[float, float], curve: bytes | None) -> list[Any]:
+    return [*map(float, display), None if curve is None else base64.b64encode(curve).decode()]
+
+
+def _unpack_display(packed: Any) -> tuple[Any, bytes | None]:
+    black, white, text = packed
+    curve = None if text is None else base64.b64decode(text)
+    if curve is not None and len(curve) < 2:
+        raise ImageError("it is damaged")
+    return _get_floats([black, white], 2), curve
 
 
 def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[int]]:

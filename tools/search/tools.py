@@ -232,7 +232,7 @@ def draw_sheet(sources: Sequence[Source], numbers: Sequence[int]) -> np.ndarray:
 
 def _draw_tile(source: Source, label: str) -> np.ndarray:
     tile = np.full((TILE, TILE, 3), PAPER, np.uint8)
-    shown = source.to_uint8(source.pixels)
+    shown = source.render()
     scale = TILE / max(shown.shape[:2])
     size = [max(1, round(side * scale)) for side in shown.shape[1::-1]]
     small = cv2.resize(shown, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)

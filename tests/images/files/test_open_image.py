@@ -203,9 +203,11 @@ def test_values_that_float32_cannot_tell_apart_are_refused():
         Source.of(np.array([[1e9, 1e9 + 1]]))
 
 
-def test_nan_becomes_the_lowest_and_infinities_the_ends_of_the_finite_values():
+def test_nan_and_infinities_are_no_measurement_and_are_filled_with_the_nearest_one():
     source = Source.of(np.array([[np.nan, 2, 5, np.inf, -np.inf]]))
-    assert source.pixels.tolist() == [[2, 2, 5, 5, 2]]
+    assert source.measured.tolist() == [[False, True, True, False, False]]
+    assert source.filled.tolist() == [[2, 2, 5, 5, 5]]
+    assert source.limits == source.display == (2, 5)
     assert source.display == (2, 5)
 
 
