@@ -149,8 +149,8 @@ class Source:
         """Which pixels were measured, bool (height, width); None if all were."""
         if self.blank is None:
             return None
-        there: np.ndarray = np.isfinite(self.pixels) if math.isnan(self.blank) else self.pixels != self.blank
-        there = there.all(axis=2) if self.color else there
+        there = np.asarray(np.isfinite(self.pixels) if math.isnan(self.blank) else self.pixels != self.blank)
+        there = np.asarray(there.all(axis=2)) if self.color else there
         return None if there.all() else there
 
     @cached_property
