@@ -23,7 +23,8 @@ def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = Non
     """Open an image file at its native depth.
 
     Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), NumPy (.npy), and a folder with the slices of
-    a DICOM series; `folder#series=3` chooses one of several series by its SeriesNumber or SeriesInstanceUID.
+    a DICOM series; `folder#series=3` chooses one of several series by its SeriesNumber or SeriesInstanceUID, and
+    `#stack=2` one of several groups of slices, or a segment.
     Animations, multi-page and multi-frame files open at their first frame, a NIfTI volume at its middle axial slice,
     and a series at the middle of its own plane, both at their first time point; `source.volume` has the other slices
     and times. Transparent pictures are shown on black.
@@ -56,11 +57,11 @@ def open_picture(where: ImageLocation, folder: str | os.PathLike[str] | None = N
 
 def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[str] | None) -> Source | Image.Image:
     """Raise errors outside `except`, so that no error carries the decoder's own exception."""
-    place, series = paths.split_series(where)
+    place, selection = paths.split_selection(where)
     name = paths.describe_location(place)
     try:
         with paths.open_location(place, folder) as content:
-            return pool.decode(what, content, series)
+            return pool.decode(what, content, selection)
     except ImageError as error:
         reason = str(error)
     except MemoryError:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from .. import limits
 from ..source import Source
 from . import formats
+from .paths import Selection
 from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
@@ -95,7 +96,7 @@ class Worker:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
                 content = io.BytesIO(inline)
-            message, payload = self.decode(request["what"], content, request.get("series"))
+            message, payload = self.decode(request["what"], content, Selection(*request.get("selection", ())))
             stays = (self.size or 0) < (self.first_size or 0) + GROWN
             self.channel.send({**message, "stays": stays}, payload)
         except ChannelClosed:
@@ -106,13 +107,13 @@ class Worker:
             content.close()
         return stays
 
-    def decode(self, what: str, content: formats.Content, series: str | None) -> tuple[Message, "bytes | memoryview"]:
+    def decode(self, what: str, content: formats.Content, selection: Selection) -> tuple[Message, "bytes | memoryview"]:
         """Return the message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)
         try:
             read = formats.read_picture if what == "picture" else formats.read_source
-            found = read(content, self.reserve, series)
+            found = read(content, self.reserve, selection)
             return pack_source(found) if isinstance(found, Source) else pack_picture(found)
         except ChannelClosed:
             raise
