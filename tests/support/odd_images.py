@@ -144,7 +144,8 @@ def segmentation(path, frames, places, segments=None, *, kind="BINARY", **elemen
 def lut(first, entries, bits, vr="US"):
     """A VOI LUT (PS3.3 C.11.2.1.1): the first value mapped, its entries, bits of an entry."""
     size = len(entries) % 65536
-    return item(LUTDescriptor=(vr, [size, first, bits]), LUTData=("US", [int(entry) for entry in entries]))
+    numbers = ("US", [int(entry) for entry in entries]) if size else ("OW", np.asarray(entries, "<u2").tobytes())
+    return item(LUTDescriptor=(vr, [size, first, bits]), LUTData=numbers)
 
 
 # ---- NIfTI
