@@ -57,8 +57,8 @@ def dicom(path, pixels, kind="CT", *, frames=False, drop=(), **elements):
     stored = elements.get("BitsStored", bits)
     given = {
         "SOPClassUID": uid, "SOPInstanceUID": f"1.2.3.{next(_NUMBERS)}", "StudyInstanceUID": "1.2.3", "Modality": "CT",
-        "SeriesInstanceUID": "1.2.4", "Rows": shape[0], "Columns": shape[1], "SamplesPerPixel": 1, "BitsAllocated": bits,
-        "PhotometricInterpretation": "MONOCHROME2",
+        "SeriesInstanceUID": "1.2.4", "Rows": shape[0], "Columns": shape[1], "SamplesPerPixel": 1,
+        "BitsAllocated": bits, "PhotometricInterpretation": "MONOCHROME2",
     }  # fmt: skip
     if name == "PixelData":
         given |= {"BitsStored": stored, "HighBit": stored - 1, "PixelRepresentation": int(pixels.dtype.kind == "i")}
@@ -134,7 +134,7 @@ def segmentation(path, frames, places, segments=None, *, kind="BINARY", **elemen
     ]
     if kind == "BINARY":
         bits = np.packbits(frames.ravel(), bitorder="little").tobytes()
-        elements = {"BitsAllocated": 1, "BitsStored": 1, "HighBit": 0, "PixelData": ("OB", memoryview(bits)), **elements}
+        elements |= {"BitsAllocated": 1, "BitsStored": 1, "HighBit": 0, "PixelData": ("OB", memoryview(bits))}
     described = [item(SegmentNumber=number, SegmentLabel="x") for number in sorted(set(numbers))]
     given = {"Modality": "SEG", "SegmentationType": kind, "SegmentSequence": sequence(*described)}
     shared = groups(rows=AXIAL, spacing=(1, 1))
