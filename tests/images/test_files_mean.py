@@ -293,9 +293,6 @@ row("01-written-as-US", ct(stored=padded(fill=-2000, dtype=np.int16)), numbers, 
 row("01-written-as-SS", ct(PixelPaddingValue=("SS", -2000)), numbers, [51, 16, 86], C7511)
 row("01-beyond-stored-bits", ct(stored=padded(fill=0xF830), BitsStored=12), numbers, [51, 16, 86],
     C7511 + "; 0xF830 as it is in the file")
-row("01-twelve-bits-signed",
-    ct(stored=padded(fill=-2000, dtype=np.int16), BitsStored=12, PixelPaddingValue=("SS", -2000)), numbers,
-    [51, 16, 86], C7511)
 row("01-not-there", ct(stored=tile(RAMP).astype(np.uint16)), numbers, [51, -24, 126],
     "no pixel has the value of padding")
 row("01-all", ct(stored=np.full((16, 16), 63536, np.uint16)), text(STATS),
@@ -322,10 +319,6 @@ row("01-double", lambda f: dicom(f / "a.dcm", padded(X / 2, -1e30, dtype=np.floa
 row("01-series-of-many-slopes",
     lambda f: series(f / "s", [padded()] * 3, PixelPaddingValue=("US", 63536), change={1: {"RescaleSlope": 2}}),
     facts("mean min max", go("select_slice", index=1), STATS), [1126, 1056, 1196], C7511 + ", slope 2")
-row("01-series-display",
-    lambda f: series(f / "s", [padded()] * 3, PixelPaddingValue=("US", 63536), change={1: {"RescaleSlope": 2}}),
-    after(go("select_slice", index=2)),
-    gray(tile([0] * 4 + [(v - 16) / 1180 * 255 for v in range(16, 96, 10)] + [0] * 4)), "16 to 1196 HU")
 _low, _high = np.percentile(np.repeat(np.arange(500, 1200, 100), 16), (1, 99.5))
 row("01-mri-preset",
     lambda f: dicom(f / "a.dcm", padded(100 * X, 65535), "MR", Modality="MR", PixelPaddingValue=("US", 65535)),
@@ -338,8 +331,6 @@ row("01-contrast", ct(stored=padded(np.where(X < 12, 1000, 1200), inside=X > 7))
     "Pillow's ImageEnhance.Contrast: mean 128 of what was measured")
 row("01-profile", ct(), facts("profile", go("intensity_profile", point1=[0.01, 0.5], point2=[0.99, 0.5])), Near(HU),
     OUT)
-row("01-profile-mean", ct(), facts("mean min max", go("intensity_profile", point1=[0.01, 0.5], point2=[0.99, 0.5])),
-    [51, 16, 86], OUT)
 row("01-symmetry", ct(stored=padded(1000 + 10 * np.minimum(X, 15 - X), inside=X > 3)), after(go("symmetry_diff")),
     gray(np.zeros((16, 16))), "both halves are equal where both were measured")
 row("01-edges", ct(stored=padded(1040)), after(go("detect_edges")), gray(np.zeros((16, 16))),
@@ -382,14 +373,11 @@ def nodata(array, value):
 row("02-nifti", lambda f: nifti(f / "a.nii", NAN), facts("mean min max", go("select_slice", index=1), STATS),
     [10, 10, 10], "numpy.nanmean", "rasterio/rasterio#952")
 row("02-nifti-inf", lambda f: nifti(f / "a.nii", HOLES.astype(np.float32)[:, ::-1, None][::-1]), numbers, SUMS, "numpy")
-row("02-nifti-black", lambda f: nifti(f / "a.nii", NAN + np.float32(5)),
-    lambda p: [shown(p)[0, -1], shown(p)[0, 0] > 0], [0, 1], "i grows to the right, which is left in the picture")
 row("02-profile", lambda f: npy(HOLES)(f),
     facts("profile", go("intensity_profile", point1=[0.01, 0.01], point2=[0.99, 0.01])), Near(TRUE[0]),
     "NaN is no number")
 row("02-tiff", lambda f: tiff(f / "a.tif", HOLES.astype(np.float32)), numbers, SUMS, "numpy")
 row("02-npy", npy(HOLES), numbers, SUMS, "numpy")
-row("02-npy-pixels", npy(HOLES), pixels, Near(TRUE), "numpy")
 row("02-array", lambda f: HOLES, numbers, SUMS, "numpy: an array in memory")
 row("02-all", npy(np.full((4, 4), np.nan)), pixels, refused("finite|measured|NaN"), "there is nothing to show")
 row("02-meta-image", lambda f: meta_image(f / "a.mha", HOLES.astype(np.float32)[None]), numbers, SUMS, "numpy")
@@ -449,7 +437,6 @@ row("03-lut", voi(0, CURVE, 8), line, gray(by_lut(DEEP, 0, CURVE)), C112 + ".1, 
 row("03-stored-values", voi(0, CURVE, 8), numbers, Near([DEEP.mean(), 0, 4095]), "the LUT is for display only",
     "cornerstonejs/cornerstone#457")
 row("03-sixteen-bits", voi(0, SIXTEEN, 16), line, gray(by_lut(DEEP, 0, SIXTEEN, 16)), C112 + ".1")
-row("03-ten-bits", voi(0, CURVE * 4, 10), line, gray(by_lut(DEEP, 0, CURVE * 4, 10)), C112 + ".1")
 row("03-first-signed", dx(DEEP.astype(int) - 2048, dtype=np.int16, VOILUTSequence=sequence(lut(-2048, CURVE, 8, "SS"))),
     line, gray(by_lut(DEEP, 0, CURVE)), C112 + ".1", "pydicom/pydicom#942")
 row("03-after-rescale", voi(-1024, CURVE, 8, "SS", RescaleSlope=1, RescaleIntercept=-1024, RescaleType="US"), line,
@@ -457,15 +444,12 @@ row("03-after-rescale", voi(-1024, CURVE, 8, "SS", RescaleSlope=1, RescaleInterc
 row("03-first-high", voi(40000, SIXTEEN, 16, BitsStored=16, values=np.linspace(39000, 45000, 16)), line,
     gray(by_lut(np.linspace(39000, 45000, 16), 40000, SIXTEEN, 16)), C112 + ".1: 40000 is not -25536",
     "cornerstonejs/cornerstoneWADOImageLoader#259")
-row("03-first-late", voi(2000, CURVE[2000:3500], 8), line, gray(by_lut(DEEP, 2000, CURVE[2000:3500])), C112 + ".1")
 row("03-65536-entries", voi(0, 65535 - np.arange(65536), 16, BitsStored=16, values=DEEP * 16.0), line,
     gray(255 - DEEP * 16 / 257), C112 + ".1: 0 entries are 65536")
 row("03-monochrome1", voi(0, CURVE, 8, PhotometricInterpretation="MONOCHROME1"), line,
     gray(255 - by_lut(DEEP, 0, CURVE)), "C.7.6.3.1.2: inverted after the VOI LUT")
 row("03-before-window", voi(0, CURVE, 8, WindowCenter=100, WindowWidth=50), line, gray(by_lut(DEEP, 0, CURVE)),
     "pydicom.apply_voi_lut, prefer_lut", "pydicom/pydicom#1236")
-row("03-second-lut", dx(VOILUTSequence=sequence(lut(0, CURVE, 8), lut(0, 255 - CURVE, 8))), line,
-    gray(by_lut(DEEP, 0, CURVE)), C112 + ": alternatives, the first is shown")
 row("03-frames", lambda f: enhanced(f / "a.dcm", np.stack([tile(DEEP)] * 2), [groups((0, 0, z), lut=lut(0, CURVE, 8))
     for z in (0, 5)], groups(rows=AXIAL, spacing=(1, 1)), "tomosynthesis", Modality="MG", BitsStored=12), line,
     gray(by_lut(DEEP, 0, CURVE)), "PS3.3 C.7.6.16.2.10b: Frame VOI LUT With LUT")
@@ -475,9 +459,6 @@ row("03-then-window", voi(0, CURVE, 8), lambda p: after(go("window_level", cente
     gray(DEEP / 4096 * 255), "the tool's window is of the values")
 row("03-sigmoid", dx(WindowCenter=2000, WindowWidth=1000, VOILUTFunction="SIGMOID"), line,
     gray(255 / (1 + np.exp(-4 * (DEEP - 2000.0) / 1000))), C112 + ".3.1", "dcm4che/dcm4che#1578")
-row("03-sigmoid-monochrome1",
-    dx(WindowCenter=2000, WindowWidth=1000, VOILUTFunction="SIGMOID", PhotometricInterpretation="MONOCHROME1"), line,
-    gray(255 - 255 / (1 + np.exp(-4 * (DEEP - 2000.0) / 1000))), C112 + ".3.1, C.7.6.3.1.2")
 row("03-linear-exact",
     dx(np.repeat([1000, 1001, 1002, 1003], 4), WindowCenter=1002, WindowWidth=4, VOILUTFunction="LINEAR_EXACT"), line,
     gray(np.repeat([0, 64, 128, 191], 4)), C112 + ".3.2")
@@ -513,7 +494,6 @@ row("04-first-blank", windowed(raw("\\40 "), raw("\\400")), line, gray(linear(SC
 row("04-several", windowed([40, -600], [400, 1500]), line, gray(linear(SCALE, 40, 400)),
     C112 + ".2: alternatives, the first is shown", "pymedphys/pymedphys#1906")
 row("04-lost-width", windowed([40, 50], 400), line, gray(linear(SCALE, 40, 400)), "the first pair is whole")
-row("04-all-blank", windowed(raw(""), raw("")), line, FULL, "no window: lowest to highest value")
 row("04-nan", windowed(raw("NaN "), raw("NaN ")), line, FULL, "no window: lowest to highest value",
     "fo-dicom/fo-dicom#1756")
 row("04-width-0", windowed(0, 0), line, FULL, C112 + ".2.1: the width is at least 1", "pydicom/pydicom#1073")
@@ -559,7 +539,6 @@ row("05-rgb-12-planes", colored(BitsStored=12, PlanarConfiguration=1, PixelData=
     "PS3.3 C.7.6.3.1.3")
 row("05-rgb-8-in-16", colored(COLOR // 16, BitsStored=8), shown, gray(COLOR // 16),
     "BitsStored 8: 255 is the brightest")
-row("05-rgb-16", colored(COLOR * 16), shown, gray(COLOR_SHOWN), "65520 of 65535")
 row("05-palette-16", palette([256, 0, 16], TABLE, np.arange(256, dtype=np.uint8).reshape(16, 16)), shown,
     gray(np.stack([TABLE, TABLE[::-1], TABLE[::-1]], -1).reshape(16, 16, 3) / 257), "PS3.3 C.7.6.3.1.5, C.7.6.3.1.6")
 row("05-palette-first", palette([4, 10, 16], np.array([0, 20000, 40000, 65535], "<u2"), tile(X + 4).astype(np.uint8)),
@@ -576,11 +555,8 @@ row("06-nifti", lambda f: nifti(f / "a.nii", LABELS), levels, [0, 255],
 row("06-nifti-many",
     lambda f: nifti(f / "a.nii", np.tile(np.arange(4, dtype=np.uint8).repeat(4), (16, 8, 1)).transpose(2, 0, 1)),
     levels, gray([0, 85, 170, 255]), "lowest to highest value")
-row("06-nifti-int8", lambda f: nifti(f / "a.nii", LABELS.astype(np.int8) - 2), levels, [0, 255], "-2 and 1")
 row("06-nifti-cal", lambda f: nifti(f / "a.nii", LABELS, cal_max=6), levels, gray([0, 127.5]),
     "nifti1.h: cal_max is shown as white")
-row("06-nifti-full", lambda f: nifti(f / "a.nii", np.arange(256, dtype=np.uint8).reshape(16, 16, 1)),
-    lambda p: np.sort(shown(p), axis=None), gray(np.arange(256)), "0 to 255 are lowest and highest")
 row("06-nifti-values", lambda f: nifti(f / "a.nii", LABELS), facts("min max", STATS), [0, 3], "statistics give labels")
 row("06-labelmap", lambda f: segmentation(f / "a.dcm", [LABELS[..., 0]] * 3, (0, 5, 10), kind="LABELMAP"), levels,
     [0, 255], "PS3.3 C.8.20.2")
@@ -616,9 +592,6 @@ row("07-tiff-planes", lambda f: tiff(f / "a.tif", RGB.transpose(2, 0, 1), photom
     pixels, either(Near(RGB), refused("16|planar")), "TIFF 6.0, PlanarConfiguration 2")
 row("07-tiff-rgba", lambda f: tiff(f / "a.tif", HALF, extrasamples=["unassalpha"]), pixels,
     either(Near(ON_WHITE), refused("16|alpha")), "TIFF 6.0, ExtraSamples 2")
-row("07-stats", lambda f: png16(f / "a.png", np.stack([GRAY] * 3, -1)), numbers, Near([GRAY.mean(), 1000, 1189], 0.6),
-    "numpy")
-row("07-npy", npy(RGB), pixels, Near(RGB), "numpy")
 
 row("08-int8", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) - 20).astype(np.int8)), facts("min max", STATS),
     either([-20, 43], refused("int8|signed")), "TIFF 6.0, SampleFormat 2", "python-pillow/Pillow#5850")
@@ -627,8 +600,6 @@ row("08-uint32", lambda f: tiff(f / "a.tif", (np.arange(64, dtype=np.uint32) << 
     "python-pillow/Pillow#5850")
 row("08-int32", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) * 3000 - 100000).astype(np.int32)),
     facts("min max", STATS), [-100000, 89000], "SampleFormat 2")
-row("08-int16", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) * 900 - 32000).astype(np.int16)),
-    facts("min max", STATS), [-32000, 24700], "SampleFormat 2", "python-pillow/Pillow#452")
 row("08-big-endian", lambda f: tiff(f / "a.tif", GRAY.astype(">u2")), pixels, Near(GRAY),
     "MM: the first byte is the high one", "python-pillow/Pillow#452")
 for kind in (np.float32, np.uint16, np.uint8):
@@ -643,8 +614,6 @@ row("08-bilevel-g4", lambda f: picture(f / "a.tif", Image.fromarray(tile(BODY * 
 row("08-lzw", lambda f: picture(f / "a.tif", GRAY, compression="tiff_lzw"), pixels, Near(GRAY), "Pillow")
 row("08-jpeg", lambda f: picture(f / "a.tif", np.uint8(tile(X * 16)), compression="jpeg", quality=95), line,
     Near(X * 16, 8), "Pillow")
-row("08-predictor", lambda f: tiff(f / "a.tif", GRAY, compression="zlib", predictor=True), pixels, Near(GRAY),
-    "TIFF 6.0, section 14")
 
 
 def with_compression(folder, code):
@@ -671,10 +640,6 @@ row("09-uint64", lambda f: tiff(f / "a.tif", (np.arange(64, dtype=np.uint64) << 
 row("09-five-channels", lambda f: tiff(f / "a.tif", np.zeros((8, 8, 5), np.uint16), planarconfig="contig"), pixels,
     refused("5"), "SamplesPerPixel 5 is no picture")
 row("09-npy-complex", npy(np.ones((4, 4), complex)), pixels, refused("complex"), "NumPy")
-row("09-nifti-complex", lambda f: nifti(f / "a.nii", np.ones((4, 4, 4), np.complex64)), pixels, refused("complex"),
-    "NIfTI-1 datatype 32")
-row("09-nifti-float64", lambda f: nifti(f / "a.nii", np.arange(64.0).reshape(4, 4, 4)), labels, Near(np.arange(64)),
-    "NIfTI-1 datatype 64")
 
 # ---- where it is
 
@@ -708,8 +673,6 @@ row("10-tilt-short", tilted, sagittal([LEFT, END], [RIGHT, TOP]), either(Near(SH
     "PS3.3 C.7.6.2.1.1", "Slicer/Slicer#4409")
 row("10-tilt-coronal", tilted, measured([0.5, TOP], [0.5, END], plane="coronal", index=16), Near(35, 0.01),
     "rows and slices are at right angles there, 5 mm apart")
-row("10-tilt-axial", tilted, measured([LEFT, LEFT], [RIGHT, RIGHT], index=3), Near(31 * 2**0.5, 0.01),
-    "a slice is not distorted")
 row("10-tilt-distance", tilted, facts("axial_mm_apart", go("list_slices")), Near(5 * np.cos(TILT), 0.01),
     "at right angles to the slices", "rordenlab/dcm2niix#697")
 row("10-drift", lambda f: series(f / "s", EIGHT, step=(1, 0, 5)),
@@ -721,8 +684,6 @@ SHEAR = np.array([[1, 0, 0, 0], [0, 1, 1.5, 0], [0, 0, 5, 0], [0, 0, 0, 1.0]])
 row("10-nifti-long", lambda f: nifti(f / "a.nii", np.zeros((32, 32, 8), np.int16), SHEAR),
     sagittal([LEFT, TOP], [RIGHT, END]), either(Near(float(np.hypot(41.5, 35)), 0.05), TILT_REFUSED),
     "nibabel: affine of both voxels")
-row("10-nifti-short", lambda f: nifti(f / "a.nii", np.zeros((32, 32, 8), np.int16), SHEAR),
-    sagittal([LEFT, END], [RIGHT, TOP]), either(Near(float(np.hypot(20.5, 35)), 0.05), TILT_REFUSED), "nibabel")
 row("10-enhanced", lambda f: enhanced(f / "a.dcm", np.stack(EIGHT), [groups((0, 0, 5 * n)) for n in range(8)],
     groups(rows=TILTED, spacing=(1, 1), scale=(1, -1024, "HU"))), sagittal([LEFT, TOP], [RIGHT, END]),
     either(Near(LONG, 0.05), TILT_REFUSED), "PS3.3 C.7.6.16.2.3, C.7.6.16.2.4")
@@ -841,7 +802,6 @@ row("13-order", unsorted, order, [0, 10, 20, 30, 40, 50], "PS3.3 C.7.6.16.2.3, P
 row("13-distance", unsorted, facts("axial_mm_apart axial sagittal", go("list_slices")), [5, 6, 16], "positions",
     "ImagingDataCommons/highdicom#5")
 row("13-place", unsorted, place, Near([0, 0, 25]), "PS3.3 C.7.6.2.1.1")
-row("13-unit", unsorted, unit, "HU", "PS3.3 C.8.15.3.10, RescaleType HU")
 row("13-times", times, facts("mean", go("select_slice", index=2, time=1), STATS), 202,
     "PS3.3 C.7.6.16.2.2, TemporalPositionIndex", "rordenlab/dcm2niix#839")
 row("13-times-count", times, facts("time_points axial axial_mm_apart", go("list_slices")), [2, 3, 4],
@@ -849,9 +809,6 @@ row("13-times-count", times, facts("time_points axial axial_mm_apart", go("list_
 row("13-spacing-of-each", lambda f: enhanced(f / "a.dcm", np.stack(flat((0, 10))), [groups((0, 0, 5 * n), AXIAL,
     (1 - n / 2, ) * 2, (1, -1024, "HU")) for n in range(2)], groups()), measured([0, 0.5], [0.5, 0.5], index=1),
     either(4, None), "pixels of the second frame are of 0.5 mm")
-row("13-spacing-as-shared", lambda f: enhanced(f / "a.dcm", np.stack(flat((0, 10))), [groups((0, 0, 5 * n), AXIAL, (0.5,
-    0.5), (1, -1024, "HU")) for n in range(2)], groups()), measured([0, 0.5], [0.5, 0.5], index=1), 4,
-    "the same of each frame")
 row("13-scale-of-each", lambda f: enhanced(f / "a.dcm", np.stack(flat((0, 0, 0))), [groups((0, 0, 5 * n), scale=(1 + n,
     -1024, "HU")) for n in (2, 0, 1)], groups(rows=AXIAL, spacing=(1, 1))), order, [0, 1024, 2048],
     "PS3.3 C.7.6.16.2.9")
@@ -892,10 +849,6 @@ row("14-equal-and-magnified", radiograph(**IMAGER, PixelSpacing=[0.2, 0.2], Esti
 row("14-frames",
     lambda f: dicom(f / "a.dcm", np.zeros((3, 16, 64), np.uint8), "XA", frames=True, Modality="XA", **IMAGER), DISTANCE,
     says(r"^6\.4", "detector"), "PS3.3 C.8.7.5", "horosproject/horos#605")
-row("14-factor-of-zero", radiograph(**IMAGER, EstimatedRadiographicMagnificationFactor=0), DISTANCE,
-    says(r"^6\.4", "detector"), "a factor of 0 says nothing")
-row("14-plain", lambda f: dicom(f / "a.dcm", np.zeros((16, 64), np.uint16), PixelSpacing=[0.5, 0.25]), DISTANCE,
-    says(r"^8\.0", without="detector"), "PS3.3 10.7.1.1: the distance of rows stands first")
 
 # ---- beside another image
 
@@ -938,8 +891,6 @@ row("16-axis-7", axes(6, 6, 4, 1, 1, 1, 3), notes, either(says(r"\b3\b", PARTS),
 row("16-times-of-vectors", axes(6, 6, 4, 5, 3), notes, either(says(r"\b3\b", PARTS), refused(PARTS)),
     "NIfTI-1 dim[4], dim[5]")
 row("16-times", axes(6, 6, 4, 3), facts("time_points axial", go("list_slices")), [3, 4], "NIfTI-1 dim[4] is time")
-row("16-component-shown", axes(6, 6, 4, 1, 3), facts("mean", go("select_slice", index=0, time=2), STATS),
-    either(Near(np.arange(432).reshape(6, 6, 4, 3)[:, :, 0, 2].mean()), refused(PARTS)), "numpy: the third component")
 row("16-rgb", lambda f: nifti(f / "a.nii", np.zeros((4, 4, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])), pixels,
     refused("R|RGB|type"), "NIfTI-1 datatype 128")
 row("16-meta-image", lambda f: meta_image(f / "a.mha", np.zeros((4, 6, 6, 3), np.int16), NDims=3, DimSize="6 6 4",
@@ -953,15 +904,12 @@ SMALL = np.full((16, 12), 90, np.uint8)
 row("17-another-size", lambda f: tiff(f / "a.tif", P[0], SMALL, P[2]), notes,
     either(says("12x16|page 2"), says(r"frames: 3")), "TIFF 6.0, section 2: a file may have several images",
     "python-pillow/Pillow#862")
-row("17-two-others", lambda f: tiff(f / "a.tif", P[0], SMALL, P[2], SMALL), notes,
-    either(says("12x16|2 pages|pages? 2"), says(r"frames: 4")), "both are named")
 row("17-preview-first", lambda f: tiff(f / "a.tif", (SMALL[:8, :6], {"subfiletype": 1}), P[2]),
     all_of(size, lambda p: shown(p)[0, 0]), says(r"\(16, 16\) \| 140"), "TIFF 6.0, NewSubfileType bit 0")
 row("17-preview-last", lambda f: tiff(f / "a.tif", P[2], (SMALL[:8, :6], {"subfiletype": 1})),
     all_of(size, lambda p: opened(p).volume), says(r"\(16, 16\) \| None"), "a preview is no page")
 row("17-old-preview", lambda f: tiff(f / "a.tif", (SMALL[:8, :6], {"extratags": [(255, "H", 1, 2, True)]}), P[2]), size,
     [16, 16], "TIFF 6.0, SubfileType 2")
-row("17-preview-only", lambda f: tiff(f / "a.tif", (P[0], {"subfiletype": 1})), size, [16, 16], "there is nothing else")
 row("17-another-type", lambda f: tiff(f / "a.tif", P[0], P[1].astype(np.uint16) * 256, P[2]), notes,
     either(says("page 2|type|16"), says("frames: 3")), "page 2 is of 16 bits")
 row("17-color-page", lambda f: tiff(f / "a.tif", P[0], np.stack([P[1]] * 3, -1), P[2]), notes,
@@ -1014,9 +962,6 @@ localizer = other("00a", (20, 24), (0, -9, 30), CORONAL, ImageType=["ORIGINAL", 
 SIX = says(r"axial: 6\b", r"left out|named|copy|cop")
 row("18-copy", with_file(copy), notes, either(says(r"axial: 6\b", r"cop"), refused("03")),
     "PS3.3 C.12.1: one SOPInstanceUID is one image", "icometrix/dicom2nifti#21")
-row("18-copies-of-all",
-    with_file(lambda f: [(f / f"{n:02} (1)").write_bytes((f / f"{n:02}").read_bytes()) for n in range(6)]), notes,
-    says(r"axial: 6\b", "6 cop"), "PS3.3 C.12.1")
 row("18-localizer", with_file(localizer), notes,
     either(says(r"axial: 6\b", "localizer|orientation|1 file"), refused("localizer|00a")),
     "PS3.3 C.8.2.1.1.1: ImageType value 3", "rordenlab/dcm2niix#168")
@@ -1043,8 +988,6 @@ row("18-missing", with_file(lambda f: (f / "03").unlink()), notes, refused("miss
     "PS3.3 C.7.6.2.1.1: positions 10 and 20 mm", "DIAGNijmegen/rse-panimg#7")
 row("18-two-at-a-place", with_file(other(position=(0, 0, 15))), notes, refused("03", "99"), "two pictures of one place",
     "Project-MONAI/monai-deploy-app-sdk#532")
-row("18-other-files", with_file(lambda f: [(f / "notes.txt").write_text("x"), (f / "empty").write_bytes(b"")]), count,
-    [6, 16, 16], "no picture is left out")
 
 
 def halves(folder):
@@ -1093,11 +1036,8 @@ row("23-webp", lambda f: picture(f / "a.webp", BLACK_ON_NOTHING, lossless=True, 
 row("23-tiff", lambda f: picture(f / "a.tif", BLACK_ON_NOTHING), contrast, [255, 0], "TIFF 6.0, ExtraSamples")
 row("23-npy", npy(np.asarray(BLACK_ON_NOTHING)), contrast, [255, 0], "a fourth channel is opacity")
 row("23-memory", lambda f: BLACK_ON_NOTHING, contrast, [255, 0], "a Pillow image in memory")
-row("23-array", lambda f: np.asarray(BLACK_ON_NOTHING), contrast, [255, 0], "an array in memory")
 row("23-white-ink", lambda f: picture(f / "a.png", text_on((255, 255, 255, 0), "RGBA", (255, 255, 255, 255))), contrast,
     [0, 255], "white ink would vanish on white")
-row("23-light-ink-gray", lambda f: picture(f / "a.png", text_on((0, 0), "LA", (220, 255))), contrast, [0, 220],
-    "light ink on black")
 row("23-half", lambda f: picture(f / "a.png", text_on((0, 0, 0, 0), "RGBA", (0, 0, 0, 128))), contrast,
     gray([255, 127]), "0.5 of black on white")
 row("23-opaque", lambda f: picture(f / "a.png", text_on((30, 30, 30, 255), "RGBA", (90, 90, 90, 255))), contrast,
@@ -1138,16 +1078,12 @@ row("24-negative-pixdim", odd(qform=True, pixdim=NEGATIVE), facts("sagittal_mm_a
     either(1, refused("pixdim")), "nifti1.h: pixdim[1] is a length", "nipy/nibabel#26")
 row("24-zero-pixdim", odd(qform=True, pixdim=ZERO), facts("coronal_mm_apart", go("list_slices")),
     either(None, refused("pixdim")), "nifti1.h: a length of 0 is none")
-row("24-negative-pixdim-alone", odd(sform_code=0, qform_code=0, pixdim=NEGATIVE),
-    facts("sagittal_mm_apart", go("list_slices")), either(1, refused("pixdim")), "nifti1.h, method 1")
 row("24-scl-inter-nan", odd(scl_slope=2, scl_inter=np.nan), facts("min max", STATS), refused("scl_inter"),
     "nifti1.h: slope 2 and no intercept")
 row("24-scl-slope-inf", odd(scl_slope=np.inf, scl_inter=0), facts("min max", STATS),
     either(refused("scl_slope"), [2, 62]), "nifti1.h: no number")
 row("24-scl-slope-0", odd(scl_slope=0, scl_inter=7), labels, np.arange(64),
     "nifti1.h: if scl_slope is 0 there is no scaling")
-row("24-scl", odd(scl_slope=0.5, scl_inter=-3), labels, Near(np.arange(64) / 2 - 3),
-    "nifti1.h: y = scl_slope x + scl_inter")
 row("24-quaternion", odd(qform=True, quatern_b=0.9, quatern_c=0.9), pixels, refused("quatern"),
     "nifti1.h: b² + c² + d² is at most 1", "nipreps/fmriprep#845")
 row("24-quaternion-rounded", odd(qform=True, quatern_b=1.0000005), count, either([4, 4, 4], refused("quatern")),
@@ -1227,11 +1163,8 @@ LINEAR = gray(255 - linear(DEEP, 2048, 4096))
 ONE = {"PhotometricInterpretation": "MONOCHROME1"}
 row("27-stats", dx(**ONE, WindowCenter=2048, WindowWidth=4096), facts("min max", STATS), [0, 4095],
     "the values that are stored", "scifio/scifio#311")
-row("27-mean", dx(DEEP // 4, **ONE), numbers, Near([(DEEP // 4).mean(), 0, 1023]), "the values that are stored")
 row("27-shown", dx(**ONE, WindowCenter=2048, WindowWidth=4096), line, LINEAR,
     "PS3.3 C.7.6.3.1.2: the lowest value is white", "OHIF/Viewers#4116")
-row("27-shown-without-a-window", dx(DEEP // 4, **ONE), line, gray(255 - DEEP / 4095 * 255),
-    "lowest to highest value, inverted", "ivmartel/dwv#222")
 row("27-narrow-window", dx(**ONE, WindowCenter=1000, WindowWidth=500), line, gray(255 - linear(DEEP, 1000, 500)),
     "PS3.3 C.7.6.3.1.2: after the window", "ome/bioformats#3620")
 row("27-eight-bits", lambda f: dicom(f / "a.dcm", tile(X).astype(np.uint8), "CR", Modality="CR", **ONE),
@@ -1242,7 +1175,6 @@ row("27-tool-window", dx(**ONE), lambda p: after(go("window_level", center=1000,
     gray(255 - ((DEEP - 750.0) / 500 * 255).clip(0, 255)), "a window of stored values; low stays white")
 row("27-threshold", dx(**ONE), lambda p: after(go("threshold", lower=0, upper=128))(p)[0],
     gray(((255 - DEEP / 4095 * 255) / 128 * 255).clip(0, 255)), "displayed gray levels 0 to 128")
-row("27-invert", dx(**ONE), lambda p: after(go("invert"))(p)[0], gray(DEEP / 4095 * 255), "the picture, reversed")
 row("27-series", lambda f: series(f / "s", flat(), **ONE), facts("mean", go("select_slice", index=4), STATS), 40,
     "HU of a series")
 row("27-negative-slope", lambda f: dicom(f / "a.dcm", tile(X).astype(np.uint8), "CR", Modality="CR", RescaleSlope=-10,
@@ -1264,10 +1196,6 @@ row("28-blank-slope", scaled(RescaleIntercept=-1024, RescaleSlope=raw("")), pixe
     either(AIR, refused("RescaleSlope")), "a blank value is none", "fo-dicom/fo-dicom#1975")
 row("28-no-intercept", scaled(RescaleSlope=2), pixels, either(Near(FEW * 2.0), refused("RescaleIntercept")),
     "an intercept that is not there is 0", "pydicom/pydicom#818")
-row("28-slope-0", scaled(RescaleSlope=0, RescaleIntercept=5), pixels, refused("slope"), "every value would be 5")
-row("28-ct", scaled(RescaleSlope=1, RescaleIntercept=-1024), all_of(unit, numbers), says("HU", "-496.0"),
-    "PS3.3 C.8.2.1.1.2")
-row("28-ct-unscaled", scaled(), unit, "None", "stored values of unknown unit")
 row("28-capture", scaled(kind="SC", RescaleSlope=1, RescaleIntercept=-1024), unit, "None",
     "PS3.4 B.5: Secondary Capture is no CT image, whatever Modality says")
 row("28-rescale-type", scaled(RescaleSlope=1, RescaleIntercept=0, RescaleType="US"), unit, "None",
@@ -1281,14 +1209,10 @@ row("28-localizer-hu",
 row("28-pet", lambda f: series(f / "s", flat((0, 0, 0)), kind="PET", Modality="PT", Units="BQML", RescaleIntercept=0,
     change={n: {"RescaleSlope": 1 + n} for n in range(3)}), all_of(unit, order),
     says(r"None \| \[1024\.0, 2048\.0, 3072\.0\]"), "PS3.3 C.8.9.4.1.3: a slope of each slice")
-row("28-mr-scale", scaled(kind="MR", Modality="MR", RescaleSlope=0.5, RescaleIntercept=0), all_of(unit, numbers),
-    says("None", "532.0"), "values in no unit we know", "rii-mango/Papaya#45")
 DOSE = {"Modality": "RTDOSE", "DoseUnits": "GY", "DoseType": "PHYSICAL", "DoseGridScaling": raw("0.001")}
 GRAYS = (np.arange(64, dtype=np.uint32) * 1000).reshape(8, 8)
 row("28-dose", scaled(GRAYS, "dose", **DOSE), all_of(facts("min max", STATS), unit), says(r"\[0\.0, 63\.", "Gy"),
     "PS3.3 C.8.8.3: stored value times DoseGridScaling", "bastula/dicompyler#78")
-row("28-dose-small", scaled(GRAYS, "dose", **{**DOSE, "DoseGridScaling": raw("2.5e-7 ")}), facts("max", STATS),
-    Near(0.01575, 1e-6), "PS3.3 C.8.8.3", "e0404/matRad#82")
 row("28-dose-relative", scaled(GRAYS, "dose", **{**DOSE, "DoseUnits": "RELATIVE"}), unit, "None",
     "PS3.3 C.8.8.3: RELATIVE is no Gy")
 row("28-dose-frames", lambda f: dicom(f / "a.dcm", np.stack([GRAYS, GRAYS * 2, GRAYS * 3]), "dose", frames=True, **DOSE,
@@ -1305,8 +1229,6 @@ row("28-aspect", scaled(WHOLE, "SC", Modality="OT", PixelAspectRatio=[2, 1]), la
     [16, 32], "PS3.3 C.7.6.3.1.7: vertical by horizontal size")
 row("28-aspect-beside-spacing", scaled(WHOLE, "SC", Modality="OT", PixelAspectRatio=[2, 1], PixelSpacing=[1, 1]),
     lambda p: View.of(opened(p)).size, [16, 16], "PS3.3 C.7.6.3.1.7: only without a spacing")
-row("28-aspect-measured", scaled(WHOLE, "SC", Modality="OT", PixelAspectRatio=[2, 1]), measured([0, 0], [0, 1]), None,
-    "no millimeters are known")
 
 # ---- MetaImage and NRRD
 
@@ -1324,20 +1246,15 @@ def mha(name="a.mha", voxels=SPOT, **fields):
 row("29-mha", mha(), place, HERE, "MetaIO: Offset + TransformMatrix ElementSpacing index; ITK's frame is LPS")
 row("29-mhd", mha("a.mhd", data="a.raw"), place, HERE, "MetaIO: ElementDataFile in the same folder")
 row("29-zraw", mha("a.mhd", data="a.zraw", packed=True), place, HERE, "MetaIO: CompressedData is zlib")
-row("29-packed", mha(packed=True, CompressedDataSize="60"), place, HERE, "MetaIO")
 row("29-big-endian", mha(order=">"), place, HERE, "MetaIO: BinaryDataByteOrderMSB")
 row("29-element-order", mha(order=">", BinaryDataByteOrderMSB=None, ElementByteOrderMSB="True"), place, HERE,
     "MetaIO: ElementByteOrderMSB says the same")
 row("29-turned", mha(TransformMatrix="0 1 0 -1 0 0 0 0 1"), place, Near([8, 21, 39]),
     "MetaIO: the matrix holds one direction after another")
-row("29-header-size", mha(Comment="a line", AnatomicalOrientation="RAI", CenterOfRotation="0 0 0"), place, HERE,
-    "MetaIO: more fields")
 row("29-no-spacing", mha(ElementSpacing=None, ElementSize="0.5 2 3"), facts("axial_mm_apart", go("list_slices")),
     either(3, 1, None), "MetaIO: ElementSize stands in for ElementSpacing")
 row("29-types", lambda f: [mha(f"{kind}.mha", np.arange(60).reshape(3, 4, 5).astype(kind))(f) for kind in ("u1", "i1",
     "u2", "i4", "f4", "f8")], lambda p: [labels(one) for one in p], Near([np.arange(60)] * 6), "MetaIO: ElementType")
-row("29-values", mha(), facts("min max", go("select_slice", index=0), STATS), [-7, 0], "numpy")
-row("29-unit", mha(), unit, "None", "MetaImage knows no units")
 row("29-flat",
     lambda f: meta_image(f / "a.mha", SPOT[3], TransformMatrix="1 0 0 1", Offset="0 0", ElementSpacing="1 1"), size,
     [6, 5], "MetaIO: NDims 2")
@@ -1368,10 +1285,8 @@ row("30-detached-gzip", nearly("a.nhdr", data="a.raw.gz", encoding="gzip"), plac
 row("30-big-endian", nearly(order=">"), place, HERE, "NRRD: endian")
 row("30-ras", nearly(space="right-anterior-superior"), place, Near([-11, -22, 39]),
     "NRRD: x to the right, y to the front", "MIC-DKFZ/BodyPartRegression#12")
-row("30-ras-short", nearly(space="RAS"), place, Near([-11, -22, 39]), "NRRD: abbreviations")
 row("30-las", nearly(space="left-anterior-superior"), place, Near([11, -22, 39]), "NRRD: x to the left, y to the front",
     "InsightSoftwareConsortium/ITK#5207")
-row("30-lps-short", nearly(space="LPS"), place, HERE, "NRRD: abbreviations")
 row("30-turned", nearly(space_directions="(0,0.5,0) (2,0,0) (0,0,3)"), place, Near([12, 21, 39]),
     "NRRD: a direction for each axis")
 row("30-spacings", nearly(**{**NOWHERE, "spacings": "0.5 2 3"}),
@@ -1380,19 +1295,13 @@ row("30-spacings", nearly(**{**NOWHERE, "spacings": "0.5 2 3"}),
 row("30-no-place", nearly(**NOWHERE), lambda p: opened(p).volume.sides, None, "no letters without a place")
 row("30-types", lambda f: [nearly(f"{kind}.nrrd", np.arange(60).reshape(3, 4, 5).astype(kind))(f) for kind in ("u1",
     "i2", "u2", "i4", "f4", "f8")], lambda p: [labels(one) for one in p], Near([np.arange(60)] * 6), "NRRD: type")
-row("30-type-names", lambda f: [nearly(f"{n}.nrrd", SPOT, type=name)(f) for n, name in enumerate(("signed short",
-    "short int", "int16", "int16_t"))], lambda p: [place(one) for one in p], Near([[11, 22, 39]] * 4),
-    "NRRD: names of the type")
 row("30-scanner-xyz", nearly(space="scanner-xyz"), lambda p: opened(p).volume.sides, either(None, refused("space")),
     "NRRD: no space of the patient")
 row("30-ascii", nearly(encoding="ascii"), pixels, refused("encoding|ascii"), "NRRD: encoding")
-row("30-bzip2", nearly(encoding="bz2"), pixels, refused("encoding|bz"), "NRRD: encoding")
 row("30-block", nearly(type="block"), pixels, refused("block|type"), "NRRD: type block")
 row("30-cut", lambda f: cut(nearly()(f), 20), pixels, refused("cut short"), "fewer bytes than voxels")
 row("30-outside", lambda f: nrrd((f / "b").mkdir() or f / "b" / "a.nhdr", SPOT, data="../a.raw"), pixels,
     refused("folder|outside|data file"), "a data file beside the header only")
-row("30-line-skip", nearly(line_skip=1), pixels, either(refused("line skip|skip|cut short")),
-    "NRRD: bytes before the data")
 
 # ---- boxes
 
@@ -1471,15 +1380,11 @@ SMALL_VIEW = {"coordinates": "pixel", "max_pixels": 5000}
 SAYS_WHICH = says(r"box\w*[^.\n]*\b(whole|original|first|start)|\b(whole|original|first|start)[^.\n]*box")
 row("20-said-before", written([[300, 100, 400, 200]], scene, **SMALL_VIEW), lambda s: played('{"boxes": []}')(s)[0],
     SAYS_WHICH, "the model must know which picture its boxes count in")
-row("20-said-in-thousandths", written([[300, 100, 400, 200]], scene, coordinates="per_mille"),
-    lambda s: played('{"boxes": []}')(s)[0], SAYS_WHICH, "in any unit")
 row("20-right-after-a-crop", written([[300, 100, 400, 200]], scene, coordinates="unit"),
     lambda s: played(CROP, '{"boxes": [[0.3, 0.2, 0.4, 0.4]]}')(s)[1], Near(1, 0.01),
     "boxes of the whole image are right")
 row("20-crop-coordinates", written([[300, 100, 400, 200]], scene, coordinates="unit"),
     lambda s: played(CROP, '{"boxes": [[0.2, 0.2, 0.4, 0.4]]}')(s)[1] < 0.9, 1, "boxes of the crop are not")
-row("20-not-without-tools", written([[300, 100, 400, 200]], scene, coordinates="unit", tools=[]), gold, FOUND,
-    "nothing changes the view")
 
 row("21-fractions-as-pixels", written([[0.3, 0.2, 0.4, 0.4]], scene), gold, refused("pixel", r"unit"),
     "0.1 x 0.2 pixels are no box")
@@ -1489,28 +1394,19 @@ row("21-whole", written([[0, 0, 1, 1]], scene), gold, either(refused("pixel", "u
     "one pixel, or the whole image in fractions")
 row("21-one-pixel", written([[300, 100, 301, 101]], scene), gold, Near([[0.3, 0.2, 0.301, 0.202]]),
     "one pixel is a box")
-row("21-thousandths-as-unit", written([[300, 200, 400, 400]], scene, unit="unit"), gold, refused("0 to 1"),
-    "beyond 0 to 1")
-row("21-pixels-as-thousandths", written([[300, 100, 1400, 200]], scene, unit="per_mille"), gold, refused("0 to 1000"),
-    "beyond 0 to 1000")
 row("21-fractions-as-thousandths", written([[0.3, 0.2, 0.4, 0.4]], scene, unit="per_mille"), gold,
     refused("unit|pixel"), "0.1 x 0.1 pixels")
 row("21-volume", written([[0.1, 0.1, 0.1, 0.3, 0.3, 0.5]], spot, form="xyzxyz"), gold, refused("pixel|voxel", "unit"),
     "less than a voxel")
-row("21-unit", written([[0.3, 0.2, 0.4, 0.4]], scene, unit="unit"), gold, FOUND, "fractions")
 for name, settings in (("thousandths", {"coordinates": "per_mille"}), ("pixels", SMALL_VIEW)):
     row(f"21-answer-in-fractions-not-{name}", written([[300, 100, 400, 200]], scene, **settings),
         lambda s: played('{"boxes": [[0.3, 0.2, 0.4, 0.4]]}')(s)[2],
         says("thousand|0 to 1000|whole pixels|pixel", "fraction|0 to 1 |0 to 1,|0..1|0 and 1"),
         "an answer in another unit is not a wrong place")
-row("21-answer-in-thousandths", written([[300, 100, 400, 200]], scene, coordinates="per_mille"),
-    lambda s: played('{"boxes": [[300, 200, 400, 400]]}')(s)[1], Near(1, 0.01), "thousandths")
 
 TURNED = Near([[0.7, 0.7, 0.9, 0.9]])
-row("22-voxel", written([[2, 3, 6, 9]], spot, frame="voxel", plane="axial", slice=3), gold, TURNED,
+row("22-voxel", written([[2, 3, 6, 9]], spot, frame="voxel", slice=3), gold, TURNED,
     "nibabel: i to the right and j to the front are turned")
-row("22-shown", written([[2, 3, 6, 9]], spot, frame="shown", plane="axial", slice=3), gold,
-    Near([[0.1, 0.1, 0.3, 0.3]]), "docs: pixels as the slice is shown")
 row("22-default", written([[2, 3, 6, 9]], spot, plane="axial", slice=3), gold, Near([[0.1, 0.1, 0.3, 0.3]]),
     "docs: pixels as the slice is shown")
 row("22-voxel-3d", written([[2, 3, 3, 6, 9, 4]], spot, form="xyzxyz", frame="voxel"), gold,
