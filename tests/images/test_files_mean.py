@@ -680,10 +680,13 @@ row("10-drift", lambda f: series(f / "s", EIGHT, step=(1, 0, 5)),
     either(Near(float(np.hypot(24, 35)), 0.05), TILT_REFUSED), "slices that drift to the left")
 row("10-oblique", lambda f: series(f / "s", EIGHT, rows=TILTED, step=(0, 5 * np.sin(TILT), 5 * np.cos(TILT))),
     sagittal([LEFT, TOP], [RIGHT, END]), Near(float(np.hypot(31, 35)), 0.05), "turned, not sheared")
+SLANTED = np.array([[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 5, 0], [0, 0, 0, 1.0]])
 SHEAR = np.array([[1, 0, 0, 0], [0, 1, 1.5, 0], [0, 0, 5, 0], [0, 0, 0, 1.0]])
 row("10-nifti-long", lambda f: nifti(f / "a.nii", np.zeros((32, 32, 8), np.int16), SHEAR),
     sagittal([LEFT, TOP], [RIGHT, END]), either(Near(float(np.hypot(41.5, 35)), 0.05), TILT_REFUSED),
     "nibabel: affine of both voxels")
+row("10-nifti-in-the-slice", lambda f: nifti(f / "a.nii", np.zeros((32, 32, 8), np.int16), SLANTED), size,
+    either(TILT_REFUSED, [32, 8]), "nibabel: i and j are not at right angles; other planes are right")
 row("10-enhanced", lambda f: enhanced(f / "a.dcm", np.stack(EIGHT), [groups((0, 0, 5 * n)) for n in range(8)],
     groups(rows=TILTED, spacing=(1, 1), scale=(1, -1024, "HU"))), sagittal([LEFT, TOP], [RIGHT, END]),
     either(Near(LONG, 0.05), TILT_REFUSED), "PS3.3 C.7.6.16.2.3, C.7.6.16.2.4")
@@ -1258,6 +1261,8 @@ row("29-types", lambda f: [mha(f"{kind}.mha", np.arange(60).reshape(3, 4, 5).ast
 row("29-flat",
     lambda f: meta_image(f / "a.mha", SPOT[3], TransformMatrix="1 0 0 1", Offset="0 0", ElementSpacing="1 1"), size,
     [6, 5], "MetaIO: NDims 2")
+row("29-times", lambda f: meta_image(f / "a.mha", np.stack([SPOT, SPOT + 1]), NDims=4, TransformMatrix=None, Offset=None,
+    ElementSpacing="1 1 1 1"), notes, either(says("time_points: 2"), refused("NDims|dimension|axes")), "MetaIO: NDims 4")
 row("29-ascii", mha(BinaryData="False"), pixels, refused("BinaryData|ASCII|text"), "MetaIO: numbers as text")
 row("29-list", mha(data="LIST"), pixels, refused("LIST|ElementDataFile"), "MetaIO: one file a slice")
 row("29-outside", lambda f: meta_image((f / "b").mkdir() or f / "b" / "a.mhd", SPOT, data="../a.raw"), pixels,
@@ -1293,6 +1298,8 @@ row("30-spacings", nearly(**{**NOWHERE, "spacings": "0.5 2 3"}),
     facts("axial_mm_apart sagittal_mm_apart", go("list_slices")), [3, 0.5], "NRRD: spacings without a place",
     "JuliaImages/Images.jl#86")
 row("30-no-place", nearly(**NOWHERE), lambda p: opened(p).volume.sides, None, "no letters without a place")
+row("30-times", lambda f: nrrd(f / "a.nrrd", np.stack([SPOT, SPOT + 1]), **NOWHERE, spacings="1 1 1 1"), notes,
+    either(says("time_points: 2"), refused("dimension|axes")), "NRRD: four axes")
 row("30-types", lambda f: [nearly(f"{kind}.nrrd", np.arange(60).reshape(3, 4, 5).astype(kind))(f) for kind in ("u1",
     "i2", "u2", "i4", "f4", "f8")], lambda p: [labels(one) for one in p], Near([np.arange(60)] * 6), "NRRD: type")
 row("30-scanner-xyz", nearly(space="scanner-xyz"), lambda p: opened(p).volume.sides, either(None, refused("space")),
