@@ -4,6 +4,7 @@ A series is a selection: the files of the size, orientation and spacing that mos
 other kinds are left out and named.
 """
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,7 +106,7 @@ def _find_files(folder: Path | int, selection: Selection) -> tuple[list[SeriesFi
             series.setdefault(found[0], []).append(found[1])
     left_out = stacks.describe_left_out(stacks.group(unread))
     files = _choose_series(series, selection.series, left_out)
-    single = list({_get_identity(file): file for file in reversed(files)}.values())[::-1]
+    single = _drop_copies(folder, files)
     copies = len(files) - len(single)
     copied = [f"{copies} copies of files are left out".replace("1 copies of files are", "1 copy of a file is")][:copies]
     slices = [replace(file.slice, number=number) for number, file in enumerate(single)]
@@ -113,10 +114,23 @@ def _find_files(folder: Path | int, selection: Selection) -> tuple[list[SeriesFi
     return [single[one.number] for one in chosen], [*copied, *others, *left_out]
 
 
-def _get_identity(file: SeriesFile) -> tuple[str, str]:
-    """Return what copies of a file share: not the UID alone, which some programs give to all slices."""
-    place = file.slice.place
-    return file.instance or file.name, "" if place is None else f"{place.tolist()} {file.slice.times}"
+def _drop_copies(folder: Path | int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
+    """Return the first of all files with the same UID, place and pixels: some programs give one UID to all slices."""
+    by_name: dict[tuple[str, str], list[SeriesFile]] = {}
+    for file in files:
+        place = "" if file.slice.place is None else f"{file.slice.place.tolist()} {file.slice.times}"
+        by_name.setdefault((file.instance or file.name, place), []).append(file)
+    single: list[SeriesFile] = []
+    for alike in by_name.values():
+        single += alike if len(alike) == 1 else {_hash_pixels(folder, file): file for file in alike[::-1]}.values()
+    return sorted(single, key=lambda file: file.name)
+
+
+def _hash_pixels(folder: Path | int, file: SeriesFile) -> str:
+    try:
+        return hashlib.sha256(np.ascontiguousarray(_decode(folder, file).pixels)).hexdigest()
+    except ImageError:
+        return file.name
 
 
 def _decode_stack(
