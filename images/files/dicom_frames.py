@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import ImageError
 from . import stacks
-from .dicom_header import SEGMENTATIONS, Header, get_frame_value, get_text, get_value, parse_numbers
+from .dicom_header import OF_FRAMES, SEGMENTATIONS, SHARED, Header, get_frame_value, get_text, get_value, parse_numbers
 from .dicom_values import get_pixel_size
 from .stacks import Slice
 
@@ -25,7 +25,7 @@ def list_frames(header: Header) -> list[Slice]:
         shift = np.outer([1, 0, 0], np.cross(first[1], first[2]))
         places = [first + shift * (offset - offsets[0]) for offset in offsets]
         return [Slice(n, f"frame {n}", header.shape, "", place, spacing) for n, place in enumerate(places)]
-    if not (elements.get("PerFrameFunctionalGroupsSequence") or elements.get("SharedFunctionalGroupsSequence")):
+    if OF_FRAMES not in elements and SHARED not in elements:
         return []
     frames = [_build_frame(header, number) for number in range(count)]
     return frames if any(frame.place is not None for frame in frames) else []

@@ -9,6 +9,7 @@ by our own sentences (see `viewbox.images.files`), and its warnings, which quote
 import io
 import itertools
 import logging
+import math
 import os
 import warnings
 import zlib
@@ -16,8 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from ...errors import ImageError
 from .. import limits
@@ -50,6 +49,7 @@ GROUPS = {  # the sequence in which a multi-frame file keeps an element that oth
     **dict.fromkeys(("TemporalPositionIndex", "DimensionIndexValues"), "FrameContentSequence"),
     "ReferencedSegmentNumber": "SegmentIdentificationSequence",
 }
+OF_FRAMES, SHARED = 0x52009230, 0x52009229  # Per-frame and Shared Functional Groups Sequence; by tag to be quick
 SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 
 
@@ -61,8 +61,8 @@ def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
 
 def get_frame_value(dataset: Any, keyword: str, frame: int) -> Any:
     """Return an element of `GROUPS` that a multi-frame file has for one frame, or for all of them; None if neither."""
-    for groups, number in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
-        items = dataset.get(groups) or ()
+    for groups, number in ((OF_FRAMES, frame), (SHARED, 0)):
+        items = (dataset[groups].value or ()) if groups in dataset else ()
         group = items[number].get(GROUPS[keyword]) if number < len(items) else None
         if group and group[0].get(keyword) is not None:
             return group[0].get(keyword)
@@ -98,11 +98,11 @@ def parse_numbers(value: Any) -> list[float]:
         numbers = [float(part) for part in values]
     except (TypeError, ValueError):
         return []
-    return numbers if np.isfinite(numbers).all() else []
+    return numbers if all(map(math.isfinite, numbers)) else []
 
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
-PIXEL_TAGS = (0x7FE00010, 0x7FE00009, 0x7FE00008)
+PIXEL_TAGS = frozenset((0x7FE00010, 0x7FE00009, 0x7FE00008))
 MAX_ELEMENTS = 20_000  # at the top level of a file; the largest of real ones have some hundred
 TOO_MANY = f"it has more than {MAX_ELEMENTS} DICOM elements"
 SMALL_FILE = 2**22  # bytes
@@ -177,7 +177,6 @@ def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
 def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
     """Return the elements in `READ` as a pydicom dataset; raise `ImageError` if the file has too many of any kind."""
     from pydicom.filereader import read_partial
-    from pydicom.tag import Tag
 
     _silence_pydicom()
     count = itertools.count(1)
@@ -187,8 +186,14 @@ def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
             raise ImageError(TOO_MANY)
         return stop_before_pixels and tag in PIXEL_TAGS
 
-    tags: Any = [Tag(keyword) for keyword in READ]
-    return read_partial(file, stop, force=True, specific_tags=tags)
+    return read_partial(file, stop, force=True, specific_tags=_list_tags())
+
+
+@cache
+def _list_tags() -> Any:
+    from pydicom.tag import Tag
+
+    return [Tag(keyword) for keyword in READ]
 
 
 @cache

@@ -12,6 +12,7 @@ from ..pixels import Range, fit_integers, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_display import Display, get_display, read_table
 from .dicom_header import (
+    OF_FRAMES,
     PIXELS,
     SEGMENTATIONS,
     NoPictureError,
@@ -92,7 +93,7 @@ def decode_elements(dataset: Any) -> DecodedFrames:
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
     low, high = _get_stored_range(dataset, frames.dtype)
-    numbers = range(len(frames) if dataset.get("PerFrameFunctionalGroupsSequence") else 1)
+    numbers = range(len(frames) if OF_FRAMES in dataset else 1)
     if dataset.get("ModalityLUTSequence"):
         table = read_table(dataset, dataset.ModalityLUTSequence[0], (low, high))
         if table is None:
