@@ -11,7 +11,6 @@ import numpy as np
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import mark_blank, to_native_dtype
 from ..source import Source, Volume, build_volume
 from . import dicom_frames
 from .dicom_display import choose_display
@@ -50,7 +49,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None], stack: int | None = Non
     decoded = decode(file, header)
     if places is not None:
         voxels = dicom_frames.merge_segments(decoded.pixels, frames, places, stack, header.elements)
-        decoded = replace(decoded, pixels=voxels[None])
+        decoded = replace(decoded, pixels=voxels[None], measured=(float(voxels.min()), float(voxels.max())))
     elif order is not None:
         size = decoded.size._replace(spacing=frames[int(order[0, 0])].spacing)
         decoded = replace(_reorder(decoded, order), size=size)
@@ -98,30 +97,21 @@ def build_stack(
 
 def _finish(decoded: DecodedFrames, notes: Sequence[str]) -> tuple[np.ndarray, Any, dict[str, Any]]:
     """Return the pixels, how each slice is shown if they differ, and fields of `Source` and of `Volume`."""
-    pixels, missing = decoded.pixels, decoded.missing
-    if missing is not None and pixels.dtype.kind == "f":
-        missing = missing | np.isnan(pixels)
-    native = to_native_dtype(pixels) if missing is None else mark_blank(pixels, missing)
-    measured = native.display
-    if native.pixels.dtype == np.uint8 and (decoded.usual is None or any(decoded.wishes)):
-        seen = native.pixels if native.blank is None else native.pixels[native.pixels != native.blank]
-        measured = float(seen.min()), float(seen.max())
+    measured = decoded.measured
+    if measured[0] > measured[1]:
+        raise ImageError("every pixel is padding: nothing was measured")
     usual = decoded.usual or measured
     each = [choose_display(wish, measured, usual, inverted=decoded.inverted) for wish in decoded.wishes]
     display, curve = each[len(each) // 2]
     differ = len(set(each)) > 1 and sum(len(curve or b"") for _, curve in set(each)) <= MAX_CURVES
-    fields = {"display": display, "curve": curve, "blank": native.blank, "unit": decoded.unit}
+    fields = {"display": display, "curve": curve, "blank": decoded.blank, "unit": decoded.unit}
     fields |= {"aspect": decoded.size.aspect, "at_detector": decoded.size.at_detector}
-    return native.pixels, tuple(each) if differ else None, {**fields, "notes": (*decoded.size.notes, *notes)}
+    return decoded.pixels, tuple(each) if differ else None, {**fields, "notes": (*decoded.size.notes, *notes)}
 
 
 def _reorder(decoded: DecodedFrames, order: np.ndarray) -> DecodedFrames:
     """Return frames in an order of their numbers, (t, n): as axes (t, n, h, w)."""
-    pixels, missing, wishes = decoded.pixels, decoded.missing, decoded.wishes
-    if np.array_equal(order.ravel(), np.arange(len(pixels))):
-        pixels = pixels.reshape(*order.shape, *pixels.shape[1:])
-        missing = None if missing is None else missing.reshape(pixels.shape)
-    else:
-        pixels, missing = pixels[order], None if missing is None else missing[order]
-    wishes = [wishes[number] for number in order[0]] if len(wishes) > 1 else wishes
-    return replace(decoded, pixels=pixels, missing=missing, wishes=wishes)
+    pixels, wishes = decoded.pixels, decoded.wishes
+    in_order = np.array_equal(order.ravel(), np.arange(len(pixels)))
+    pixels = pixels.reshape(*order.shape, *pixels.shape[1:]) if in_order else pixels[order]
+    return replace(decoded, pixels=pixels, wishes=[wishes[n] for n in order[0]] if len(wishes) > 1 else wishes)

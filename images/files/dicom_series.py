@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import ImageError
 from .. import limits
+from ..pixels import pick_blank
 from ..source import Source
 from . import dicom, stacks
 from .dicom_frames import get_place, get_thickness
@@ -150,17 +151,18 @@ def _decode_stack(
     units = {one.unit for one in decoded}
     if len(units) > 1:
         raise ImageError(f"the slices have {len(units)} units; allowed: one")
-    masks, usual = [one.missing for one in decoded], {one.usual for one in decoded}
-    whole = replace(decoded[0], usual=usual.pop() if len(usual) == 1 else None)
-    whole = replace(whole, wishes=[one.wishes[0] for one in decoded[:count]], pixels=np.empty(0), missing=None)
+    usual = {one.usual for one in decoded}
+    whole = replace(decoded[0], usual=usual.pop() if len(usual) == 1 else None, pixels=np.empty(0))
+    whole = replace(whole, wishes=[one.wishes[0] for one in decoded[:count]])
+    blanks, measured = [one.blank for one in decoded], np.array([one.measured for one in decoded])
+    whole = replace(whole, measured=(float(measured[:, 0].min()), float(measured[:, 1].max())))
     joined = join_slices([decoded.pop(0).pixels[0] for _ in range(some * count)])
-    shape = some, count, *joined.shape[1:]
-    if any(mask is not None for mask in masks):
-        missing = np.zeros(joined.shape, bool)
-        for number, mask in enumerate(masks):
-            missing[number] = False if mask is None else mask[0]
-        whole = replace(whole, missing=missing.reshape(shape))
-    whole = replace(whole, pixels=joined.reshape(shape))
+    if any(blank is not None for blank in blanks):
+        depth, common = pick_blank(joined.dtype, *whole.measured)
+        joined, whole = joined.astype(depth, copy=False), replace(whole, blank=common)
+        for values, blank in zip(joined, blanks, strict=True):
+            values[values == blank] = common
+    whole = replace(whole, pixels=joined.reshape(some, count, *joined.shape[1:]))
     return dicom.build_stack(whole, affine, notes=notes, unread_times=len(times) - some)
 
 

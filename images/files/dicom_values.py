@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ImageError
-from ..pixels import Range, fit_integers, rescale, to_native_dtype
+from ..pixels import Native, Range, fit_integers, mark_blank, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_display import Display, get_display, read_table
 from .dicom_header import (
@@ -48,7 +48,8 @@ class DecodedFrames:
 
     Args:
         pixels: (n, h, w) or (n, h, w, 3), in their units.
-        missing: which of them were not measured, of the same shape; None if all were.
+        blank: the value of those that were not measured; None if all were.
+        measured: the lowest and the highest value; the first is higher if nothing was measured.
         wishes: how each frame asks to be shown; one for all if they share it.
         usual: the range that is shown if the file asks for none; None: from the lowest to the highest value.
         inverted: whether low values are bright.
@@ -58,7 +59,8 @@ class DecodedFrames:
     """
 
     pixels: np.ndarray
-    missing: np.ndarray | None
+    blank: float | None
+    measured: Range
     wishes: list[Display | None]
     usual: Range | None
     inverted: bool
@@ -88,7 +90,7 @@ def decode_elements(dataset: Any) -> DecodedFrames:
     reference = get_text(dataset, "FrameOfReferenceUID")
     common = get_pixel_size(dataset), hashlib.sha256(reference.encode()).hexdigest()[:16] if reference else ""
     if colors is not None:
-        return DecodedFrames(to_native_dtype(frames).pixels, None, [None], colors, False, None, *common)
+        return DecodedFrames(to_native_dtype(frames).pixels, None, colors, [None], colors, False, None, *common)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
@@ -99,23 +101,33 @@ def decode_elements(dataset: Any) -> DecodedFrames:
         if table is None:
             raise ImageError("its ModalityLUTSequence has no table")
         places = np.clip(frames.astype(np.int32) - table.first, 0, len(table.entries) - 1)
-        pixels, scales, possible = to_native_dtype(table.entries[places]).pixels, set(), (0.0, 65535.0)
+        native, scales, possible = to_native_dtype(table.entries[places]), set(), (0.0, 65535.0)
     else:
         each = [_get_rescale(dataset, frame) for frame in numbers]
         scales = set(each)
         ends = [end * slope + intercept for end in (low, high) for slope, intercept in scales]
         possible = min(ends), max(ends)
         if len(scales) == 1:
-            pixels = rescale(frames, *each[0]).pixels
+            native = rescale(frames, *each[0])
         else:
-            pixels = join_slices([rescale(frame, *scale).pixels for frame, scale in zip(frames, each, strict=True)])
+            scaled = (rescale(frame, *scale).pixels for frame, scale in zip(frames, each, strict=True))
+            native = to_native_dtype(join_slices(list(scaled)))
+    pixels, measured, blank = native if missing is None else _mark(native.pixels, missing)
+    if pixels.dtype == np.uint8:
+        seen = pixels if blank is None else pixels[pixels != blank]
+        measured = float(seen.min(initial=255)), float(seen.max(initial=0))
     usual = None
     if scales == {(1.0, 0.0)} and not segments:
         few = high < 255  # masks: 1 is white
         usual = (low, high) if few else (0.0, 255.0) if pixels.dtype == np.uint8 else None
     wishes = [get_display(dataset, frame, possible) for frame in numbers]
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
-    return DecodedFrames(pixels, missing, wishes, usual, inverted, get_unit(dataset), *common)
+    return DecodedFrames(pixels, blank, measured, wishes, usual, inverted, get_unit(dataset), *common)
+
+
+def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
+    """Return pixels with one value where they are missing: a slice of a series may be nothing but padding."""
+    return Native(np.zeros_like(pixels), (np.inf, -np.inf), 0.0) if missing.all() else mark_blank(pixels, missing)
 
 
 def _get_stored_range(dataset: Any, dtype: np.dtype[Any]) -> Range:
