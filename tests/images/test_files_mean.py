@@ -1261,8 +1261,9 @@ row("29-types", lambda f: [mha(f"{kind}.mha", np.arange(60).reshape(3, 4, 5).ast
 row("29-flat",
     lambda f: meta_image(f / "a.mha", SPOT[3], TransformMatrix="1 0 0 1", Offset="0 0", ElementSpacing="1 1"), size,
     [6, 5], "MetaIO: NDims 2")
-row("29-times", lambda f: meta_image(f / "a.mha", np.stack([SPOT, SPOT + 1]), NDims=4, TransformMatrix=None, Offset=None,
-    ElementSpacing="1 1 1 1"), notes, either(says("time_points: 2"), refused("NDims|dimension|axes")), "MetaIO: NDims 4")
+row("29-times", lambda f: meta_image(f / "a.mha", np.stack([SPOT, SPOT + 1]), NDims=4, TransformMatrix=None,
+    Offset=None, ElementSpacing="1 1 1 1"), notes, either(says("time_points: 2"), refused("NDims|dimension|axes")),
+    "MetaIO: NDims 4")
 row("29-ascii", mha(BinaryData="False"), pixels, refused("BinaryData|ASCII|text"), "MetaIO: numbers as text")
 row("29-list", mha(data="LIST"), pixels, refused("LIST|ElementDataFile"), "MetaIO: one file a slice")
 row("29-outside", lambda f: meta_image((f / "b").mkdir() or f / "b" / "a.mhd", SPOT, data="../a.raw"), pixels,
