@@ -745,11 +745,13 @@ MARKED = [np.pad(np.full((4, 4), 1124, np.int16), ((4, 8), (4, 8)), constant_val
 
 
 def two_frames(uid):
-    return lambda f: [series(f / "a", flat(), FrameOfReferenceUID="1.2.8"), series(f / "b", MARKED, FrameOfReferenceUID=uid)]
+    pairs = (("a", flat(), "1.2.8"), ("b", MARKED, uid))
+    return lambda f: [series(f / name, pixels, FrameOfReferenceUID=frame) for name, pixels, frame in pairs]
 
 
 row("11-same-frame-of-reference", two_frames("1.2.8"), overlaid(3), CORNER, "PS3.3 C.7.4.1.1.1")
-row("11-frame-of-reference", two_frames("1.2.9"), text(go("select_slice", index=3), go("overlay_mask", image="image_2")),
+row("11-frame-of-reference", two_frames("1.2.9"),
+    text(go("select_slice", index=3), go("overlay_mask", image="image_2")),
     either(says("not known|frame of reference"), refused("frame of reference")),
     "PS3.3 C.7.4.1.1.1: places of two frames of reference cannot be compared")
 
@@ -843,7 +845,8 @@ row("14-magnified", radiograph(**IMAGER, EstimatedRadiographicMagnificationFacto
     "nroduit/Weasis#465")
 row("14-distances", radiograph(**IMAGER, DistanceSourceToDetector=1800, DistanceSourceToPatient=1200), DISTANCE,
     either(says(r"mm: 4\.26[67]"), says("detector")), "PS3.3 C.8.7.5: the ratio of both", "ivmartel/dwv#1996")
-row("14-at-detector", radiograph(**IMAGER), DISTANCE, says(r": 6\.4\b", "detector"), "PS3.3 C.8.11.7", "OHIF/Viewers#1490")
+row("14-at-detector", radiograph(**IMAGER), DISTANCE, says(r": 6\.4\b", "detector"), "PS3.3 C.8.11.7",
+    "OHIF/Viewers#1490")
 row("14-the-same-uncalibrated", radiograph(**IMAGER, PixelSpacing=[0.2, 0.2]), DISTANCE, says(r": 6\.4\b", "detector"),
     "PS3.3 10.7.1.3: equal values are not corrected", "cornerstonejs/cornerstone3D#2387")
 row("14-calibrated", radiograph(**IMAGER, PixelSpacing=[0.1, 0.1]), DISTANCE, says(r"mm: 3\.2\b", without="detector"),
