@@ -252,7 +252,6 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """Return the whole system prompt of a task."""
         offered = get_offered_tools(self, task) if self.max_turns > 1 else ()
         is_naming = self.toolbox.takes_pictures(offered)
-        changes_view = self.view_field is None and any(self.toolbox[name].stateful for name in offered)
         return self.prompts.render(
             "system",
             system=self.system_prompt(task),
@@ -260,25 +259,16 @@ class BaseMultiTurnEnv(AuthoredEnv):
             answer_format=None if self.answer is None else self.answer_format.text,
             view_field=self.view_field,
             place={part: self.place.get(part) for part in PARTS} if self.place else {},
-            box_frame=self._name_box_frame(task, changes_view=changes_view),
-            changes_view=changes_view,
+            boxes=list(self.boxes),
             boxes_3d=list(self.boxes_3d),
+            changes_view=any(self.toolbox[name].stateful for name in offered),
+            several=count_shown(self, task) > 1,
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
             boundary=self.boundary and bool(offered),
             named_images=max(1, count_shown(self, task)) if is_naming else 0,
             tools=bool(offered),
         )
-
-    def _name_box_frame(self, task: Task, *, changes_view: bool) -> str | None:
-        """Return what the answer's boxes refer to, if tools change the view or there are several images to choose."""
-        is_first = bool(self.boxes or self.boxes_3d) and "image" not in self.place and count_shown(self, task) > 1
-        if not self.boxes or not changes_view:
-            return name_image(0) if is_first else None
-        if self.place:
-            part = "picture" if "image" in self.place else "slice"
-            return f"the whole {part}{' of image_1' if is_first else ''} that you name"
-        return f"the whole of {name_image(0)}" if is_first else "the whole first picture"
 
     # ------------------------------------------------------------------ construction
     def __init__(self, *, reward: object = None, **given: Any) -> None:

@@ -25,9 +25,10 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "answer_format": '{"label": "…", "continue": false}',  # None: plain text answers
         "view_field": "view",  # or None
         "place": {"image": "image", "plane": "plane", "slice": "slice"},  # the answer's fields; each may be None
-        "box_frame": "the whole first picture",  # what the answer's boxes refer to, where it must be said; or None
-        "changes_view": True,  # such boxes do not refer to what a tool shows
-        "boxes_3d": ["volume_box"],  # the answer's fields with a box of a volume
+        "boxes": ["box"],  # the answer's fields with a box of a picture
+        "boxes_3d": ["volume_box"],  # those with a box of a volume
+        "changes_view": True,  # a tool may show something else than the whole image
+        "several": False,  # several images are shown at the start
         "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,
         "boundary": True,  # the text of tools is put between marks
