@@ -195,9 +195,9 @@ def turn_place(
 ) -> dict[str, Any]:
     """Return a reference whose slice along the third axis of the file is that which is shown, with its plane."""
     field = place["slice"]
-    volume, index = _open_picture(row, field, reference, images, place).volume, reference[field]
+    volume, index = _open_picture(row, field, reference, images, place).volume, row.read_index(field, reference[field])
     assert volume is not None  # it raises without
-    plane, ends = volume.stacked, [index] if isinstance(index, int) else list(index)
+    plane, ends = volume.stacked, [index] if isinstance(index, int) else index
     count = volume.count_slices(plane)
     if ends[-1] >= count:
         raise row.refuse(field, index, f"a slice along the third axis of the file, 0 to {count - 1}")
