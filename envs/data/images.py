@@ -183,7 +183,7 @@ def measure_picture(
         raise row.refuse(field, row.get(field), _ask_for_place(field, place, known, in_voxels=in_voxels))
     if volume is None or not (in_volume or in_voxels):
         return BoxFrame(source.size)
-    axes = volume.stored_axes if in_voxels else Volume.stored_axes
+    axes: tuple[tuple[int, bool], ...] = volume.stored_axes if in_voxels else Volume.stored_axes
     sides = {axis: side for (axis, _), side in zip(axes, volume.voxels.shape[2::-1], strict=True)}
     if not in_volume:  # z grows toward the top of a picture
         axes = tuple((axis, is_back != (side == 2)) for side, (axis, is_back) in enumerate(axes) if axis != 2)

@@ -120,7 +120,7 @@ class Digits(BaseMultiTurnEnv):
 
     def system_prompt(self, task: Task) -> str:
         known = "Find the handwritten digit. Zoom in to read it."  # all that the shipped model, which only zooms, knows
-        frame = " Its box refers to the whole first picture, even after a tool has changed the view."
+        frame = " Its box refers to the whole image as it was shown first, even after a tool has changed the view."
         return known + frame if set(self.tools) - {"zoom"} else known
 
     def user_message(self, task: Task) -> str:

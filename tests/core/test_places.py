@@ -23,7 +23,6 @@ from viewbox.rewards import IoUReward
 VOXELS = np.random.default_rng(0).integers(0, 255, (10, 30, 20)).astype(np.int16)
 PRIOR = Volume(VOXELS[::-1].copy(), (0.0, 255.0), (5.0, 1.0, 1.0))
 VOLUME = Volume(VOXELS, (0.0, 255.0), (5.0, 1.0, 1.0))
-AFFINE = np.diag([1.0, 1.0, 5.0, 1.0])
 PICTURE = Source.of(np.full((40, 80), 9, np.uint8))
 GOLD = {"bbox": [0.2, 0.4, 0.6, 0.8], "image": 1, "plane": "coronal", "slice": 7}
 
@@ -284,9 +283,9 @@ class First(Series):
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        (replace(VOLUME, affine=AFFINE).get_slice(3, "coronal"), FRAME),
+        (replace(VOLUME, affine=np.eye(4)).get_slice(3, "coronal"), FRAME),
         (VOLUME.get_middle_slice(), UNKNOWN),
-        (Volume(VOXELS, (0, 255), planes=False, affine=AFFINE).get_slice(0), UNKNOWN),
+        (Volume(VOXELS, (0, 255), planes=False, affine=np.eye(4)).get_slice(0), UNKNOWN),
         (PICTURE, None),
     ],
     ids=["oriented", "not oriented", "frames", "a picture"],
@@ -297,7 +296,7 @@ def test_the_first_message_tells_the_frame_of_a_volume_and_of_nothing_else(first
     assert "\n\n" not in text
 
 
-LYING = replace(VOLUME, affine=AFFINE)
+LYING = replace(VOLUME, affine=np.eye(4))
 
 
 @pytest.mark.parametrize(
@@ -353,8 +352,8 @@ def test_the_last_turn_says_which_slice_coordinates_are_of(fields, calls, said):
 
 # ---- which picture the boxes of an answer refer to
 
-FIRST = "Boxes in your answer refer to the whole first picture, even after a tool has changed the view."
-NAMED = "Boxes in your answer refer to the whole picture that you name, even after a tool has changed the view."
+FIRST = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
+NAMED = "Boxes in your answer refer to the whole image or slice that you name, even after a tool has changed the view."
 SLICE = "Boxes in your answer refer to the whole slice that you name, even after a tool has changed the view."
 SLICES = (
     "Boxes in your answer refer to the whole slice that you name, of image_1, even after a tool has changed the view."
@@ -376,6 +375,7 @@ LIES = "Boxes in your answer refer to image_1."
         (3, (), {"tools": []}, LIES),
         (3, ("slice",), {}, SLICES),
         (3, PARTS, {}, NAMED),
+        (3, ("image",), {}, NAMED.replace(" or slice", "")),
         (3, ("image",), {"tools": []}, None),
         (1, (), {"view": "view"}, None),
         (3, (), {"view": "view"}, LIES),

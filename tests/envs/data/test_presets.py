@@ -102,7 +102,7 @@ def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page
     assert play_all(open_preset(name, *whole), CONSTANT[name]) == pytest.approx(float(said), abs=0.005)
 
 
-FRAME = "Boxes in your answer refer to the whole first picture, even after a tool has changed the view."
+FRAME = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
 
 
 @pytest.mark.parametrize("name", NAMES)
