@@ -220,9 +220,7 @@ class DataEnv(BaseMultiTurnEnv):
         row = MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure)
         task = self.read_row(row)
         reference = task.reference
-        if self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
-            if not may_open:
-                raise ImageNeeded
+        if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
         given = row.read("id", TaskField("metadata", "text")) if "id" in self.columns else None
         metadata = {**task.metadata, "row": number}

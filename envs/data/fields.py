@@ -16,7 +16,7 @@ from .settings import BoxForm
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge
 TOPS = {"unit": 1 + TOLERANCE, "per_mille": 1000.0, "pixel": inf}
-ONE = 1 - 1e-6  # pixels that a box must be wide and high: one, but for rounding
+LARGEST = 2**15  # pixels a side that a picture is taken to have whose size is not known
 
 _NESTED = (list, tuple, dict)
 Kind = Literal["text", "number", "index", "list", "box", "boxes", "answers", "any"]
@@ -133,8 +133,9 @@ class MappedRow:
             raise self.refuse(name, box, f"a box inside {where}, as {form}{hint}")
         fractions = [min(max(value, 0.0), 1.0) for value in fractions]
         starts, ends = fractions[:half], fractions[half:]
-        is_small = any((end - start) * side < ONE for start, end, side in zip(starts, ends, frame.sides, strict=False))
-        if is_small or (unit == "per_mille" and max(values) <= 1):  # in the first thousandth of an image not yet opened
+        lengths = zip(starts, ends, frame.sides or [LARGEST] * half, strict=True)
+        is_small = any((end - start) * side < 1 - 1e-6 for start, end, side in lengths)  # but for rounding
+        if is_small or (unit == "per_mille" and max(values) <= 1):  # in the first thousandth: not meant so
             least, hint = "voxel" if half == 3 else "pixel", _suggest_unit(values, ("unit",), unit)
             raise self.refuse(name, box, f"a box with sides of at least one {least}, as {form} in {unit}{hint}")
         turned = [(1 - ends[i], 1 - starts[i]) if is_back else (starts[i], ends[i]) for i, is_back in frame.axes]

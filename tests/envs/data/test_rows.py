@@ -108,6 +108,8 @@ SMALL = [  # on pictures of 30 x 20 pixels; given, its form, what is said of it 
     ([0.3, 0.2, 0.1, 0.2], {"unit": "per_mille", "format": "xywh"}, "(perhaps data.boxes.unit: unit)"),
     ([0, 0, 1, 1], {"unit": "per_mille"}, "as xyxy in per_mille (perhaps data.boxes.unit: unit)"),
     ([0, 0, 2, 2], {"unit": "per_mille"}, None),
+    ([0.668899, 0.708168, 1e-6, 0.000992], {"unit": "unit", "format": "xywh"}, "at least one pixel, as xywh in unit"),
+    ([0.5, 0.5, 0.5001, 0.6], {"unit": "unit"}, None),  # the picture is not opened for that
     ([3, 4, 20, 10], {"unit": "unit"}, "a box inside 0 to 1, as xyxy (perhaps data.boxes.unit: per_mille or pixel)"),
     ([3, 4, 1200, 10], {"unit": "unit"}, "a box inside 0 to 1, as xyxy (perhaps data.boxes.unit: pixel)"),
     ([3, 4, 1200, 10], {"unit": "per_mille"}, "a box inside 0 to 1000, as xyxy (perhaps data.boxes.unit: pixel)"),
