@@ -138,7 +138,7 @@ def decode_data_url(url: str) -> bytes:
     if not comma or not kind.lower().endswith(";base64"):
         raise ImageError("a data URL is data:<type>;base64,<content>")
     try:
-        return base64.b64decode(body, validate=True)
+        return base64.b64decode(re.sub(r"[ \t\r\n]+", "", body), validate=True)  # RFC 2045 breaks its lines
     except (binascii.Error, ValueError):
         pass
     raise ImageError("the content of the data URL is not base64")

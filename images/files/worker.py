@@ -22,8 +22,8 @@ from . import formats
 from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
-LIBRARIES = 2**26  # bytes for pydicom or nibabel, which are imported when a file needs them
-GROWN = 2**28  # bytes more than at its start with which a worker ends
+LIBRARIES = 2**28  # bytes of address space for pydicom, nibabel or OpenCV, which are imported when a file needs them
+GROWN = 2**29  # bytes more than at its start with which a worker ends
 OPEN_FILES = 64
 
 
