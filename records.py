@@ -147,7 +147,7 @@ def _format_fact(value: Any) -> str:
         return f"{value:.1f}" if value.is_integer() else f"{value:.4g}"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_format_fact(item) for item in value) + "]"
-    return str(value)
+    return "null" if value is None else str(value)
 
 
 class Message(Record, frozen=True):

@@ -100,7 +100,7 @@ class Source:
                 "(`viewbox.open_image` opens a path)"
             )
         if image.volume is not None and "volume" not in fields and fields.keys() & {"display", "unit"}:
-            common = {name: fields[name] for name in ("display", "unit") if name in fields}
+            common: dict[str, Any] = {name: fields[name] for name in ("display", "unit") if name in fields}
             if "display" in fields:
                 common |= {"curve": None, "displays": None}
                 fields = {"curve": None, **fields}
@@ -149,8 +149,8 @@ class Source:
         """Which pixels were measured, bool (height, width); None if all were."""
         if self.blank is None:
             return None
-        there = np.isfinite(self.pixels) if math.isnan(self.blank) else self.pixels != self.blank
-        there = there.all(axis=2) if self.color else there
+        there = np.asarray(np.isfinite(self.pixels) if math.isnan(self.blank) else self.pixels != self.blank)
+        there = np.asarray(there.all(axis=2)) if self.color else there
         return None if there.all() else there
 
     @cached_property
@@ -166,9 +166,10 @@ class Source:
 
         how = cv2.DIST_L2, cv2.DIST_MASK_5
         labels = cv2.distanceTransformWithLabels((~there).astype(np.uint8), *how, labelType=cv2.DIST_LABEL_PIXEL)[1]
-        values = np.empty((int(labels.max()) + 1, *self.pixels.shape[2:]), self.pixels.dtype)
-        values[labels[there]] = self.pixels[there]
-        return values[labels]
+        nearest = np.empty((int(labels.max()) + 1, *self.pixels.shape[2:]), self.pixels.dtype)
+        nearest[labels[there]] = self.pixels[there]
+        filled: np.ndarray = nearest[labels]
+        return filled
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -191,7 +192,8 @@ class Source:
         black, white = self.display
         steps = (values.astype(np.float32) - black) * ((len(self.curve) - 1) / (white - black))
         places = np.clip(np.rint(steps), 0, len(self.curve) - 1).astype(np.intp)
-        return np.frombuffer(self.curve, np.uint8)[places]
+        shown: np.ndarray = np.frombuffer(self.curve, np.uint8)[places]
+        return shown
 
     def paint(self, shown: np.ndarray, there: np.ndarray | None) -> np.ndarray:
         """Return a picture, uint8, with black (white if high values are dark) where `there` says that nothing was
@@ -226,8 +228,8 @@ class Volume:
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
         curve, blank, notes: see `Source`.
-        affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if it is known; only then do pictures
-            name the patient's sides.
+        affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if known; only then do pictures name
+            the patient's sides.
         frame_of_reference: what places in the patient count from, as a hash; two that are known and differ cannot be
             compared.
         stored_axes: for each of x, y and z, the axis of the file's own array (0 to 2), and whether it runs backwards.

@@ -34,16 +34,17 @@ def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values[often > 0], often[often > 0]
 
 
-def describe_pixels(pixels: np.ndarray) -> dict[str, float | list[int]]:
+def describe_pixels(pixels: np.ndarray, measured: np.ndarray | None = None) -> dict[str, float | list[int]]:
     """Mean, standard deviation (of the population), min, max and median of all pixels, and a histogram.
 
     The histogram has `BINS` equal bins from the lowest to the highest value. `pixels` are (height, width); for RGB,
-    (height, width, 3), their luminance is described.
+    (height, width, 3), their luminance is described. `measured`, bool (height, width), says which pixels count.
 
     >>> describe_pixels(np.array([[0, 10], [20, 70]], np.uint8))["median"]
     15.0
     """
     pixels = to_luminance(pixels)
+    pixels = pixels if measured is None else pixels[measured][None]
     if pixels.dtype.kind == "f":
         mean, std = (float(value.item()) for value in cv2.meanStdDev(pixels))
         median, histogram = float(np.median(pixels)), np.histogram(pixels, BINS)[0]

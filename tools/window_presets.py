@@ -88,12 +88,16 @@ def find_percentiles(source: Source, percentiles: tuple[float, float]) -> tuple[
     >>> find_percentiles(Source.of(np.array([[0, 0, 0, 0, 10, 20, 30]], np.uint8)), (0, 100))
     (10.0, 30.0)
     """
-    volume = source.volume
+    volume, blank = source.volume, source.blank
     values = source.pixels if volume is None else volume.voxels
     if values.ndim == 4 or source.color:
         values = to_luminance(values.reshape(values.shape[0], -1, 3))
     step = max(1, int(np.ceil((values.size / SAMPLES) ** (1 / values.ndim))))
     values = values[(slice(None, None, step),) * values.ndim]
+    if blank is not None:
+        values = values[~np.isnan(values) if np.isnan(blank) else values != blank]
+        if not values.size:
+            return 0.0, 0.0
     inside = values[values > values.min()]
     low, high = np.percentile(inside if inside.size else values, percentiles)
     return float(low), float(high)

@@ -283,9 +283,9 @@ class First(Series):
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        (replace(VOLUME, oriented=True).get_slice(3, "coronal"), FRAME),
+        (replace(VOLUME, affine=np.eye(4)).get_slice(3, "coronal"), FRAME),
         (VOLUME.get_middle_slice(), UNKNOWN),
-        (Volume(VOXELS, (0, 255), planes=False, oriented=True).get_slice(0), UNKNOWN),
+        (Volume(VOXELS, (0, 255), planes=False, affine=np.eye(4)).get_slice(0), UNKNOWN),
         (PICTURE, None),
     ],
     ids=["oriented", "not oriented", "frames", "a picture"],
@@ -296,7 +296,7 @@ def test_the_first_message_tells_the_frame_of_a_volume_and_of_nothing_else(first
     assert "\n\n" not in text
 
 
-LYING = replace(VOLUME, oriented=True)
+LYING = replace(VOLUME, affine=np.eye(4))
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,15 @@ def get_intensity_stats(view: View, box: Box | None = None) -> ToolOutput:
     box: the area to look at; default: the whole view
     """
     left, top, right, bottom = _find_pixels(view, WHOLE if box is None else _check_box("get_intensity_stats", box))
-    numbers = describe_pixels(view.source.pixels[top:bottom, left:right])
+    area, there = np.s_[top:bottom, left:right], view.source.measured
+    measured = None if there is None else there[area]
     width, height = (bottom - top, right - left) if view.turned else (right - left, bottom - top)
-    return ToolOutput("intensities", {**numbers, "size": [width, height], **_name_unit(view)})
+    facts: dict[str, Any] = {"size": [width, height], **_name_unit(view)}
+    if measured is not None and not measured.all():
+        facts["pixels_not_measured"] = int((~measured).sum())
+        if not measured.any():
+            return ToolOutput("nothing was measured here: this is padding around the image", facts)
+    return ToolOutput("intensities", {**describe_pixels(view.source.pixels[area], measured), **facts})
 
 
 def _find_pixels(view: View, box: Box) -> tuple[int, int, int, int]:
@@ -69,20 +75,20 @@ def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
     count = max(abs(x2 - x1), abs(y2 - y1)) + 1
     columns, rows = (np.rint(np.linspace(*ends, count)).astype(int) for ends in ((x1, x2), (y1, y2)))
     values = to_luminance(view.source.pixels[rows, columns][None])[0].astype(float)
-    listed, text = values, "profile"
+    there = np.ones(count, bool) if view.source.measured is None else view.source.measured[rows, columns]
+    listed, text = [value if known else None for value, known in zip(values.tolist(), there, strict=True)], "profile"
     if count > LONGEST_PROFILE:
-        listed = values[np.rint(np.linspace(0, count - 1, LONGEST_PROFILE)).astype(int)]
+        listed = [listed[place] for place in np.rint(np.linspace(0, count - 1, LONGEST_PROFILE)).astype(int)]
         text = f"profile ({LONGEST_PROFILE} evenly spaced samples; the other numbers use all samples)"
-    facts = {
-        "profile": listed.tolist(),
-        "n_samples": count,
-        "mean": float(values.mean()),
-        "std": float(values.std()),
-        "min": float(values.min()),
-        "max": float(values.max()),
-        "pixel_points": [[x1, y1], [x2, y2]],
-    }
-    return ToolOutput(text, {**facts, **_name_unit(view)})
+    facts: dict[str, Any] = {"profile": listed, "n_samples": count}
+    if there.any():
+        known = values[there]
+        facts |= {"mean": float(known.mean()), "std": float(known.std())}
+        facts |= {"min": float(known.min()), "max": float(known.max())}
+    if not there.all():
+        facts["pixels_not_measured"] = int((~there).sum())
+        text += "; null where nothing was measured (padding)"
+    return ToolOutput(text, {**facts, "pixel_points": [[x1, y1], [x2, y2]], **_name_unit(view)})
 
 
 @tool
@@ -97,10 +103,17 @@ def measure(view: View, point1: Point, point2: Point) -> ToolOutput:
     x1, y1, x2, y2 = view.to_original((*point1, *point2))
     x1, y1, x2, y2 = x1 * width, y1 * height, x2 * width, y2 * height
     facts: dict[str, Any] = {"distance_pixels": math.hypot(x2 - x1, y2 - y1)}
-    spacing = view.source.spacing
-    if spacing is not None:
-        facts["distance_mm"] = math.hypot((x2 - x1) * spacing[0], (y2 - y1) * spacing[1])
-    text = "measured" if spacing is not None else "measured; the size of a pixel in millimeters is not known"
+    distance, text = view.source.measure(x2 - x1, y2 - y1), "measured"
+    if distance is None:
+        text += "; the size of a pixel in millimeters is not known"
+    elif view.source.at_detector:
+        facts["distance_mm_at_detector"] = distance
+        text += "; millimeters are those at the detector: in the patient it is shorter, by an unknown magnification"
+    else:
+        facts["distance_mm"] = distance
+    there = view.source.measured
+    if there is not None and not all(there[row, column] for column, row in map(view.find_pixel, (point1, point2))):
+        text += "; careful: an end lies where nothing was measured (padding)"
     points = [[round(x1, 3), round(y1, 3)], [round(x2, 3), round(y2, 3)]]
     return ToolOutput(text, {**facts, "pixel_points": points})
 

@@ -3,6 +3,7 @@
 The second picture is linked: it shows the same part, turned and mirrored alike, in the same plane.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,12 +13,13 @@ import cv2
 import numpy as np
 
 from ...errors import ArgumentError, ImageError
+from ...images import place
 from ...images.files import open_image as open_file
 from ...images.ref import ImageRef
 from ...images.resample import fit_size
-from ...images.source import Source
+from ...images.source import AXES, Source
 from ...images.task_images import find_named, name_image
-from ...images.view import View
+from ...images.view import WHOLE, Box, View
 from ..arguments import Hidden, ImageName, Range, ViewFractions
 from ..results import ToolOutput
 from ..tool import tool
@@ -27,6 +29,7 @@ from .intensity import to_gray
 
 SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least
+SHARED = 0.01  # share of a slice that two windows must have in common, and by which they may differ
 SAME = 0.01  # largest difference of two spacings or aspects, as a share
 
 
@@ -43,22 +46,22 @@ def show_beside(
     """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
     with the same zoom and orientation. The view itself does not change.
 
-    slice: slice of the other image, from 0, if it is a volume; default: the one at the same relative position
+    slice: slice of the other image, from 0, if it is a volume; default: the one at the same place in the patient
     """
-    number = find_named(image, len(images))
-    source = _find_slice(view.source, images[number], slice)
+    number, name = find_named(image, len(images)), name_image(find_named(image, len(images)))
+    source, window, part = _find_part(view, images[number], slice, name)
     alike = (source.unit, source.pixels.dtype) == (view.source.unit, view.source.pixels.dtype)
-    other = replace(view, source=source, operations=view.operations if alike else (), parent=None)
+    other = replace(view, source=source, window=window, operations=view.operations if alike else (), parent=None)
     left, right = _fit_beside(view, other)
     pictures = [left.to_picture(), right.to_picture()]
     if any(picture.ndim == 3 for picture in pictures):
         pictures = [p if p.ndim == 3 else cv2.cvtColor(p, cv2.COLOR_GRAY2RGB) for p in pictures]
     joined = np.concatenate(pictures, axis=1)
     joined[:, left.size[0] - SEAM // 2 : left.size[0] + SEAM // 2] = 255
-    facts: dict[str, Any] = {"image": name_image(number)}
+    facts: dict[str, Any] = {"image": name}
     if source.volume is not None:
         facts |= {"plane": source.volume.plane, "slice": source.volume.index}
-    text = f"left: the current view; right: the same part of {name_image(number)}"
+    text = f"left: the current view; right: {part}"
     if view.operations and not alike:
         text += ", with its intensities unchanged"
     seam = left.size[0] / joined.shape[1]
@@ -67,8 +70,30 @@ def show_beside(
     return ToolOutput(text, {**facts, "size": size}, joined, of_view=False, beside=beside)
 
 
+def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple[Source, Box, str]:
+    """Return the slice of another image that is beside the shown one, which window of it, and that part in words."""
+    here, there, part = view.source.volume, other.volume, f"the same part of {name}"
+    if here is None or there is None or here.is_same_stack(there):
+        return _find_slice(view.source, other, index), view.window, part
+    if not place.share_frame(here, there):
+        part = f"{name} at the same proportions; it is not known whether this is the same place in the patient"
+        return _find_slice(view.source, other, index), view.window, part
+    at, last = place.find_index(view.source, there), there.voxels.shape[AXES[here.plane]] - 1
+    found = _find_slice(view.source, other, min(last, max(0, round(at))) if index is None else index)
+    x1, y1, x2, y2 = place.map_window(view.source, found, view.window)
+    window = max(x1, 0.0), max(y1, 0.0), min(x2, 1.0), min(y2, 1.0)
+    if min(window[2] - window[0], window[3] - window[1]) <= SHARED:
+        window, part = WHOLE, f"all of the slice of {name}, which does not hold this part"
+    elif max(window[0] - x1, window[1] - y1, x2 - window[2], y2 - window[3]) > SHARED:
+        part = f"as much of this part as {name} holds"
+    if found.volume is not None and abs(at - found.volume.index) > 0.5 + place.CLOSE:
+        away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or math.nan)
+        part += f", in a slice {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
+    return found, window, part
+
+
 def _find_slice(shown: Source, other: Source, index: int | None) -> Source:
-    """Return the slice of another image that is beside the shown one."""
+    """Return a slice of another image in the plane of the shown one; by default at the same proportion."""
     if other.volume is None:
         if index is not None:
             raise ArgumentError("show_beside: slice: that image is a single picture; allowed: none")
@@ -117,13 +142,14 @@ def overlay_mask(
     color: color of the mask
     opacity: 0.1 is faint, 1 hides what lies under it
     """
-    inside = _sample_mask(view, _find_mask(view.source, _open_mask(image, images, mask)))
+    found, doubt = _find_mask(view.source, _open_mask(image, images, mask))
+    inside = _sample_mask(view, found)
     picture = draw_mask(view.to_picture(), inside, COLORS[color], opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
     if box is None:
-        return ToolOutput("nothing of the mask is in this view", facts, picture)
-    return ToolOutput("mask shown", {**facts, "box": ViewFractions(box)}, picture)
+        return ToolOutput(f"nothing of the mask is in this view{doubt}", facts, picture)
+    return ToolOutput(f"mask shown{doubt}", {**facts, "box": ViewFractions(box)}, picture)
 
 
 def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
@@ -137,22 +163,30 @@ def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
     return open_file(mask) if isinstance(mask, str | os.PathLike | bytes) else Source.of(mask)
 
 
-def _find_mask(shown: Source, mask: Source) -> Source:
-    """Return the picture of the mask that lies on the shown one; raise `ArgumentError` if it is of another geometry."""
+def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
+    """Return the picture of the mask that lies on the shown one, and in words what is not known of its place.
+
+    Raise `ArgumentError` if it is of another geometry.
+    """
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
         if volume is not None or other is not None:
             raise ArgumentError("overlay_mask: one of image and mask is a volume, the other a single picture")
         if abs(shown.width * mask.height / (shown.height * mask.width) - 1) > SAME:
             raise _refuse(mask.size, shown.size, "pixels")
-        return mask
+        return mask, ""
+    other = other.at_time(volume.time) if other.count_times() == volume.count_times() else other
+    if place.share_frame(volume, other):
+        return Source(place.sample_on(shown, other)), ""
     sides, others = volume.voxels.shape[2::-1], other.voxels.shape[2::-1]
     if sides != others:
         raise _refuse(others, sides, "voxels")
     if volume.spacing and other.spacing and not np.allclose(volume.spacing, other.spacing, rtol=SAME, atol=0):
         raise _refuse(other.spacing[::-1], volume.spacing[::-1], "mm")
-    same_times = other.count_times() == volume.count_times()
-    return (other.at_time(volume.time) if same_times else other).get_slice(volume.index, volume.plane)
+    found = other.get_slice(volume.index, volume.plane)
+    if volume.affine is other.affine is None:
+        return found, ""
+    return found, "; it lies voxel on voxel, for it is not known whether both count places in the patient alike"
 
 
 def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ArgumentError:
@@ -166,7 +200,9 @@ def _sample_mask(view: View, mask: Source) -> np.ndarray:
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
     if the structure is too thin for that.
     """
-    whole = to_gray(mask.pixels) != 0
+    whole = to_gray(mask.filled) != 0
+    if mask.measured is not None:
+        whole &= mask.measured
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
     left, top, right, bottom = sampled.native
     if (right - left) * (bottom - top) <= view.size[0] * view.size[1]:

@@ -17,7 +17,7 @@ from ...images.view import View
 from ..arguments import Range
 from ..results import ToolOutput
 from ..tool import tool
-from .intensity import to_gray
+from .intensity import get_mask, to_gray
 
 STRIP = 64  # rows in which edges are computed at a time: floats of a whole grid would not fit the cache
 SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray into white
@@ -167,8 +167,10 @@ def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") ->
 
     method: sobel shows borders, laplacian also thin lines and specks
     """
-    pixels = reduce_magnified(to_gray(view.to_uint8()), view)
-    top = max(cv2.norm(strength, cv2.NORM_INF) for _, strength in iter_edge_strips(pixels, method))
+    pixels, mask = reduce_magnified(view.to_gray(), view), get_mask(view)
+    mask = np.ones_like(pixels) if mask is None else cv2.resize(mask, pixels.shape[::-1], None, 0, 0, cv2.INTER_NEAREST)
+    strips = iter_edge_strips(pixels, method)
+    top = max(cv2.norm(part, cv2.NORM_INF, mask[start : start + len(part)]) for start, part in strips)
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
 

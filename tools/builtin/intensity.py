@@ -53,7 +53,7 @@ def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> Tool
 
     factor: above 1 raises it, below 1 lowers it, 1 changes nothing
     """
-    mean = int(cv2.mean(view.to_gray())[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
+    mean = int(cv2.mean(view.to_gray(), get_mask(view))[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
     stretched = Table.from_levels("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
     return ToolOutput("contrast adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(stretched))
 
@@ -71,13 +71,20 @@ def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> To
 @tool
 def equalize_histogram(view: View) -> ToolOutput:
     """Spread the gray levels of the current view evenly from black to white. Drops color."""
-    levels = equalize_levels(view.to_gray())
+    levels = equalize_levels(view.to_gray(), get_mask(view))
     table = Table.from_levels("equalize_histogram", levels, grays=True)
     return ToolOutput("histogram equalized", {"size": list(view.size)}, view=view.apply(table))
 
 
-def equalize_levels(pixels: np.ndarray) -> np.ndarray:
+def get_mask(view: View) -> np.ndarray | None:
+    """Return which pixels of a view were measured, as OpenCV takes it: uint8 (h, w), 0 where not; None for all."""
+    return None if view.measured is None else view.measured.astype(np.uint8)
+
+
+def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     """256 levels, not rounded: the cumulative histogram of (h, w) uint8 pixels; lowest level black, highest white.
+
+    `mask` says which pixels count, as `get_mask` does.
 
     (cdf(v) − cdf(lowest)) / (n − cdf(lowest)) · 255: Gonzalez & Woods, as OpenCV's `equalizeHist`. A picture with a
     single level does not change.
@@ -85,9 +92,9 @@ def equalize_levels(pixels: np.ndarray) -> np.ndarray:
     >>> equalize_levels(np.array([[7, 7, 8, 9]], np.uint8))[[7, 8, 9]].tolist()
     [0.0, 127.5, 255.0]
     """
-    counts = cv2.calcHist([pixels], [0], None, [256], [0, 256]).ravel().astype(np.float64)
+    counts = cv2.calcHist([pixels], [0], mask, [256], [0, 256]).ravel().astype(np.float64)
     cumulative = np.cumsum(counts)
-    lowest = counts[np.flatnonzero(counts)[0]]
+    lowest = counts[np.argmax(counts > 0)]
     if lowest == cumulative[-1]:
         return LEVELS
     levels: np.ndarray = (cumulative - lowest) / (cumulative[-1] - lowest) * 255

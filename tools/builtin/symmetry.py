@@ -16,7 +16,7 @@ from .intensity import to_gray
 
 @dataclass(frozen=True)
 class Difference:
-    """|picture − its mirror image|; `top` is white. Pixels without a counterpart in the image are black.
+    """|picture − its mirror image|; `top` is white. Pixels without a measured counterpart in the image are black.
 
     The mirror axis is a line of the *original*, at the fraction `center` of its x (`axis` 0) or y (1). After a zoom the
     view shows a part of the same difference; its counterpart is then rendered from the other side.
@@ -33,24 +33,30 @@ class Difference:
         if self.top == 0:
             return difference
         along = self.axis ^ view.turned  # of the view: 0 columns, 1 rows
-        first, last, other = self.render_counterpart(pixels, view, along)
+        first, last, other, measured = self.render_counterpart(pixels, view, along)
         part = np.s_[:, first:last] if along == 0 else np.s_[first:last]
         if last > first:
             difference[part] = cv2.convertScaleAbs(cv2.absdiff(pixels[part], other), alpha=255 / self.top)
+            if measured is not None:
+                difference[part][~measured] = 0
         return difference
 
-    def render_counterpart(self, pixels: np.ndarray, view: View, along: int) -> tuple[int, int, np.ndarray]:
-        """(first, last, mirror image) of the columns (or rows) whose mirror image lies inside the original."""
+    def render_counterpart(
+        self, pixels: np.ndarray, view: View, along: int
+    ) -> tuple[int, int, np.ndarray, np.ndarray | None]:
+        """(first, last, mirror image, what of it was measured) of the columns (or rows) whose mirror image lies inside
+        the original."""
         low, high = view.window[self.axis], view.window[self.axis + 2]
         count, backwards = view.size[along], view.mirrored[along]
         if abs(low + high - 2 * self.center) < 1e-9:  # the view is its own counterpart
-            return 0, count, cv2.flip(pixels, 1 - along)
+            there = view.measured
+            return 0, count, cv2.flip(pixels, 1 - along), None if there is None else np.flip(there, 1 - along)
         ends = [min(max(0.0, (2 * self.center - side - low) / (high - low)), 1.0) for side in (1.0, 0.0)]
         if backwards:
             ends = [1 - ends[1], 1 - ends[0]]
         first, last = math.ceil(ends[0] * count - 1e-6), math.floor(ends[1] * count + 1e-6)
         if last <= first:
-            return 0, 0, pixels
+            return 0, 0, pixels, None
         start, stop = (count - last, count - first) if backwards else (first, last)
         window, size, mirrored = list(view.window), list(view.size), list(view.mirrored)
         step = (high - low) / count
@@ -61,7 +67,7 @@ class Difference:
         other = replace(
             view, window=(x1, y1, x2, y2), size=(size[0], size[1]), mirrored=(mirrored[0], mirrored[1]), parent=None
         )
-        return first, last, to_gray(other.to_uint8())
+        return first, last, other.to_gray(), other.measured
 
 
 @tool
@@ -69,10 +75,11 @@ def symmetry_diff(view: View) -> ToolOutput:
     """Show how the left and right halves of the current view differ: equal areas are black. Drops color."""
     if any(isinstance(item, Difference) for item in view.operations):  # each difference would double the work of a zoom
         raise ArgumentError("symmetry_diff: the view already shows a mirror difference. Call undo or reset first.")
-    pixels = to_gray(view.to_uint8())
+    pixels, there = view.to_gray(), view.measured
     axis = int(view.turned)
     center = (view.window[axis] + view.window[axis + 2]) / 2
-    top = int(cv2.absdiff(pixels, cv2.flip(pixels, 1)).max())
+    both = None if there is None else (there & there[:, ::-1]).astype(np.uint8)
+    top = int(cv2.norm(cv2.absdiff(pixels, cv2.flip(pixels, 1)), cv2.NORM_INF, both))
     return ToolOutput(
         "mirror difference shown", {"size": list(view.size)}, view=view.apply(Difference(axis, center, top))
     )

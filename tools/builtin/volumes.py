@@ -3,7 +3,7 @@
 from typing import Any
 
 from ...errors import ArgumentError, ImageError
-from ...images.source import Plane, Volume
+from ...images.source import AXES, Plane, Volume
 from ...images.view import View
 from ..results import ToolOutput
 from ..tool import tool
@@ -43,6 +43,11 @@ def list_slices(view: View) -> ToolOutput:
         distance = volume.get_slice_distance(plane)
         if distance is not None:
             facts[f"{name}_mm_apart"] = distance
+    sheared = [plane for plane in AXES if volume.planes and plane not in volume.allowed_planes]
+    if sheared:
+        facts["planes_not_shown"] = f"{', '.join(sheared)}: they would be sheared, because the scan is tilted"
+    if volume.notes:
+        facts["notes"] = list(volume.notes)
     facts["shown"] = f"{volume.plane} {volume.index}" if volume.planes else f"frame {volume.index}"
     if volume.times is None:
         return ToolOutput("slices are numbered from 0", facts)

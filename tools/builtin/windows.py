@@ -28,7 +28,8 @@ Preset = Literal[*PRESETS]  # type: ignore[valid-type]
 
 @dataclass(frozen=True)
 class Window:
-    """`low` and below become black, `high` and above white, linear in between; color is dropped.
+    """`low` and below become black, `high` and above white, linear in between; color is dropped. If `low` is the higher
+    of both, high values become black.
 
     Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255). `preset` is the
     name under which a window was asked for.
@@ -45,7 +46,7 @@ class Window:
         """The range in words, for the record of what a picture shows (`ShownView.window`)."""
         if self.tool != "window_level":
             return f"{self.low:.4g} to {self.high:.4g}"
-        numbers = f"center {(self.low + self.high) / 2:.4g}, width {self.high - self.low:.4g}"
+        numbers = f"center {(self.low + self.high) / 2:.4g}, width {abs(self.high - self.low):.4g}"
         return f"{self.preset} ({numbers})" if self.preset else numbers
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
@@ -64,7 +65,7 @@ def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated
         raise ArgumentError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
     facts = {"lower": lower, "upper": upper, "size": list(view.size)}
     low, high = float(lower), float(upper)
-    native = _is_deep(view)
+    native = _is_deep(view) and view.source.curve is None
     if native:  # on the native values, which keeps apart what 8 bits would merge
         black, white = view.source.display
         low, high = (black + value / 255 * (white - black) for value in (low, high))
@@ -105,7 +106,8 @@ def window_level(
             f"window_level: the window {low:g} to {high:g} does not overlap the data: this view holds {darkest:g} to "
             f"{brightest:g} ({unit})"
         )
-    shown = replace(base.apply(Window("window_level", low, high, native, str(preset or ""))), parent=view)
+    ends = (high, low) if native and base.source.inverted else (low, high)
+    shown = replace(base.apply(Window("window_level", *ends, native, str(preset or ""))), parent=view)
     named = {} if preset is None else {"preset": preset}
     facts = {"center": center, "width": width, **named, "unit": unit, "size": list(view.size)}
     return ToolOutput("windowed", facts, view=shown)

@@ -68,7 +68,7 @@ def check_map(found: object, request: Request) -> np.ndarray:
 def measure_pixel(view: View) -> float | None:
     """Return the area of a pixel of a view in mm²; None if the spacing of its image is not known."""
     spacing = view.source.spacing
-    if spacing is None:
+    if spacing is None or view.source.at_detector:
         return None
     x1, y1, x2, y2 = view.native
     width, height = view.size
