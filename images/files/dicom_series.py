@@ -1,13 +1,11 @@
 """The slices of one DICOM series in a folder as a volume, sorted by their position in the patient."""
 
 import os
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +13,7 @@ from ...errors import ImageError
 from .. import limits
 from ..source import Source, build_volume
 from . import dicom
+from .paths import open_in_folder
 
 MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
 MAX_UNEVENNESS = 0.1  # largest deviation from the median distance of slices, as a share of it
@@ -184,29 +183,10 @@ def _list_names(folder: Path | int) -> list[str]:
     return sorted(names)
 
 
-@contextmanager
-def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
-    """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        if isinstance(folder, int):
-            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
-        else:
-            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
-    except OSError:
-        descriptor = None
-    if descriptor is None:
-        yield None
-        return
-    with open(descriptor, "rb") as file:
-        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-
-
 def _read_slice(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesSlice | ImageError] | None:
     """Return the slice in a file, or why it cannot be one, and its series; None if it is not DICOM or holds no
     picture."""
-    with _open_file(folder, name) as file:
+    with open_in_folder(folder, name) as file:
         if file is None or not dicom.is_dicom(file.read(132)):
             return None
         file.seek(0)
@@ -246,7 +226,7 @@ def _read_number(value: Any) -> int | None:
 
 
 def _decode(folder: Path | int, item: SeriesSlice) -> dicom.DecodedFrames:
-    with _open_file(folder, item.name) as file:
+    with open_in_folder(folder, item.name) as file:
         if file is None:
             raise ImageError("a file of the series has gone while it was read")
         decoded = dicom.decode(file, item.stored, deflated=item.deflated)

@@ -22,9 +22,12 @@ Content = BinaryIO | int  # an open file, or the descriptor of a folder
 Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
-def read_source(content: Content, reserve: Reserve, series: str | None = None) -> Source:
-    """Return the source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one."""
-    from . import dicom, dicom_series, nifti, tiff
+def read_source(content: Content, reserve: Reserve, series: str | None = None, beside: int | None = None) -> Source:
+    """Return the source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one.
+
+    `beside` is the descriptor of the folder in which the header of a volume may name the file with the pixels.
+    """
+    from . import dicom, dicom_series, headed, nifti, tiff
 
     if isinstance(content, int):
         return dicom_series.read(content, reserve, series)
@@ -40,16 +43,20 @@ def read_source(content: Content, reserve: Reserve, series: str | None = None) -
         return nifti.read(content, reserve, zipped=zipped)
     if head[:4] in tiff.SIGNATURES:
         return tiff.read(content, reserve)
+    if headed.is_headed(head):
+        return headed.read(content, reserve, beside)
     return pillow.read(content, head, reserve)
 
 
-def read_picture(content: Content, reserve: Reserve, series: str | None = None) -> Image.Image | Source:
+def read_picture(
+    content: Content, reserve: Reserve, series: str | None = None, beside: int | None = None
+) -> Image.Image | Source:
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)
         if pillow.is_picture(head) and not is_dicom(head):
             return pillow.load_picture(content, head, reserve)
-    return read_source(content, reserve, series)
+    return read_source(content, reserve, series, beside)
 
 
 def describe_failure(error: BaseException) -> str:

@@ -116,13 +116,13 @@ class WorkerProcess:
         self.seconds = 0.0  # of processor time that the file may take
 
     def decode(
-        self, what: What, content: formats.Content | bytes, memory: Budget, series: str | None = None
+        self, what: What, content: formats.Content | bytes, memory: Budget, series: str | None, beside: int | None
     ) -> Source | Image.Image:
         """Send a file and receive what is in it; raise `ImageError` if it cannot be decoded."""
         self.stays, problem = False, ""
         self._set_time(0)
         try:
-            self._send(what, content, series)
+            self._send(what, content, series, beside)
             answer = self._receive()
             if "memory" not in answer:
                 return self._finish(answer, limits.SMALL)
@@ -160,7 +160,7 @@ class WorkerProcess:
         self.channel.sock.close()
         os.close(self.held)
 
-    def _send(self, what: What, content: formats.Content | bytes, series: str | None) -> None:
+    def _send(self, what: What, content: formats.Content | bytes, series: str | None, beside: int | None) -> None:
         request: Message = {"what": what} if series is None else {"what": what, "series": series}
         known, self.limits = self.limits, _get_limits()
         if known != self.limits:
@@ -176,7 +176,7 @@ class WorkerProcess:
                 self.channel.send(request, descriptors=[file.fileno()])
         else:
             descriptor = content if isinstance(content, int) else content.fileno()
-            self.channel.send(request, descriptors=[descriptor])
+            self.channel.send(request, descriptors=[descriptor] if beside is None else [descriptor, beside])
 
     def _receive(self) -> Message:
         answer, descriptors = self.channel.receive()
@@ -268,20 +268,23 @@ class Pool:
 _pool = Pool()
 
 
-def decode(what: What, content: formats.Content | bytes, series: str | None = None) -> Source | Image.Image:
+def decode(
+    what: What, content: formats.Content | bytes, series: str | None = None, beside: int | None = None
+) -> Source | Image.Image:
     """Decode a file in a worker.
 
     Args:
         what: the source, or the first picture if it is of a format that Pillow reads.
         content: an open file, its bytes, or the descriptor of a folder.
         series: which DICOM series of the folder; None if it holds one.
+        beside: the descriptor of the folder in which a second file may lie.
 
     Raises:
         ImageError: it cannot be decoded; the message does not name the file.
     """
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
-            return worker.decode(what, content, _pool.memory, series)
+            return worker.decode(what, content, _pool.memory, series, beside)
 
 
 def _get_limits() -> dict[str, float]:
