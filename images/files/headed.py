@@ -57,7 +57,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None], folder: int | None) -> 
     lines, nrrd = content.decode("latin1").splitlines(), content.startswith(b"NRRD")
     header, name = _parse_nrrd(lines) if nrrd else _parse_meta(lines), get_data_name(content)
     if name is not None and folder is None:
-        raise ImageError("its pixels are in a second file; allowed: the path of a .mhd or .nhdr file beside it")
+        raise ImageError("its pixels are in a second file; allowed: a .mhd or .nhdr file in its folder")
     with nullcontext(file) if folder is None or name is None else open_in_folder(folder, name) as stream:
         if stream is None:
             raise ImageError("the data file that the header names is not in the folder of the header")
@@ -76,7 +76,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None], folder: int | None) -> 
     affine = np.eye(4)
     affine[:3, :3] = np.eye(3) if steps is None else steps[:3, :3].T
     affine[:3, 3] = 0 if header.origin is None else header.origin[:3]
-    check_affine(affine, "TransformMatrix, space directions")
+    check_affine(affine, "TransformMatrix, ElementSpacing; space directions, spacings")
     notes = ("the fourth axis is shown as time points",) if len(header.sizes) == 4 else ()
     known = steps is not None and header.origin is not None
     volume = build_volume(pixels, affine, display, known=known, blank=blank, unread_times=unread, notes=notes)
@@ -103,6 +103,11 @@ def get_data_name(header: bytes) -> str | None:
     if name in ("", ".", "..") or set(name) & set("/\\\0"):
         raise ImageError("ElementDataFile (or data file) leads out of the folder; allowed: a file beside the header")
     return name
+
+
+def rename_data(header: bytes, name: str) -> bytes:
+    """Return a header that names another second file."""
+    return DATA_FILE.sub(lambda found: b"%s %s" % (found[1], name.encode()), header, count=1)
 
 
 class Inflater:
