@@ -169,6 +169,8 @@ def _parse_nrrd(lines: list[str]) -> Header:
     if set(re.findall(r'"([^"]*)"', fields.get("space units", ""))) - {"mm", "millimeter", ""}:
         raise ImageError("space units are not mm; allowed: mm")
     signs, origin = SPACES.get(fields.get("space", "").lower()), _get_numbers(fields, axes, "space origin")
+    if len(vectors) not in (0, axes):
+        raise ImageError(f"space directions in the header are not those of {axes} axes")
     if vectors:
         steps = np.array([_to_numbers("space directions", vector, axes) for vector in vectors])
     else:

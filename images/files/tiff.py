@@ -27,6 +27,7 @@ CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), Pa
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
 PREVIEW = 1  # bit of NewSubfileType
 PHOTOMETRIC, PLANES, NODATA = 262, 33629, 42113  # tags; PLANES has one entry for each frame of a MetaMorph stack
+MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 MAX_NAMED = 5  # pages that a note names
 
 
@@ -58,11 +59,12 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
 
 def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     """Return the first page that is no preview and those like it, and what is left out."""
-    pages = [page for page in islice(tiff.pages, limits.MAX_FRAMES + 1) if page.tags]
-    if not pages:
-        raise ImageError("the TIFF file holds no page, or is cut short before the first one is described")
+    pages = list(islice(tiff.pages, limits.MAX_FRAMES + 1))
     if len(pages) > limits.MAX_FRAMES:
         raise ImageError(f"more than {limits.MAX_FRAMES} pages; allowed: {limits.MAX_FRAMES}")
+    pages = [page for page in pages if page.tags]
+    if not pages:
+        raise ImageError("the TIFF file holds no page, or is cut short before the first one is described")
     whole = [page for page in pages if not page.subfiletype & PREVIEW] or pages
     kind = _get_kind(whole[0])
     chosen, others = ([page for page in whole if (_get_kind(page) == kind) is same] for same in (True, False))
@@ -128,16 +130,20 @@ def _is_plain(page: Any) -> bool:
 
 
 def _check_segments(page: Any) -> None:
-    """Raise `ImageError` if the page does not say where each of its strips or tiles stands."""
-    count = math.prod(page.chunked)
-    there = sum(bool(place and size) for place, size in zip(page.dataoffsets, page.databytecounts, strict=False))
+    """Raise `ImageError` if the file does not hold each of the strips or tiles of a page."""
+    count, end = math.prod(page.chunked), page.parent.filehandle.size
+    there = sum(
+        0 < place < place + size <= end for place, size in zip(page.dataoffsets, page.databytecounts, strict=False)
+    )
     if there < count:
-        raise ImageError(f"{count - there} of {count} strips or tiles of page {page.index + 1} hold nothing")
+        raise ImageError(f"{count - there} of {count} strips or tiles of page {page.index + 1} are empty or cut short")
 
 
 def _decompress(compression: int, content: bytes, out: int) -> bytes:
-    """Return the `out` bytes of a strip or tile, which libtiff decodes as the only row of a page of 8 bits."""
-    tags = {256: out, 257: 1, 258: 8, 259: compression, 262: 1, 273: 122, 277: 1, 278: 1, 279: len(content)}
+    """Return the `out` bytes of a strip or tile, which libtiff decodes as those of a gray page of 8 bits."""
+    width = next(width for width in range(min(out, MAX_WIDTH), 0, -1) if out % width == 0)
+    tags = {256: width, 257: out // width, 258: 8, 259: compression, 262: 1, 273: 122, 277: 1, 278: out // width}
+    tags[279] = len(content)
     directory = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items()) + bytes(4)
     page = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + directory + content
     return TiffImagePlugin.TiffImageFile(io.BytesIO(page), "").tobytes()

@@ -17,6 +17,8 @@ import sys
 import warnings
 from contextlib import suppress
 
+from PIL import Image
+
 from .. import limits
 from ..source import Source
 from . import formats
@@ -41,6 +43,7 @@ def main(descriptor: int, watched: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     end_with_parent(watched)
+    Image.MAX_IMAGE_PIXELS = None  # sizes are checked in headers, by `limits`
     with socket.socket(fileno=descriptor) as sock:
         worker = Worker(Channel(sock))
         while worker.serve():

@@ -212,7 +212,7 @@ def test_strips_without_bytes_are_no_zeros():
     content = bytearray(written(DEEP, rowsperstrip=4, compression="zlib"))
     entry = tifffile.TiffFile(io.BytesIO(content)).pages[0].tags[279]
     content[entry.valueoffset : entry.valueoffset + 2] = b"\0\0"
-    with pytest.raises(ImageError, match="1 of 3 strips or tiles of page 1 hold nothing"):
+    with pytest.raises(ImageError, match="1 of 3 strips or tiles of page 1 are empty"):
         open_image(bytes(content))
 
 
