@@ -1,7 +1,6 @@
-"""MetaImage (.mha, .mhd) and NRRD (.nrrd, .nhdr): a header of lines, and values behind it or in a second file.
+"""MetaImage (.mha, .mhd) and NRRD (.nrrd, .nhdr): a header of lines, and values behind it or in a file beside it.
 
-The second file must lie in the folder of the header. The elements of a header are those of MetaIO (ITK) and of NRRD
-(teem.sourceforge.net/nrrd/format.html).
+The elements are those of MetaIO (ITK) and of NRRD (teem.sourceforge.net/nrrd/format.html), which share no name.
 """
 
 import math
@@ -10,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -23,26 +22,18 @@ from .paths import PART, open_in_folder
 MAX_HEADER = 2**16  # bytes
 META_END, NRRD_END = re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE), re.compile(rb"\r?\n\r?\n|\Z")
 DATA_FILE = re.compile(rb"^(ElementDataFile *=|data ?file:)[ \t]*(?:\./)?(.*?)[ \t\r]*$", re.MULTILINE)
-BYTES = {"char": 1, "short": 2, "int": 4, "long long": 8, "longlong": 8, "float": 4, "double": 8}  # of a value
-BYTES |= {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
-SPACES = {"left-posterior-superior": (1, 1, 1), "right-anterior-superior": (-1, -1, 1)}  # the signs that make it LPS
-SPACES |= {"left-anterior-superior": (1, -1, 1), "lps": (1, 1, 1), "ras": (-1, -1, 1), "las": (1, -1, 1)}
-OF_SPACE = {"domain", "space", "none", "???"}  # kinds of axes
-
-
-class Header(NamedTuple):
-    """What a header says: the sizes of the axes, the fastest first, how the values are stored, and where they lie.
-
-    `skip` are the bytes before the values, -1 if they end the file. `steps`, (axes, n), lead from one value to the next
-    in millimeters; `origin`, (n,), is the place of the first one in the patient (LPS). None: not known.
-    """
-
-    sizes: tuple[int, ...]
-    dtype: np.dtype[Any]
-    packed: bool
-    skip: int
-    steps: np.ndarray | None
-    origin: np.ndarray | None
+BYTES = dict.fromkeys(["char", "int8"], 1) | dict.fromkeys(["short", "int16"], 2) | dict.fromkeys(["int", "int32"], 4)
+BYTES |= dict.fromkeys(["long long", "longlong", "int64", "double"], 8) | {"float": 4}  # of a value
+LPS, RAS, LAS = (1, 1, 1), (-1, -1, 1), (1, -1, 1)  # the signs that make a place LPS
+SPACES = {"left-posterior-superior": LPS, "right-anterior-superior": RAS, "left-anterior-superior": LAS}
+SPACES |= {"lps": LPS, "ras": RAS, "las": LAS}
+ALLOWED = {  # what is read of elements that may say more
+    "BinaryData": ["true"],
+    "ElementNumberOfChannels": ["1"],
+    "encoding": ["raw", "gzip", "gz"],
+    "line skip": ["0"],
+    "space units": ['"mm" "mm" "mm"', '"mm" "mm"'],
+}
 
 
 def is_headed(head: bytes) -> bool:
@@ -53,34 +44,33 @@ def is_headed(head: bytes) -> bool:
 
 def read(file: BinaryIO, reserve: Callable[[int], None], folder: int | None) -> Source:
     """Return the middle axial slice of a volume, or a picture of two axes; `folder` is the header's, a descriptor."""
-    content = read_header(file)
-    lines, nrrd = content.decode("latin1").splitlines(), content.startswith(b"NRRD")
-    header, name = _parse_nrrd(lines) if nrrd else _parse_meta(lines), get_data_name(content)
+    header = read_header(file)
+    fields, name = _parse(header), get_data_name(header)
+    sizes, dtype = _get_sizes(fields), _get_dtype(fields)
+    steps, affine, known = _get_place(fields, len(sizes))
+    packed = fields.get("CompressedData", "").lower() == "true" or fields.get("encoding", "raw").lower() != "raw"
+    skip = int((_get_numbers(fields, 1, "HeaderSize", "byte skip") or [0])[0])
+    if packed and skip:
+        raise ImageError("HeaderSize (or byte skip) of compressed values is not 0")
     if name is not None and folder is None:
         raise ImageError("its pixels are in a second file; allowed: a .mhd or .nhdr file in its folder")
     with nullcontext(file) if folder is None or name is None else open_in_folder(folder, name) as stream:
         if stream is None:
             raise ImageError("the data file that the header names is not in the folder of the header")
-        size = math.prod(header.sizes) * header.dtype.itemsize
-        start = len(content) if name is None and (nrrd or header.skip == 0) else 0
-        stream.seek(*((-size, 2) if header.skip < 0 else (start + header.skip, 0)))
-        values: Any = Inflater(stream) if header.packed else stream
-        stored, unread = read_stack(values, reserve, header.sizes, header.dtype)
+        start = len(header) if name is None and ("HeaderSize" not in fields or skip == 0) else 0
+        stream.seek(*((-math.prod(sizes) * dtype.itemsize, 2) if skip < 0 else (start + skip, 0)))
+        values: Any = Inflater(stream) if packed else stream
+        stored, unread = read_stack(values, reserve, sizes, dtype)
         if not unread and values.read(1):
             raise ImageError("there are more bytes of pixels than the sizes and the type in the header explain")
     pixels, _, blank = to_native_dtype(stored)
-    display, steps = choose_display(pixels), header.steps
-    if len(header.sizes) == 2:
-        x, y = np.linalg.norm(np.eye(2) if steps is None else steps, axis=1)
-        return Source(pixels[0, 0], display, None if steps is None else (float(x), float(y)), blank=blank)
-    affine = np.eye(4)
-    affine[:3, :3] = np.eye(3) if steps is None else steps[:3, :3].T
-    affine[:3, 3] = 0 if header.origin is None else header.origin[:3]
-    check_affine(affine, "TransformMatrix, ElementSpacing; space directions, spacings")
-    notes = ("the fourth axis is shown as time points",) if len(header.sizes) == 4 else ()
-    known = steps is not None and header.origin is not None
-    volume = build_volume(pixels, affine, display, known=known, blank=blank, unread_times=unread, notes=notes)
-    return (volume if steps is not None else replace(volume, spacing=None)).get_middle_slice()
+    notes = ("the fourth axis is shown as time points",) if len(sizes) == 4 else ()
+    more: dict[str, Any] = {"known": known, "blank": blank, "unread_times": unread, "notes": notes}
+    volume = build_volume(pixels, affine, choose_display(pixels), **more)
+    volume = volume if steps is not None else replace(volume, spacing=None)
+    if len(sizes) > 2:
+        return volume.get_middle_slice()
+    return Source(pixels[0, 0], volume.display, volume.get_spacing("axial"), blank=blank)
 
 
 def read_header(file: BinaryIO) -> bytes:
@@ -95,14 +85,12 @@ def read_header(file: BinaryIO) -> bytes:
 def get_data_name(header: bytes) -> str | None:
     """Return the name of the second file; None if the values stand behind the header."""
     found = DATA_FILE.search(header)
-    if found is None or found[2].lower() == b"local":
-        return None
-    name = found[2].decode("utf-8", "surrogateescape")
+    name = "local" if found is None else found[2].decode("utf-8", "surrogateescape")
     if name.upper().startswith("LIST") or "%" in name:
         raise ImageError("ElementDataFile (or data file) names several files (LIST); allowed: one")
     if name in ("", ".", "..") or set(name) & set("/\\\0"):
         raise ImageError("ElementDataFile (or data file) leads out of the folder; allowed: a file beside the header")
-    return name
+    return None if name.lower() == "local" else name
 
 
 def rename_data(header: bytes, name: str) -> bytes:
@@ -118,102 +106,79 @@ class Inflater:
 
     def read(self, count: int) -> bytes:
         """Return up to `count` bytes; none at the end."""
-        part = waiting = b""
-        while not part and not self.inflate.eof:
+        part, waiting = b"", b"-"
+        while not part and waiting:
             waiting = self.inflate.unconsumed_tail or self.file.read(PART)
             part = self.inflate.decompress(waiting, count)
-            if not waiting:
-                break
         return part
 
 
-def _parse_meta(lines: list[str]) -> Header:
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
-    if fields.get("BinaryData", "True").lower() != "true":
-        raise ImageError("BinaryData is not True: numbers as text; allowed: True")
-    if fields.get("ElementNumberOfChannels", "1") != "1":
-        raise ImageError("ElementNumberOfChannels is not 1: several channels of a voxel; allowed: 1")
-    sizes = _get_sizes(fields, "NDims", "DimSize")
-    big = fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", "False")).lower() == "true"
-    dtype = _get_dtype("ElementType", fields.get("ElementType", "").removeprefix("MET_").replace("_", " "), big)
-    count, packed = len(sizes), fields.get("CompressedData", "False").lower() == "true"
-    spacing = _get_numbers(fields, count, "ElementSpacing", "ElementSize")
-    matrix = _get_numbers(fields, count**2, "TransformMatrix", "Rotation", "Orientation")
-    origin = _get_numbers(fields, count, "Offset", "Position", "Origin")
-    directions = np.eye(count) if matrix is None else matrix.reshape(count, count)
-    steps = None if spacing is None else spacing[:, None] * directions
-    if matrix is not None and origin is None:
-        origin = np.zeros(count)
-    skip = _get_numbers(fields, 1, "HeaderSize")
-    return Header(sizes, dtype, packed, 0 if skip is None else int(skip[0]), steps, origin)
+def _parse(header: bytes) -> dict[str, str]:
+    """Return the elements of a header; raise `ImageError` for what is not read."""
+    mark = ":" if header.startswith(b"NRRD") else "="
+    lines = (line.partition(mark) for line in header.decode("latin1").splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in lines}
+    for key, allowed in ALLOWED.items():
+        if fields.get(key, allowed[0]).lower() not in allowed:
+            raise ImageError(f"{key} in the header is not read as it is; allowed: {', '.join(allowed)}")
+    if set(fields.get("kinds", "").split()[:3]) - {"domain", "space", "none", "???"}:
+        raise ImageError("kinds in the header: an axis before the fourth is not of space, such as components")
+    return fields
 
 
-def _parse_nrrd(lines: list[str]) -> Header:
-    fields = {key.strip().lower(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    encoding = fields.get("encoding", "").lower()
-    if encoding not in ("raw", "gzip", "gz"):
-        raise ImageError("encoding is neither raw nor gzip, such as ascii or bzip2; allowed: raw and gzip")
-    sizes = _get_sizes(fields, "dimension", "sizes")
-    dtype = _get_dtype("type", fields.get("type", ""), fields.get("endian", "").lower() == "big")
-    if dtype.itemsize > 1 and "endian" not in fields:
-        raise ImageError("endian is missing in the header")
-    axes, skips = min(3, len(sizes)), [_get_numbers(fields, 1, f"{kind} skip") for kind in ("line", "byte")]
-    skip = 0 if skips[1] is None else int(skips[1][0])
-    if skips[0] or (skip and encoding != "raw"):
-        raise ImageError("line skip, or byte skip of gzip, is not 0; allowed: byte skip of raw values")
-    vectors = re.findall(r"none|\([^)]*\)", fields.get("space directions", ""))[:axes]
-    if "none" in vectors or set(fields.get("kinds", "").split()[:axes]) - OF_SPACE:
-        raise ImageError(
-            "kinds: one of the first three axes is not of space, such as components; allowed: domain, space"
-        )
-    if set(re.findall(r'"([^"]*)"', fields.get("space units", ""))) - {"mm", "millimeter", ""}:
-        raise ImageError("space units are not mm; allowed: mm")
-    signs, origin = SPACES.get(fields.get("space", "").lower()), _get_numbers(fields, axes, "space origin")
-    if len(vectors) not in (0, axes):
-        raise ImageError(f"space directions in the header are not those of {axes} axes")
-    if vectors:
-        steps = np.array([_to_numbers("space directions", vector, axes) for vector in vectors])
-    else:
-        spacings = " ".join(fields["spacings"].split()[:axes]) if "spacings" in fields else None
-        steps, signs = None if spacings is None else np.diag(_to_numbers("spacings", spacings, axes)), None
-    if signs is None or axes < 3 or origin is None:
-        return Header(sizes, dtype, encoding != "raw", skip, steps, None)
-    return Header(sizes, dtype, encoding != "raw", skip, steps * signs, origin * signs)
-
-
-def _get_sizes(fields: dict[str, str], count: str, key: str) -> tuple[int, ...]:
-    dimensions = _get_numbers(fields, 1, count)
-    if dimensions is None or dimensions[0] not in (2, 3, 4):
-        raise ImageError(f"{count} in the header is not 2, 3 or 4 dimensions")
-    sizes = _get_numbers(fields, int(dimensions[0]), key)
-    if sizes is None or (sizes < 1).any() or (sizes != np.rint(sizes)).any():
-        raise ImageError(f"{key} in the header are not {dimensions[0]:g} whole numbers above 0")
+def _get_sizes(fields: dict[str, str]) -> tuple[int, ...]:
+    count = _get_numbers(fields, 1, "NDims", "dimension")
+    if count is None or count[0] not in (2, 3, 4):
+        raise ImageError("NDims (or dimension) in the header is not 2, 3 or 4")
+    sizes = _get_numbers(fields, int(count[0]), "DimSize", "sizes")
+    if sizes is None or not (np.isfinite(sizes) & (sizes >= 1) & (sizes % 1 == 0)).all():
+        raise ImageError("DimSize (or sizes) in the header are not whole numbers above 0")
     return tuple(map(int, sizes))
 
 
-def _get_dtype(key: str, name: str, big: bool) -> np.dtype[Any]:
-    """Return the type of values that a header calls "unsigned short", "uint16_t", or the like."""
-    name = name.lower()
+def _get_dtype(fields: dict[str, str]) -> np.dtype[Any]:
+    """Return the type of values that a header calls "MET_USHORT", "unsigned short", "uint16_t", or the like."""
+    name = fields.get("ElementType", fields.get("type", "")).lower().removeprefix("met_").replace("long_", "long ")
     base = re.sub(r"(un)?signed |_t$| int$", "", name).removeprefix("u")
-    if base not in BYTES:
-        raise ImageError(
-            f"{key} in the header is not a type of one number; allowed: integers and floats of up to 64 bits"
-        )
+    order = fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", fields.get("endian"))) or ""
+    if base not in BYTES or ("type" in fields and BYTES[base] > 1 and not order):
+        raise ImageError("ElementType (or type, endian) in the header is no type of one number that is known")
     kind = "f" if base in ("float", "double") else "u" if name.startswith("u") else "i"
-    return np.dtype(f"{'>' if big else '<'}{kind}{BYTES[base]}")
+    return np.dtype(f"{'>' if order.lower() in ('true', 'big') else '<'}{kind}{BYTES[base]}")
+
+
+def _get_place(fields: dict[str, str], count: int) -> tuple[np.ndarray | None, np.ndarray, bool]:
+    """Return the steps along the axes of space, if they are known, the affine, and whether it is that of a patient."""
+    axes, meta = min(count, 3), "NDims" in fields
+    matrix = _get_numbers(fields, count**2, "TransformMatrix", "Rotation", "Orientation")
+    origin = _get_numbers(fields, count if meta else axes, "Offset", "Position", "Origin", "space origin")
+    if "space directions" in fields:
+        vectors = [*re.findall(r"none|\([^)]*\)", fields["space directions"]), "", "", ""][:axes]
+        steps: np.ndarray | None = np.array([_to_numbers("space directions", vector, axes) for vector in vectors])
+    else:
+        directions = np.eye(count) if matrix is None else matrix.reshape(count, count)
+        spacing = _get_numbers(fields, count, "ElementSpacing", "ElementSize", "spacings")
+        steps = None if spacing is None else (spacing[:, None] * directions)[:axes, :axes]
+    if matrix is not None and origin is None:
+        origin = np.zeros(count)
+    affine, signs = np.eye(4), SPACES.get(fields.get("space", "lps" if meta else "").lower())
+    affine[:axes, :axes] = np.eye(axes) if steps is None else steps.T
+    affine[:axes, 3] = 0 if origin is None else origin[:axes]
+    check_affine(affine, "TransformMatrix, ElementSpacing; space directions, spacings")
+    known = steps is not None and origin is not None and signs is not None and axes == 3
+    return steps, np.diag([*(signs or LPS), 1]) @ affine, known and (meta or "space directions" in fields)
 
 
 def _get_numbers(fields: dict[str, str], count: int, *keys: str) -> np.ndarray | None:
     """Return the numbers of the first of these elements that the header has; None if it has none."""
-    key = next((key for key in keys if key in fields), None)
-    return None if key is None else _to_numbers(key, fields[key], count)
+    return next((_to_numbers(key, fields[key], count) for key in keys if key in fields), None)
 
 
 def _to_numbers(key: str, text: str, count: int) -> np.ndarray:
     try:
-        numbers = np.array([float(part) for part in re.split(r"[\s,()]+", text) if part])
+        numbers = [float(part) for part in re.split(r"[\s,()]+", text) if part]
     except ValueError:
-        numbers = np.array([])
-    if len(numbers) != count or not np.isfinite(numbers).all():
+        numbers = []
+    if len(numbers) != count:
         raise ImageError(f"{key} in the header does not hold {count} numbers")
-    return numbers
+    return np.array(numbers)

@@ -26,9 +26,8 @@ SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), PackBits, LZMA, Zstandard: of plain bytes
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
 PREVIEW = 1  # bit of NewSubfileType
-PHOTOMETRIC, PLANES, NODATA = 262, 33629, 42113  # tags; PLANES has one entry for each frame of a MetaMorph stack
+PHOTOMETRIC, NODATA = 262, 42113  # tags
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
-MAX_NAMED = 5  # pages that a note names
 
 
 def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
@@ -50,11 +49,11 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     missing = _find_missing(page, stored)
     if missing is not None:
         pixels, display, blank = mark_blank(pixels, missing | ~np.isfinite(pixels))
-    if _get_photometric(page) == WHITE_IS_ZERO:
-        display = display[::-1]
+    display = display[::-1] if page.photometric == WHITE_IS_ZERO else display
+    fields: dict[str, Any] = {"blank": blank, "notes": tuple(dict.fromkeys(notes))}
     if len(pixels) == 1:
-        return Source(pixels[0], display, blank=blank, notes=tuple(dict.fromkeys(notes)))
-    return Volume(pixels, display, planes=False, blank=blank, notes=tuple(dict.fromkeys(notes))).get_slice(0)
+        return Source(pixels[0], display, **fields)
+    return Volume(pixels, display, planes=False, **fields).get_slice(0)
 
 
 def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
@@ -63,33 +62,25 @@ def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     if len(pages) > limits.MAX_FRAMES:
         raise ImageError(f"more than {limits.MAX_FRAMES} pages; allowed: {limits.MAX_FRAMES}")
     pages = [page for page in pages if page.tags]
-    if not pages:
-        raise ImageError("the TIFF file holds no page, or is cut short before the first one is described")
+    for page in pages:
+        if PHOTOMETRIC not in page.tags:
+            page.photometric = RGB if page.samplesperpixel >= 3 else BLACK_IS_ZERO
     whole = [page for page in pages if not page.subfiletype & PREVIEW] or pages
-    kind = _get_kind(whole[0])
-    chosen, others = ([page for page in whole if (_get_kind(page) == kind) is same] for same in (True, False))
-    named = [f"page {page.index + 1} ({page.imagewidth}x{page.imagelength})" for page in others[:MAX_NAMED]]
-    if len(others) > MAX_NAMED:
-        named.append(f"{len(others) - MAX_NAMED} more")
-    reason = f"another size or type than page {whole[0].index + 1}"
-    notes = [f"{', '.join(named)} {'is' if len(others) == 1 else 'are'} left out: {reason}"] if others else []
+    kinds = [(page.shaped, page.dtype, page.bitspersample, page.photometric, page.extrasamples) for page in whole]
+    if not kinds:
+        raise ImageError("the TIFF file holds no page, or is cut short before the first one is described")
+    others = [page for page, kind in zip(whole, kinds, strict=True) if kind != kinds[0]]
+    named = ", ".join(f"page {page.index + 1} ({page.imagewidth}x{page.imagelength})" for page in others[:5])
+    named += f" and {len(others) - 5} more" if len(others) > 5 else ""
+    notes = [f"left out, because of another size or type: {named}"] if others else []
     tiff.filehandle.seek(tiff.pages.next_page_offset)
     if any(tiff.filehandle.read(tiff.tiff.offsetsize)):
         notes.append(f"the list of pages is broken or cut short after page {len(pages)}")
-    return chosen, notes
-
-
-def _get_kind(page: Any) -> tuple[Any, ...]:
-    return page.shaped, page.dtype, page.bitspersample, _get_photometric(page), page.extrasamples
-
-
-def _get_photometric(page: Any) -> int:
-    """Return what the values mean; if the file does not say it, three channels are RGB, and high values are light."""
-    return int(page.photometric) if PHOTOMETRIC in page.tags else RGB if page.samplesperpixel >= 3 else BLACK_IS_ZERO
+    return [page for page, kind in zip(whole, kinds, strict=True) if kind == kinds[0]], notes
 
 
 def _count_stacked(pages: list[Any]) -> int:
-    """Return how many frames stand one behind the other where a file of ImageJ, tifffile or MetaMorph has one page."""
+    """Return how many frames stand one behind the other in the only page of a file of ImageJ or tifffile."""
     page = pages[0]
     if len(pages) > 1 or not page.is_final:
         return 1
@@ -97,15 +88,16 @@ def _count_stacked(pages: list[Any]) -> int:
     if shape is not None:
         return max(1, math.prod(map(int, re.findall(r"\d+", shape[1]))) // math.prod(page.shaped))
     count = re.search(r"^images=(\d{1,9})$", page.imagej_description or "", re.MULTILINE)
-    return int(count[1]) if count is not None else page.tags[PLANES].count if PLANES in page.tags else 1
+    return 1 if count is None else int(count[1])
 
 
 def _decode(file: BinaryIO, pages: list[Any], stacked: int) -> Iterator[np.ndarray]:
     """Yield the values of each page, (frames, height, width, channels), upright; `stacked` of them in one page."""
     image: Any = None
     for page in pages:
-        if not _is_plain(page):
-            image = image or _open_with_pillow(file, page)
+        plain = page.bitspersample in (8, 16, 32, 64) and page.predictor in (1, 2) and page.compression in CODECS
+        if not plain or page.photometric not in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB) or page.dtype is None:
+            image = _seek_with_pillow(file, page, image)
             yield _decode_with_pillow(image, page)
             file.seek(0, io.SEEK_END)  # libtiff has moved the descriptor: what is buffered does not count
             continue
@@ -121,22 +113,13 @@ def _decode(file: BinaryIO, pages: list[Any], stacked: int) -> Iterator[np.ndarr
         yield np.moveaxis(turned, -1, 0)
 
 
-def _is_plain(page: Any) -> bool:
-    """Return whether tifffile decodes a page by itself."""
-    if page.dtype is not None and page.dtype.kind == "c":
-        raise ImageError(f"TIFF values of type {page.dtype.name}; allowed: integers and floats")
-    whole = page.dtype is not None and page.bitspersample in (8, 16, 32, 64) and page.predictor in (1, 2)
-    return whole and page.compression in CODECS and _get_photometric(page) in (WHITE_IS_ZERO, BLACK_IS_ZERO, RGB)
-
-
 def _check_segments(page: Any) -> None:
     """Raise `ImageError` if the file does not hold each of the strips or tiles of a page."""
     count, end = math.prod(page.chunked), page.parent.filehandle.size
-    there = sum(
-        0 < place < place + size <= end for place, size in zip(page.dataoffsets, page.databytecounts, strict=False)
-    )
-    if there < count:
-        raise ImageError(f"{count - there} of {count} strips or tiles of page {page.index + 1} are empty or cut short")
+    places = zip(page.dataoffsets, page.databytecounts, strict=False)
+    gone = count - sum(0 < place < place + size <= end for place, size in places)
+    if gone > 0:
+        raise ImageError(f"{gone} of {count} strips or tiles of page {page.index + 1} are empty or cut short")
 
 
 def _decompress(compression: int, content: bytes, out: int) -> bytes:
@@ -149,48 +132,43 @@ def _decompress(compression: int, content: bytes, out: int) -> bytes:
     return TiffImagePlugin.TiffImageFile(io.BytesIO(page), "").tobytes()
 
 
-def _open_with_pillow(file: BinaryIO, page: Any) -> TiffImagePlugin.TiffImageFile:
-    file.seek(0)
+def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> TiffImagePlugin.TiffImageFile:
+    """Return `image`, or the file as Pillow opens it, at a page."""
     try:
-        return TiffImagePlugin.TiffImageFile(file, "")
-    except Exception:  # it knows the modes that it has, and raises anything for others
-        pass
-    raise _refuse(page)
+        if image is None:
+            file.seek(0)
+            image = TiffImagePlugin.TiffImageFile(file, "")
+        image.seek(page.index)
+    except Exception:  # Pillow knows the modes that it has, and raises anything for others
+        raise _refuse(page) from None
+    return image
 
 
 def _decode_with_pillow(image: TiffImagePlugin.TiffImageFile, page: Any) -> np.ndarray:
     """Return the values of a page, if they are of the size and type that it declares."""
-    try:
-        image.seek(page.index)
-    except Exception:
-        raise _refuse(page) from None
-    values = pillow_to_array(image)
-    sides = page.imagelength, page.imagewidth
-    sides = sides[::-1] if page.tags.valueof(ORIENTATION, default=1) in (5, 6, 7, 8) else sides
-    declared = np.dtype(np.uint8) if page.dtype is None or page.dtype == np.bool_ else page.dtype
-    if values.shape[:2] != sides or values.dtype != declared:
+    values, sides = pillow_to_array(image), (page.imagelength, page.imagewidth)
+    declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
+    turned = page.tags.valueof(ORIENTATION, default=1) in (5, 6, 7, 8)
+    if values.shape[:2] != (sides[::-1] if turned else sides) or values.dtype != declared:
         raise _refuse(page)
-    if _get_photometric(page) == WHITE_IS_ZERO and declared == np.uint8:
+    if page.photometric == WHITE_IS_ZERO and values.dtype == np.uint8:
         values = 255 - values  # Pillow has turned them
-    return values.reshape(1, *sides, -1)
+    return values.reshape(1, *values.shape[:2], -1)
 
 
 def _refuse(page: Any) -> ImageError:
     kind, compression = (getattr(value, "name", value) for value in (page.photometric, page.compression))
-    what = f"{page.bitspersample} bits a value, {kind}, {compression} compression"
-    return ImageError(
-        f"TIFF pixels of a kind that cannot be read ({what}); allowed: gray and RGB of 8 to 64 bits without loss, and "
-        "what Pillow reads"
-    )
+    what = f"{page.dtype} of {page.bitspersample} bits, {kind}, {compression} compression"
+    return ImageError(f"TIFF pixels that cannot be read ({what}); allowed: gray or RGB, integers or floats, no loss")
 
 
 def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> np.ndarray:
     """Return frames, gray (n, height, width) or RGB (n, height, width, 3), of values (n, height, width, channels)."""
-    colors = 3 if _get_photometric(page) not in (WHITE_IS_ZERO, BLACK_IS_ZERO) and values.shape[3] >= 3 else 1
+    colors = 3 if page.photometric >= RGB and values.shape[3] >= 3 else 1
     extra, opacity = values.shape[3] - colors, [int(kind) for kind in page.extrasamples[:1]]
     if extra and opacity in ([1], [2]):
-        values = np.stack([lay_over(frame[:, :, : colors + 1], associated=opacity == [1]) for frame in values])
-        values, extra = values.reshape(*values.shape[:3], colors), extra - 1
+        laid = [lay_over(frame[:, :, : colors + 1], associated=opacity == [1]) for frame in values]
+        values, extra = np.stack(laid).reshape(*values.shape[:3], colors), extra - 1
     elif extra and colors == 1:
         notes.append(f"the {values.shape[3]} channels of a pixel follow one another as frames")
         return np.moveaxis(values, 3, 1).reshape(-1, *values.shape[1:3])
@@ -202,7 +180,7 @@ def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> np.ndarra
 def _find_missing(page: Any, stored: np.ndarray) -> np.ndarray | None:
     """Return which gray values the file calls no data, as GDAL writes it; None if there are none."""
     try:
-        value = float(page.tags.valueof(NODATA).strip("\0 ").replace(",", "."))
+        value = float(page.tags.valueof(NODATA).strip("\0 "))
     except (AttributeError, ValueError):  # there is no such text
         return None
     with np.errstate(all="ignore"):

@@ -83,7 +83,7 @@ def test_pages_of_another_size_are_left_out():
     content = saved(GRAY, "TIFF", save_all=True, append_images=[Image.new("L", (3, 3)), Image.fromarray(255 - GRAY)])
     source = open_image(content)
     assert source.volume.count_slices() == 2
-    assert source.notes == ("page 2 (3x3) is left out: another size or type than page 1",)
+    assert source.notes == ("left out, because of another size or type: page 2 (3x3)",)
 
 
 def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):

@@ -96,7 +96,7 @@ def test_pages_of_another_size_or_type_are_named():
     source = open_image(written(GRAY, other, 255 - GRAY, deep))
     assert [source.volume.get_slice(number).pixels[0, 0] for number in range(2)] == [GRAY[0, 0], 255 - GRAY[0, 0]]
     assert source.volume.count_slices() == 2
-    left = "page 2 (9x5), page 4 (17x12) are left out: another size or type than page 1"
+    left = "left out, because of another size or type: page 2 (9x5), page 4 (17x12)"
     assert source.notes == source.volume.notes == (left,)
 
 
@@ -183,7 +183,7 @@ def test_what_nobody_decodes_is_named(tmp_path):
     content = bytearray(written(COLOR.astype(np.uint16), photometric="rgb"))
     entry = tifffile.TiffFile(io.BytesIO(content)).pages[0].tags[259]
     struct.pack_into("<H", content, entry.valueoffset, 34712)
-    with pytest.raises(ImageError, match=r"16 bits a value, RGB, JPEG2000 compression"):
+    with pytest.raises(ImageError, match=r"uint16 of 16 bits, RGB, JPEG2000 compression"):
         open_image(bytes(content))
 
 
