@@ -67,15 +67,9 @@ def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Sou
 def read_stack(
     stream: Any, reserve: Callable[[int], None], sides: Sequence[int], dtype: np.dtype[Any]
 ) -> tuple[np.ndarray, int]:
-    """Return the values (t, z, y, x) of an array, of which all axes beyond the third count as time.
+    """Return the values (t, z, y, x) of an array, and how many time points `limits.MAX_TIMES` does not allow to read.
 
-    Of many time points, no more are read than `limits.MAX_TIMES` allows; how many are left is returned, too.
-
-    Args:
-        stream: what has the bytes of the array.
-        reserve: called once before they are read.
-        sides: of the array, that of the fastest axis first.
-        dtype: of its values.
+    `sides` are those of the array, the fastest axis first; all axes beyond the third count as time.
     """
     shape = (*sides, 1, 1)[2::-1]
     limits.check_size(shape, dtype.itemsize)
@@ -88,17 +82,16 @@ def read_stack(
 
 def _build_volume(header: Any, stored: np.ndarray) -> Volume:
     """Return the volume of stored values (t, z, y, x), turned to the patient's axes by the header's affine."""
-    scale = {name: float(header[name]) for name in ("scl_slope", "scl_inter")}
-    if scale["scl_slope"] == 0 or math.isnan(scale["scl_slope"]):  # the values are as they are stored
-        scale = {"scl_slope": 1.0, "scl_inter": 0.0}
-    for name, number in scale.items():
-        if not math.isfinite(number):
-            raise ImageError(f"{name} in the NIfTI header is {number}; allowed: a finite number")
+    slope, intercept = (float(header[name]) for name in ("scl_slope", "scl_inter"))
+    if slope == 0 or math.isnan(slope):  # the values are as they are stored
+        slope, intercept = 1.0, 0.0
+    if not (math.isfinite(slope) and math.isfinite(intercept)):
+        raise ImageError(f"the header has scl_slope {slope:g} and scl_inter {intercept:g}; allowed: finite numbers")
     affine, notes = _get_affine(header, stored.shape[:0:-1])
     components = math.prod(header.get_data_shape()[4:])
     if components > 1:
         notes.append(f"{components} components of each voxel (axes 5 to 7 of the file) are shown as time points")
-    values = rescale(stored, *scale.values())
+    values = rescale(stored, slope, intercept)
     display = choose_display(values.pixels, (float(header["cal_min"]), float(header["cal_max"])))
     known = max(int(header["sform_code"]), int(header["qform_code"])) > 0  # else the affine is nibabel's default
     return build_volume(values.pixels, affine, display, known=known, blank=values.blank, notes=tuple(notes))

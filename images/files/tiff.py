@@ -165,9 +165,10 @@ def _refuse(page: Any) -> ImageError:
 def _join_channels(page: Any, values: np.ndarray, notes: list[str]) -> np.ndarray:
     """Return frames, gray (n, height, width) or RGB (n, height, width, 3), of values (n, height, width, channels)."""
     colors = 3 if page.photometric >= RGB and values.shape[3] >= 3 else 1
-    extra, opacity = values.shape[3] - colors, [int(kind) for kind in page.extrasamples[:1]]
-    if extra and opacity in ([1], [2]):
-        laid = [lay_over(frame[:, :, : colors + 1], associated=opacity == [1]) for frame in values]
+    extra, kinds = values.shape[3] - colors, page.extrasamples
+    unnamed = not kinds and colors + extra == 4 and values.dtype.str[1:] in ("u1", "u2")  # OpenCV does not name opacity
+    if extra and (unnamed or kinds[:1] in ((1,), (2,))):
+        laid = [lay_over(frame[:, :, : colors + 1], associated=kinds[:1] == (1,)) for frame in values]
         values, extra = np.stack(laid).reshape(*values.shape[:3], colors), extra - 1
     elif extra and colors == 1:
         notes.append(f"the {values.shape[3]} channels of a pixel follow one another as frames")

@@ -3,6 +3,7 @@
 import io
 import struct
 
+import cv2
 import numpy as np
 import pytest
 import tifffile
@@ -157,6 +158,8 @@ def test_opacity_and_channels_without_a_meaning():
     spare = open_image(written(alpha, photometric="rgb", extrasamples=["unspecified"]))
     assert np.array_equal(spare.pixels, alpha[:, :, :3])
     assert spare.notes == ("channels left out, whose meaning the file does not say: 1",)
+    unnamed = open_image(cv2.imencode(".tiff", alpha[:, :, [2, 1, 0, 3]])[1].tobytes())
+    assert np.array_equal(unnamed.pixels, source.pixels)
     pair = open_image(written(np.dstack([DEEP, DEEP // 2]), photometric="minisblack", planarconfig="contig"))
     assert np.array_equal(pair.volume.voxels, [DEEP, DEEP // 2])
     assert pair.notes == ("the 2 channels of a pixel follow one another as frames",)
