@@ -93,6 +93,8 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tup
             reserve(size)
         image.load()
         return image, count if frames else 1
+    except Image.DecompressionBombError:
+        reason = f"more pixels than this kind of file may have; allowed: {2 * (Image.MAX_IMAGE_PIXELS or 0)}"
     except (OSError, SyntaxError) as error:  # Pillow's messages
         text = "".join(letter for letter in str(error) if letter.isprintable())[:100]
         reason = f"it is damaged or cut short ({text})"

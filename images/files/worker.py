@@ -43,7 +43,7 @@ def main(descriptor: int, watched: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     end_with_parent(watched)
-    Image.MAX_IMAGE_PIXELS = None  # sizes are checked in headers, by `limits`
+    Image.MAX_IMAGE_PIXELS = limits.MAX_BYTES // 2  # Pillow refuses twice as many; a strip of a TIFF has so many bytes
     with socket.socket(fileno=descriptor) as sock:
         worker = Worker(Channel(sock))
         while worker.serve():
