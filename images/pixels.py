@@ -20,7 +20,7 @@ SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
 MAX_LOSS = 1e-3  # largest change by float32, as a share of the range of all values
 STRIP = 2**22  # pixels copied at a time
 FAINT = 0.25  # opacity up to which a pixel counts as invisible
-LIGHTNESS = {2: np.float32([1]), 4: np.float32([0.299, 0.587, 0.114])}  # of gray, of RGB (ITU-R BT.601), by channels
+LIGHTNESS = {2: np.ones(1, np.float32), 4: np.array([0.299, 0.587, 0.114], np.float32)}  # by channels (ITU-R BT.601)
 ORIENTATION = 0x0112  # EXIF tag
 WHITE_IS_ZERO = 262, 0  # a TIFF's PhotometricInterpretation, and its value
 

@@ -154,10 +154,10 @@ def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> np.ndar
     import cv2
 
     file.seek(0)
-    pixels = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_UNCHANGED)
-    channels = [2, 1, 0] if pixels is not None and pixels.shape[2:] == (3,) else CHANNELS[head[25]]
-    whole = pixels is not None and pixels.dtype == np.uint16 and pixels.ndim == 3 and pixels.shape[2] > max(channels)
-    if not whole or pixels.shape[:2] != image.size[::-1] or (len(channels) == 3 and head[25] != 2):
+    pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_UNCHANGED)
+    found = (0,) if pixels is None else pixels.shape
+    channels = CHANNELS[head[25]] if found[2:] == (4,) else [2, 1, 0] if head[25] == 2 else []
+    if pixels is None or pixels.dtype != np.uint16 or found[:2] != image.size[::-1] or not channels:
         raise ImageError("a PNG of 16 bits a channel that is not decoded as its header says")
     pixels = pixels[:, :, channels]
     return turn_upright(pixels if len(channels) == 3 else lay_over(pixels), image.getexif().get(ORIENTATION, 1))

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import TiffImagePlugin
+from PIL import Image, TiffImagePlugin
 
 from ...errors import ImageError
 from .. import limits
@@ -34,8 +34,8 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     """Return the first page of a file that is no preview; if there are several like it, its volume has the others."""
     import tifffile
 
-    for number in CODECS[1:]:
-        tifffile.TIFF.DECOMPRESSORS._codecs[number] = partial(_decompress, number)
+    codecs: Any = tifffile.TIFF.DECOMPRESSORS
+    codecs._codecs |= {number: partial(_decompress, number) for number in CODECS[1:]}
     tiff = tifffile.TiffFile(file, name="-", _multifile=False, is_lsm=False, is_scanimage=False, is_ndpi=False)
     pages, notes = _choose_pages(tiff)
     page, stacked = pages[0], _count_stacked(pages)
@@ -86,7 +86,7 @@ def _count_stacked(pages: list[Any]) -> int:
         return 1
     shape = re.match(r'(?:{"shape": *\[|shape=\()([\d, ]+)', page.shaped_description or "")
     if shape is not None:
-        return max(1, math.prod(map(int, re.findall(r"\d+", shape[1]))) // math.prod(page.shaped))
+        return max(1, math.prod(map(int, re.findall(r"\d+", shape[1]))) // int(math.prod(page.shaped)))
     count = re.search(r"^images=(\d{1,9})$", page.imagej_description or "", re.MULTILINE)
     return 1 if count is None else int(count[1])
 
@@ -132,7 +132,7 @@ def _decompress(compression: int, content: bytes, out: int) -> bytes:
     return TiffImagePlugin.TiffImageFile(io.BytesIO(page), "").tobytes()
 
 
-def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> TiffImagePlugin.TiffImageFile:
+def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> Any:
     """Return `image`, or the file as Pillow opens it, at a page."""
     try:
         if image is None:
@@ -144,7 +144,7 @@ def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> TiffImagePlugin.
     return image
 
 
-def _decode_with_pillow(image: TiffImagePlugin.TiffImageFile, page: Any) -> np.ndarray:
+def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
     """Return the values of a page, if they are of the size and type that it declares."""
     values, sides = pillow_to_array(image), (page.imagelength, page.imagewidth)
     declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
