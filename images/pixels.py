@@ -105,14 +105,21 @@ def mark_blank(values: np.ndarray, missing: np.ndarray) -> Native:
         float(values.min(where=~missing, initial=ends[0])),
         float(values.max(where=~missing, initial=ends[1])),
     )
-    blank, depth = math.nan, values.dtype
-    if depth.kind != "f":
-        blank = low - 1 if low > ends[1] else high + 1
-        if blank > ends[0]:
-            depth, blank = (np.dtype(np.int16), -1.0) if depth == np.uint8 else (np.dtype(np.float32), math.nan)
+    depth, blank = pick_blank(values.dtype, low, high)
     marked = values.astype(depth, copy=not values.flags.writeable)
     marked[missing] = blank
     return Native(marked, (0.0, 255.0) if depth == np.uint8 else (low, high), blank)
+
+
+def pick_blank(depth: np.dtype[Any], low: float, high: float) -> tuple[np.dtype[Any], float]:
+    """Return a value that lies outside of the measured ones of a type, and a type that has it, the same if it can."""
+    if depth.kind == "f":
+        return depth, math.nan
+    ends = np.iinfo(depth)
+    blank = low - 1 if low > ends.min else high + 1
+    if blank <= ends.max:
+        return depth, blank
+    return (np.dtype(np.int16), -1.0) if depth == np.uint8 else (np.dtype(np.float32), math.nan)
 
 
 def fit_integers(values: np.ndarray, low: int, high: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from ..envs.data.sources import is_hub_name
 from ..errors import ConfigError, ImageError
 from ..images import limits
 from ..images.files import dicom_series, formats, headed, open_image
-from ..images.files.paths import DETACHED, describe_location, resolve_inside, split_series
+from ..images.files.paths import DETACHED, describe_location, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
 from .author_files import check_file, is_license
@@ -105,21 +105,22 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
     if isinstance(image, str) and image[:5].lower() == "data:":
         open_image(image)
         return image, len(image)
-    where, series = split_series(image)
+    where, selection = split_selection(image)
     if source is None and isinstance(where, str):
         raise ImageError("it is a path, and data.images names no folder")
     path = where if isinstance(where, bytes) else resolve_inside(str(where), source)
-    content = path if isinstance(path, bytes) else f"{path}#{series}".encode()
+    content = path if isinstance(path, bytes) else f"{path}{selection}".encode()
     suffix = "" if isinstance(path, bytes) else "".join(path.suffixes[-2:])
     target = to / (hashlib.sha256(content).hexdigest()[:20] + suffix)
-    name = f"{IMAGES}/{target.name}" + (f"#series={series}" if series is not None else "")
+    kept = selection._replace(stack=None) if isinstance(path, Path) and path.is_dir() else selection
+    name = f"{IMAGES}/{target.name}{kept}"  # of a folder, the chosen stack alone is copied
     if target.exists():
         return name, 0
     if isinstance(path, bytes):
         target.write_bytes(path)
     elif path.is_dir():  # its slices alone, under names that say nothing of a patient
         target.mkdir()
-        for number, file in enumerate(dicom_series.list_files(path, series)):
+        for number, file in enumerate(dicom_series.list_files(path, selection)):
             _copy_file(path / file, target / f"{number:05}.dcm", path)
     else:
         _copy_file(path, target, path.parent)

@@ -24,10 +24,11 @@ def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = Non
 
     Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), MetaImage (.mha, .mhd), NRRD (.nrrd, .nhdr),
     NumPy (.npy), and a folder with the slices of a DICOM series; `folder#series=3` chooses one of several series by its
-    SeriesNumber or SeriesInstanceUID. Animations, multi-page and multi-frame files open at their first frame, a volume
-    of NIfTI, MetaImage or NRRD at its middle axial slice, and a series at the middle of its own plane, all at the first
-    time point; `source.volume` has the other slices and times. Transparent pictures are shown on white, or on black if
-    all that is seen in them is light.
+    SeriesNumber or SeriesInstanceUID, and `#stack=2` one of several groups of slices, or a segment.
+    Animations, multi-page and multi-frame files open at their first frame, a volume of NIfTI, MetaImage or NRRD at its
+    middle axial slice, and a series at the middle of its own plane, all at the first time point; `source.volume` has
+    the other slices and times. Transparent pictures are shown on white, or on black if all that is seen in them is
+    light.
 
     Args:
         where: a path (of a folder also with `#series=…`), a `data:` URL, or the bytes of a file.
@@ -57,11 +58,11 @@ def open_picture(where: ImageLocation, folder: str | os.PathLike[str] | None = N
 
 def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[str] | None) -> Source | Image.Image:
     """Raise errors outside `except`, so that no error carries the decoder's own exception."""
-    place, series = paths.split_series(where)
+    place, selection = paths.split_selection(where)
     name = paths.describe_location(place)
     try:
         with paths.open_location(place, folder) as (content, beside):
-            return pool.decode(what, content, series, beside)
+            return pool.decode(what, content, selection, beside)
     except ImageError as error:
         reason = str(error)
     except MemoryError:

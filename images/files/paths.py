@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,29 @@ from .. import limits
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
 DETACHED = (".mhd", ".nhdr")  # headers of MetaImage and NRRD, which may name a file beside them that has the pixels
-MAX_PATH = 2**14  # characters of a path that may choose a series
-_SERIES = re.compile(r"(.+)#series=([0-9][0-9.]{0,63})", re.DOTALL)  # a SeriesNumber or a SeriesInstanceUID
+MAX_PATH = 2**14  # characters of a path that may select a part
+# a SeriesNumber or a SeriesInstanceUID; a group of slices that are alike, or a segment
+_SELECTED = re.compile(r"(.+?)(?:#series=([0-9][0-9.]{0,63}))?(?:#stack=([0-9]{1,5}))?", re.DOTALL)
+
+
+class Selection(NamedTuple):
+    """What is opened of a folder or a file that holds several.
+
+    Args:
+        series: a SeriesNumber or a SeriesInstanceUID.
+        stack: the number of a group of slices that are alike, from 1, or of a segment.
+    """
+
+    series: str | None = None
+    stack: int | None = None
+
+    def __str__(self) -> str:
+        """Return the selection as it stands at the end of a path."""
+        parts = (("series", self.series), ("stack", self.stack))
+        return "".join(f"#{name}={value}" for name, value in parts if value is not None)
+
+
+WHOLE = Selection()
 
 
 def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
@@ -39,16 +60,20 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
     return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
 
 
-def split_series(where: "str | os.PathLike[str] | bytes") -> "tuple[str | os.PathLike[str] | bytes, str | None]":
-    """Return a location without the series that it chooses, and that series.
+def split_selection(
+    where: "str | os.PathLike[str] | bytes",
+) -> "tuple[str | os.PathLike[str] | bytes, Selection]":
+    """Return a location without what it selects, and that.
 
-    >>> split_series("study 7#series=3"), split_series("study 7")
-    (('study 7', '3'), ('study 7', None))
+    >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
+    (('study 7', Selection(series='3', stack=2)), True)
     """
-    if isinstance(where, bytes):
-        return where, None
-    found = _SERIES.fullmatch(os.fspath(where)) if len(os.fspath(where)) < MAX_PATH else None
-    return (where, None) if found is None else (found[1], found[2])
+    if isinstance(where, bytes) or len(os.fspath(where)) >= MAX_PATH:
+        return where, WHOLE
+    found = _SELECTED.fullmatch(os.fspath(where))
+    if found is None or found[2] is found[3] is None:
+        return where, WHOLE
+    return found[1], Selection(found[2], None if found[3] is None else int(found[3]))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from PIL import Image
 from .. import limits
 from ..source import Source
 from . import formats
+from .paths import Selection
 from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
@@ -100,7 +101,7 @@ class Worker:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
                 content = io.BytesIO(inline)
-            message, payload = self.decode(request["what"], content, request.get("series"), beside)
+            message, payload = self.decode(request["what"], content, Selection(*request.get("selection", ())), beside)
             stays = (self.size or 0) < (self.first_size or 0) + GROWN
             self.channel.send({**message, "stays": stays}, payload)
         except ChannelClosed:
@@ -113,14 +114,14 @@ class Worker:
         return stays
 
     def decode(
-        self, what: str, content: formats.Content, series: str | None, beside: int | None
+        self, what: str, content: formats.Content, selection: Selection, beside: int | None
     ) -> tuple[Message, "bytes | memoryview"]:
         """Return the message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)
         try:
             read = formats.read_picture if what == "picture" else formats.read_source
-            found = read(content, self.reserve, series, beside)
+            found = read(content, self.reserve, selection, beside)
             return pack_source(found) if isinstance(found, Source) else pack_picture(found)
         except ChannelClosed:
             raise
