@@ -18,7 +18,7 @@ from ..envs.data.selection import BAD_ROW
 from ..envs.data.sources import is_hub_name
 from ..errors import ConfigError, ImageError
 from ..images import limits
-from ..images.files import dicom_series, formats, headed, open_image
+from ..images.files import dicom_series, headed, open_image
 from ..images.files.paths import DETACHED, describe_location, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
@@ -132,10 +132,9 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
 
 def _copy_data(path: Path, to: Path) -> None:
     """Copy the second file of a header, if it has one, under a name that says nothing of a patient."""
-    with path.open("rb") as file:
-        if path.suffix.lower() not in DETACHED or not headed.is_headed(file.read(formats.HEAD)):
-            return
-        file.seek(0)
+    if path.suffix.lower() not in DETACHED:
+        return
+    with to.open("rb") as file:
         header = headed.read_header(file)
     data = headed.get_data_name(header)
     if data is not None:

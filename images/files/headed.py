@@ -27,13 +27,8 @@ BYTES |= dict.fromkeys(["long long", "longlong", "int64", "double"], 8) | {"floa
 LPS, RAS, LAS = (1, 1, 1), (-1, -1, 1), (1, -1, 1)  # the signs that make a place LPS
 SPACES = {"left-posterior-superior": LPS, "right-anterior-superior": RAS, "left-anterior-superior": LAS}
 SPACES |= {"lps": LPS, "ras": RAS, "las": LAS}
-ALLOWED = {  # what is read of elements that may say more
-    "BinaryData": ["true"],
-    "ElementNumberOfChannels": ["1"],
-    "encoding": ["raw", "gzip", "gz"],
-    "line skip": ["0"],
-    "space units": ['"mm" "mm" "mm"', '"mm" "mm"'],
-}
+ALLOWED = {"BinaryData": ["true"], "ElementNumberOfChannels": ["1"], "line skip": ["0"]}  # what is read of elements
+ALLOWED |= {"encoding": ["raw", "gzip", "gz"], "space units": ['"mm" "mm" "mm"', '"mm" "mm"']}
 
 
 def is_headed(head: bytes) -> bool:
@@ -64,13 +59,15 @@ def read(file: BinaryIO, reserve: Callable[[int], None], folder: int | None) -> 
         if not unread and values.read(1):
             raise ImageError("there are more bytes of pixels than the sizes and the type in the header explain")
     pixels, _, blank = to_native_dtype(stored)
+    if len(sizes) == 2:
+        x, y = np.linalg.norm(affine[:2, :2], axis=0)
+        return Source(
+            pixels[0, 0], choose_display(pixels), None if steps is None else (float(x), float(y)), blank=blank
+        )
     notes = ("the fourth axis is shown as time points",) if len(sizes) == 4 else ()
     more: dict[str, Any] = {"known": known, "blank": blank, "unread_times": unread, "notes": notes}
     volume = build_volume(pixels, affine, choose_display(pixels), **more)
-    volume = volume if steps is not None else replace(volume, spacing=None)
-    if len(sizes) > 2:
-        return volume.get_middle_slice()
-    return Source(pixels[0, 0], volume.display, volume.get_spacing("axial"), blank=blank)
+    return (volume if steps is not None else replace(volume, spacing=None)).get_middle_slice()
 
 
 def read_header(file: BinaryIO) -> bytes:
