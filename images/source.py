@@ -227,7 +227,7 @@ class Volume:
         times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
-        curve, blank, notes: see `Source`.
+        curve, blank, aspect, at_detector, notes: see `Source`.
         affine: (4, 4), from indices (x, y, z) to millimeters in the patient (LPS), if known; only then do pictures name
             the patient's sides.
         frame_of_reference: what places in the patient count from, as a hash; two that are known and differ cannot be
@@ -258,6 +258,8 @@ class Volume:
     frame_of_reference: str = ""
     stored_axes: StoredAxes = ((0, False), (1, False), (2, False))
     displays: tuple[tuple[Range, bytes | None], ...] | None = None
+    aspect: float = 1.0
+    at_detector: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -335,6 +337,7 @@ class Volume:
             backwards = self.stored_axes[2 - AXES[plane]][1]
             display, curve = self.displays[count - 1 - index if backwards else index]
         fields: dict[str, Any] = {"curve": curve, "blank": self.blank, "notes": self.notes}
+        fields |= {"aspect": self.aspect, "at_detector": self.at_detector}
         volume = replace(self, plane=plane, index=index)
         return Source(pixels, display, self.get_spacing(plane), self.unit, volume, **fields)
 

@@ -18,8 +18,8 @@ from ..envs.data.selection import BAD_ROW
 from ..envs.data.sources import is_hub_name
 from ..errors import ConfigError, ImageError
 from ..images import limits
-from ..images.files import dicom_series, open_image
-from ..images.files.paths import describe_location, resolve_inside, split_series
+from ..images.files import dicom_series, headed, open_image
+from ..images.files.paths import DETACHED, describe_location, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
 from .author_files import check_file, is_license
@@ -105,26 +105,42 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
     if isinstance(image, str) and image[:5].lower() == "data:":
         open_image(image)
         return image, len(image)
-    where, series = split_series(image)
+    where, selection = split_selection(image)
     if source is None and isinstance(where, str):
         raise ImageError("it is a path, and data.images names no folder")
     path = where if isinstance(where, bytes) else resolve_inside(str(where), source)
-    content = path if isinstance(path, bytes) else f"{path}#{series}".encode()
+    content = path if isinstance(path, bytes) else f"{path}{selection}".encode()
     suffix = "" if isinstance(path, bytes) else "".join(path.suffixes[-2:])
     target = to / (hashlib.sha256(content).hexdigest()[:20] + suffix)
-    name = f"{IMAGES}/{target.name}" + (f"#series={series}" if series is not None else "")
+    kept = selection._replace(stack=None) if isinstance(path, Path) and path.is_dir() else selection
+    name = f"{IMAGES}/{target.name}{kept}"  # of a folder, the chosen stack alone is copied
     if target.exists():
         return name, 0
     if isinstance(path, bytes):
         target.write_bytes(path)
     elif path.is_dir():  # its slices alone, under names that say nothing of a patient
         target.mkdir()
-        for number, file in enumerate(dicom_series.list_files(path, series)):
+        for number, file in enumerate(dicom_series.list_files(path, selection)):
             _copy_file(path / file, target / f"{number:05}.dcm", path)
     else:
         _copy_file(path, target, path.parent)
+        _copy_data(path, target)
     open_image(name, to.parent)
-    return name, sum(one.stat().st_size for one in (target, *target.rglob("*")) if one.is_file())
+    written = (*to.glob(f"{target.name}*"), *target.rglob("*"))
+    return name, sum(one.stat().st_size for one in written if one.is_file())
+
+
+def _copy_data(path: Path, to: Path) -> None:
+    """Copy the second file of a header, if it has one, under a name that says nothing of a patient."""
+    if path.suffix.lower() not in DETACHED:
+        return
+    with to.open("rb") as file:
+        header = headed.read_header(file)
+    data = headed.get_data_name(header)
+    if data is not None:
+        copied = to.with_name(f"{to.name}.data")
+        _copy_file(path.parent / data, copied, path.parent)
+        to.write_bytes(headed.rename_data(header, copied.name))
 
 
 def _copy_file(path: Path, to: Path, inside: Path) -> None:

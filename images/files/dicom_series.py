@@ -1,59 +1,34 @@
-"""The slices of one DICOM series in a folder as a volume, sorted by their position in the patient."""
+"""The slices of one DICOM series in a folder as a volume, sorted by their position in the patient.
 
+A series is a selection: the files of the size, orientation and spacing that most of them share. Copies and files of
+other kinds are left out and named.
+"""
+
+import hashlib
 import os
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import ImageError
 from .. import limits
-from ..source import Source, build_volume
-from . import dicom
+from ..pixels import pick_blank
+from ..source import Source
+from . import dicom, stacks
+from .dicom_frames import get_place, get_thickness
+from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
+from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
+from .paths import WHOLE, Selection, describe_location, open_in_folder
+from .stacks import Slice
 
-MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
-MAX_UNEVENNESS = 0.1  # largest deviation from the median distance of slices, as a share of it
 MAX_NAMES = 100_000  # of the files in a folder
 MAX_LISTED = 20  # series that a message lists
-SAME = {  # noun → the element that all slices must share
-    "heights": "Rows",
-    "widths": "Columns",
-    "photometric interpretations": "PhotometricInterpretation",
-    "pixel spacings": "PixelSpacing",
-}
-
 TIMES = ("TemporalPositionIdentifier", "AcquisitionNumber")  # elements that number the time points of a series
-SAME_PLACE = 1e-4  # mm up to which two slices lie at the same place
-
-
-@dataclass(frozen=True)
-class SeriesSlice:
-    """One file of a series, not yet decoded.
-
-    Args:
-        name: of the file.
-        stored, size, deflated: of its `dicom.Header`.
-        shape: (rows, columns).
-        shared: the elements that all slices must share, by their noun in `SAME`.
-        position: of its first pixel, in mm in the patient (x to the left, y to the back, z to the head).
-        directions: unit vectors along its rows and along its columns, (2, 3).
-        times: the number of its time point by each element of `TIMES`; None if it has none.
-    """
-
-    name: str
-    stored: int
-    size: int
-    deflated: bool
-    shape: tuple[int, int]
-    shared: tuple[str, ...]
-    position: np.ndarray
-    directions: np.ndarray
-    times: tuple[int | None, ...]
+GONE = "a file of the series has gone while it was read"
 
 
 class SeriesKey(NamedTuple):
@@ -63,107 +38,138 @@ class SeriesKey(NamedTuple):
     number: str
 
 
-def read(folder: Path | int, reserve: Callable[[int], None], series: str | None = None) -> Source:
+@dataclass(frozen=True, eq=False)
+class SeriesFile:
+    """One file of a series, not yet decoded.
+
+    Args:
+        name: of the file.
+        instance: its SOPInstanceUID, which copies of it share.
+        header: how its pixels are stored, without its elements.
+        slice: where it lies, or why it is no part of a stack.
+    """
+
+    name: str
+    instance: str
+    header: Header
+    slice: Slice
+
+
+def read(folder: Path | int, reserve: Callable[[int], None], selection: Selection = WHOLE) -> Source:
     """Return the middle slice, in the plane of the series, of the first time point.
 
     Raise `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
-    no more are read than `limits.MAX_TIMES` allows.
+    no more are read than `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone.
 
     Args:
         folder: its path or its descriptor.
         reserve: called once before pixels are decoded, with their bytes.
-        series: the SeriesNumber or the SeriesInstanceUID, if the folder holds several.
+        selection: which series, and which stack of it, if the folder holds several.
     """
-    slices = _find_slices(folder, series)
-    rows, columns = slices[0].directions
-    normal = np.cross(rows, columns)
-    for number, noun in enumerate(SAME):
-        _check_equal(noun, {item.shared[number] for item in slices})
-    if any(np.abs(item.directions - slices[0].directions).max() > MAX_ANGLE for item in slices):
-        raise ImageError("the slices have several orientations; allowed: one")
-    stacks = _split_times(sorted(slices, key=lambda item: float(item.position @ normal)), normal)
-    return _decode_stacks(folder, stacks, reserve)
+    files, notes = _find_files(folder, selection)
+    slices, problem = [replace(file.slice, number=n) for n, file in enumerate(files)], ""
+    if slices[0].place is None:
+        if len(files) > 1:
+            raise ImageError(f"{len(files)} files are no stack: {stacks.describe(slices[0])}; open one by its own path")
+        with open_in_folder(folder, files[0].name) as content:
+            if content is None:
+                raise ImageError(GONE)
+            return dicom.read(content, reserve, notes=notes)
+    try:
+        order, affine = stacks.arrange(slices)
+    except ImageError as error:
+        problem = "; ".join([str(error), *notes])
+    if problem:
+        raise ImageError(problem)
+    return _decode_stack(folder, [[files[number] for number in time] for time in order], affine, notes, reserve)
 
 
-def list_files(folder: Path, series: str | None = None) -> list[str]:
-    """Return the names of the files that hold the slices of a series; nothing else in the folder is read as a picture.
+def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
+    """Return the names of the files that are opened; nothing else in the folder is read as a picture.
 
     Raises:
-        ImageError: the folder holds no such series, or several.
+        ImageError: the folder holds no such series or stack, or several.
     """
-    return [item.name for item in _find_slices(folder, series)]
+    return [file.name for file in _find_files(folder, selection)[0]]
 
 
-def _find_slices(folder: Path | int, series: str | None) -> list[SeriesSlice]:
-    groups: dict[SeriesKey, list[SeriesSlice | ImageError]] = {}
+def _find_files(folder: Path | int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
+    """Return the files that are meant, and notes on what is left out."""
+    series: dict[SeriesKey, list[SeriesFile]] = {}
+    unread: list[Slice] = []
     for name in _list_names(folder):
-        found = _read_slice(folder, name)
-        if found is not None:
-            groups.setdefault(found[0], []).append(found[1])
-    slices = []
-    for item in _choose_series(groups, series):
-        if isinstance(item, ImageError):
-            raise item
-        slices.append(item)
-    return slices
+        found = _read_file(folder, name)
+        if isinstance(found, Slice):
+            unread.append(found)
+        elif found is not None:
+            series.setdefault(found[0], []).append(found[1])
+    left_out = stacks.describe_left_out(stacks.group(unread))
+    files = _choose_series(series, selection.series, left_out)
+    single = _drop_copies(folder, files)
+    copies = len(files) - len(single)
+    copied = [f"{copies} copies of files are left out".replace("1 copies of files are", "1 copy of a file is")][:copies]
+    slices = [replace(file.slice, number=number) for number, file in enumerate(single)]
+    chosen, others = stacks.choose(stacks.group(slices), selection.stack)
+    return [single[one.number] for one in chosen], [*copied, *others, *left_out]
 
 
-def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve: Callable[[int], None]) -> Source:
+def _drop_copies(folder: Path | int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
+    """Return the first of all files with the same UID, place and pixels: some programs give one UID to all slices."""
+    by_name: dict[tuple[str, str], list[SeriesFile]] = {}
+    for file in files:
+        place = "" if file.slice.place is None else f"{file.slice.place.tolist()} {file.slice.times}"
+        by_name.setdefault((file.instance or file.name, place), []).append(file)
+    single: list[SeriesFile] = []
+    for alike in by_name.values():
+        single += alike if len(alike) == 1 else {_hash_pixels(folder, file): file for file in alike[::-1]}.values()
+    return sorted(single, key=lambda file: file.name)
+
+
+def _hash_pixels(folder: Path | int, file: SeriesFile) -> str:
+    try:
+        return hashlib.sha256(np.ascontiguousarray(_decode(folder, file).pixels)).hexdigest()
+    except ImageError:
+        return file.name
+
+
+def _decode_stack(
+    folder: Path | int,
+    times: list[list[SeriesFile]],
+    affine: np.ndarray,
+    notes: list[str],
+    reserve: Callable[[int], None],
+) -> Source:
     """Return the middle slice of the first of the stacks, each of which is sorted by position."""
-    count = len(stacks[0])
-    rows, columns = stacks[0][0].directions
-    normal = np.cross(rows, columns)
-    limits.check_size(stacks[0][0].shape, 2, frames=count)
-    distance = _measure_distance([float(item.position @ normal) for item in stacks[0]])
-    once = sum(item.size for item in stacks[0])
-    times = min(len(stacks), max(1, limits.MAX_TIMES // once))
-    reserve(min(limits.MAX_BYTES, times * once))
-    decoded = [_decode(folder, item) for stack in stacks[:times] for item in stack]
-    window, spacing = decoded[count // 2].window, decoded[0].spacing
-    unit = decoded[0].unit
-    _check_equal("units", {str(item.unit) for item in decoded})
-    joined = dicom.join_slices([decoded.pop(0).pixels[0] for _ in range(times * count)])
-    display = dicom.choose_display(window, joined)
-    x, y = spacing or (0.0, 0.0)
-    affine = np.eye(4)
-    affine[:3, :3] = np.array([rows * (x or 1.0), columns * (y or 1.0), normal * (distance or 1.0)]).T
-    affine[:3, 3] = stacks[0][0].position
-    values = joined.reshape(times, count, *joined.shape[1:])
-    volume = build_volume(values, affine, display, unit=unit, unread_times=len(stacks) - times)
-    return volume.get_middle_slice(volume.stacked)
-
-
-def _split_times(slices: list[SeriesSlice], normal: np.ndarray) -> list[list[SeriesSlice]]:
-    """Return the slices of each time point; one stack if no two lie at the same place.
-
-    Time points are told apart by the first element of `TIMES` that has as many values as there are slices at a place,
-    and each of them once at every place.
-
-    Args:
-        slices: sorted by their place.
-        normal: the direction in which the places grow.
-    """
-    places = [float(item.position @ normal) for item in slices]
-    starts = [0, *(number for number in range(1, len(places)) if places[number] - places[number - 1] > SAME_PLACE)]
-    if len(starts) == len(slices):
-        return [slices]
-    groups = [slices[start:stop] for start, stop in zip(starts, [*starts[1:], len(slices)], strict=True)]
-    for number in range(len(TIMES)):
-        by_time = [{item.times[number]: item for item in group} for group in groups]
-        times = [time for time in by_time[0] if time is not None]
-        if all(len(one) == len(group) and one.keys() == set(times) for one, group in zip(by_time, groups, strict=True)):
-            return [[one[time] for one in by_time] for time in sorted(times)]
-    most = max(map(len, groups))
-    told = f"time points must have a {' or '.join(TIMES)} each, and the same number of slices"
-    raise ImageError(f"up to {most} slices lie at the same place: these are several stacks; {told}")
+    count = len(times[0])
+    limits.check_size(times[0][0].slice.shape, 2, frames=count)
+    once = sum(file.header.size for file in times[0])
+    some = min(len(times), max(1, limits.MAX_TIMES // once))
+    reserve(min(limits.MAX_BYTES, some * once))
+    decoded = [_decode(folder, file) for time in times[:some] for file in time]
+    units = {one.unit for one in decoded}
+    if len(units) > 1:
+        raise ImageError(f"the slices have {len(units)} units; allowed: one")
+    usual = {one.usual for one in decoded}
+    whole = replace(decoded[0], usual=usual.pop() if len(usual) == 1 else None, pixels=np.empty(0))
+    whole = replace(whole, wishes=[one.wishes[0] for one in decoded[:count]])
+    blanks, measured = [one.blank for one in decoded], np.array([one.measured for one in decoded])
+    whole = replace(whole, measured=(float(measured[:, 0].min()), float(measured[:, 1].max())))
+    joined = join_slices([decoded.pop(0).pixels[0] for _ in range(some * count)])
+    if any(blank is not None for blank in blanks):
+        depth, common = pick_blank(joined.dtype, *whole.measured)
+        joined, whole = joined.astype(depth, copy=False), replace(whole, blank=common)
+        for values, blank in zip(joined, blanks, strict=True):
+            values[values == blank] = common
+    whole = replace(whole, pixels=joined.reshape(some, count, *joined.shape[1:]))
+    return dicom.build_stack(whole, affine, notes=notes, unread_times=len(times) - some)
 
 
 def _choose_series(
-    groups: Mapping[SeriesKey, list[SeriesSlice | ImageError]], series: str | None
-) -> list[SeriesSlice | ImageError]:
-    """Return the slices of the series that is asked for, or of the only one."""
+    groups: Mapping[SeriesKey, list[SeriesFile]], series: str | None, notes: Sequence[str]
+) -> list[SeriesFile]:
+    """Return the files of the series that is asked for, or of the only one."""
     if not groups:
-        raise ImageError("the folder holds no DICOM slices")
+        raise ImageError("; ".join(["the folder holds no DICOM slices", *notes]))
     fitting = [key for key in groups if series is None or series in (key.uid, key.number)]
     if len(fitting) == 1:
         return groups[fitting[0]]
@@ -184,88 +190,52 @@ def _list_names(folder: Path | int) -> list[str]:
     return sorted(names)
 
 
-@contextmanager
-def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
-    """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        if isinstance(folder, int):
-            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
-        else:
-            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
-    except OSError:
-        descriptor = None
-    if descriptor is None:
-        yield None
-        return
-    with open(descriptor, "rb") as file:
-        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-
-
-def _read_slice(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesSlice | ImageError] | None:
-    """Return the slice in a file, or why it cannot be one, and its series; None if it is not DICOM or holds no
-    picture."""
-    with _open_file(folder, name) as file:
-        if file is None or not dicom.is_dicom(file.read(132)):
+def _read_file(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
+    """Return a file and what names its series, or why it cannot be read; None if it is not DICOM."""
+    with open_in_folder(folder, name) as file:
+        if file is None or not is_dicom(file.read(132)):
             return None
         file.seek(0)
         try:
-            header = dicom.read_header(file)
-        except dicom.NoPictureError:
-            return None
-    number = str(header.elements.get("SeriesNumber") if header.elements.get("SeriesNumber") is not None else "")
-    key = SeriesKey(str(header.elements.get("SeriesInstanceUID")), number if number.isdecimal() else "")
-    try:
-        return key, _build_slice(name, header)
-    except ImageError as error:  # it matters only if its series is chosen
-        return key, ImageError(str(error))
+            return _build_file(name, read_header(file))
+        except MemoryError:
+            raise
+        except NoPictureError:
+            problem = "no picture"
+        except Exception as error:  # pydicom raises anything for a damaged file
+            problem = f"cannot be read ({error if isinstance(error, ImageError) else 'damaged or cut short'})"
+    return Slice(0, name, (0, 0), problem)
 
 
-def _build_slice(name: str, header: dicom.Header) -> SeriesSlice:
-    if header.frames > 1 or header.samples > 1:
-        raise ImageError("a file of the series holds several frames or colors; allowed: one gray slice per file")
-    elements = header.elements
-    position, directions = (
-        dicom.parse_numbers(elements.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
-    )
-    if len(position) != 3 or len(directions) != 6:
-        raise ImageError("a slice has no position and orientation: the slices cannot be sorted")
-    cosines = np.array(directions).reshape(2, 3)
-    if np.abs(cosines @ cosines.T - np.eye(2)).max() > 1e-2:
-        raise ImageError("the orientation of a slice is not two directions at right angles")
-    shape, shared = (int(elements.Rows), int(elements.Columns)), tuple(str(elements.get(key)) for key in SAME.values())
-    place, sizes = np.array(position), (header.stored, header.size, header.deflated)
-    times = tuple(_read_number(elements.get(key)) for key in TIMES)
-    return SeriesSlice(name, *sizes, shape, shared, place, cosines, times)
+def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
+    elements, number = header.elements, get_text(header.elements, "SeriesNumber")
+    key = SeriesKey(get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else "")
+    photometric, place = get_text(elements, "PhotometricInterpretation"), get_place(elements)
+    if header.frames > 1:
+        kind, place = f"{header.frames} frames", None
+    elif header.samples > 1 or photometric == "PALETTE COLOR":
+        kind, place = "in color", None
+    elif place is None:
+        kind = "without a place in the patient"
+    else:
+        kind = "localizer" if is_localizer(elements) else "" if photometric == "MONOCHROME2" else "MONOCHROME1"
+    numbers = {name: (*map(int, parse_numbers(elements.get(name))), None)[0] for name in TIMES}
+    facts = get_pixel_size(elements).spacing, get_thickness(elements), numbers
+    lies = Slice(0, describe_location(name), header.shape, kind, place, *facts)
+    return key, SeriesFile(name, get_text(elements, "SOPInstanceUID"), replace(header, elements=None), lies)
 
 
-def _read_number(value: Any) -> int | None:
-    numbers = dicom.parse_numbers(value)
-    return int(numbers[0]) if len(numbers) == 1 else None
-
-
-def _decode(folder: Path | int, item: SeriesSlice) -> dicom.DecodedFrames:
-    with _open_file(folder, item.name) as file:
-        if file is None:
-            raise ImageError("a file of the series has gone while it was read")
-        decoded = dicom.decode(file, item.stored, deflated=item.deflated)
-    if decoded.pixels.shape[:3] != (1, *item.shape):
+def _decode(folder: Path | int, file: SeriesFile) -> DecodedFrames:
+    problem = ""
+    with open_in_folder(folder, file.name) as content:
+        if content is None:
+            raise ImageError(GONE)
+        try:
+            decoded = dicom.decode(content, file.header)
+        except ImageError as error:
+            problem = f"file {describe_location(file.name)}: {error}"
+    if problem:
+        raise ImageError(problem)
+    if decoded.pixels.shape[:3] != (1, *file.header.shape):
         raise ImageError("a file of the series has changed while it was read")
     return decoded
-
-
-def _check_equal(noun: str, values: set[str]) -> None:
-    if len(values) > 1:
-        raise ImageError(f"the slices have {len(values)} {noun}; allowed: one")
-
-
-def _measure_distance(places: list[float]) -> float:
-    """Return the distance of neighboring slices in mm; 0 for a single slice."""
-    if len(places) == 1:
-        return 0.0
-    gaps = np.diff(places)
-    usual = float(np.median(gaps))
-    if np.abs(gaps - usual).max() > MAX_UNEVENNESS * usual:
-        raise ImageError(f"slices lie {gaps.min():.2f} to {gaps.max():.2f} mm apart: at least one is missing")
-    return usual

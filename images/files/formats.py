@@ -12,8 +12,8 @@ from .. import limits
 from ..pixels import SHAPES
 from ..source import Source
 from . import pillow
-from .dicom import is_dicom
-from .paths import read_exactly
+from .dicom_header import is_dicom
+from .paths import WHOLE, Selection, read_exactly
 
 MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
@@ -22,32 +22,43 @@ Content = BinaryIO | int  # an open file, or the descriptor of a folder
 Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
-def read_source(content: Content, reserve: Reserve, series: str | None = None) -> Source:
-    """Return the source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one."""
-    from . import dicom, dicom_series, nifti
+def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE, beside: int | None = None) -> Source:
+    """Return the source in a file, or in a folder with the slices of DICOM series, of which `selection` is opened.
+
+    `beside` is the descriptor of the folder in which the header of a volume may name the file with the pixels.
+    """
+    from . import dicom, dicom_series, headed, nifti, tiff
 
     if isinstance(content, int):
-        return dicom_series.read(content, reserve, series)
-    if series is not None:
+        return dicom_series.read(content, reserve, selection)
+    if selection.series is not None:
         raise ImageError("#series=… chooses among the series of a folder, but this is a file")
     head = _read_head(content)
+    if is_dicom(head):
+        return dicom.read(content, reserve, selection.stack)
+    if selection.stack is not None:
+        raise ImageError("#stack=… chooses among the stacks of a DICOM file or folder; this is another file")
     if head.startswith(MAGIC):
         return _read_npy(content, reserve)
-    if is_dicom(head):
-        return dicom.read(content, reserve)
     zipped = head.startswith(b"\x1f\x8b")
     if zipped or nifti.is_nifti(head):
         return nifti.read(content, reserve, zipped=zipped)
+    if head[:4] in tiff.SIGNATURES:
+        return tiff.read(content, reserve)
+    if headed.is_headed(head):
+        return headed.read(content, reserve, beside)
     return pillow.read(content, head, reserve)
 
 
-def read_picture(content: Content, reserve: Reserve, series: str | None = None) -> Image.Image | Source:
+def read_picture(
+    content: Content, reserve: Reserve, selection: Selection = WHOLE, beside: int | None = None
+) -> Image.Image | Source:
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)
-        if pillow.is_picture(head) and not is_dicom(head):  # a DICOM file may begin like a TIFF
+        if pillow.is_picture(head) and not is_dicom(head):
             return pillow.load_picture(content, head, reserve)
-    return read_source(content, reserve, series)
+    return read_source(content, reserve, selection, beside)
 
 
 def describe_failure(error: BaseException) -> str:
@@ -68,7 +79,7 @@ def _read_npy(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     header = ast.literal_eval(file.read(length).decode("latin1"))
     shape, dtype = tuple(header["shape"]), np.dtype(header["descr"])
     if dtype.kind not in "biuf" or not all(isinstance(side, int) for side in shape):
-        raise ImageError(f"a .npy file of {str(dtype)[:40]}; allowed: booleans, integers and floats")
+        raise ImageError(f"a .npy file of {dtype.name}; allowed: booleans, integers and floats")
     if len(shape) not in (2, 3):
         raise ImageError(f"array of shape {str(shape)[:60]}; allowed: {SHAPES}")
     limits.check_size(shape, dtype.itemsize)

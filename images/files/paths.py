@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,30 @@ from .. import limits
 
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
-MAX_PATH = 2**14  # characters of a path that may choose a series
-_SERIES = re.compile(r"(.+)#series=([0-9][0-9.]{0,63})", re.DOTALL)  # a SeriesNumber or a SeriesInstanceUID
+DETACHED = (".mhd", ".nhdr")  # headers of MetaImage and NRRD, which may name a file beside them that has the pixels
+MAX_PATH = 2**14  # characters of a path that may select a part
+# a SeriesNumber or a SeriesInstanceUID; a group of slices that are alike, or a segment
+_SELECTED = re.compile(r"(.+?)(?:#series=([0-9][0-9.]{0,63}))?(?:#stack=([0-9]{1,5}))?", re.DOTALL)
+
+
+class Selection(NamedTuple):
+    """What is opened of a folder or a file that holds several.
+
+    Args:
+        series: a SeriesNumber or a SeriesInstanceUID.
+        stack: the number of a group of slices that are alike, from 1, or of a segment.
+    """
+
+    series: str | None = None
+    stack: int | None = None
+
+    def __str__(self) -> str:
+        """Return the selection as it stands at the end of a path."""
+        parts = (("series", self.series), ("stack", self.stack))
+        return "".join(f"#{name}={value}" for name, value in parts if value is not None)
+
+
+WHOLE = Selection()
 
 
 def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
@@ -38,35 +60,40 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
     return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
 
 
-def split_series(where: "str | os.PathLike[str] | bytes") -> "tuple[str | os.PathLike[str] | bytes, str | None]":
-    """Return a location without the series that it chooses, and that series.
+def split_selection(
+    where: "str | os.PathLike[str] | bytes",
+) -> "tuple[str | os.PathLike[str] | bytes, Selection]":
+    """Return a location without what it selects, and that.
 
-    >>> split_series("study 7#series=3"), split_series("study 7")
-    (('study 7', '3'), ('study 7', None))
+    >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
+    (('study 7', Selection(series='3', stack=2)), True)
     """
-    if isinstance(where, bytes):
-        return where, None
-    found = _SERIES.fullmatch(os.fspath(where)) if len(os.fspath(where)) < MAX_PATH else None
-    return (where, None) if found is None else (found[1], found[2])
+    if isinstance(where, bytes) or len(os.fspath(where)) >= MAX_PATH:
+        return where, WHOLE
+    found = _SELECTED.fullmatch(os.fspath(where))
+    if found is None or found[2] is found[3] is None:
+        return where, WHOLE
+    return found[1], Selection(found[2], None if found[3] is None else int(found[3]))
 
 
 @contextmanager
 def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
-) -> Iterator[BinaryIO | bytes | int]:
+) -> Iterator[tuple[BinaryIO | bytes | int, int | None]]:
     """Open the file at `where` for reading; raise `ImageError` if it may not be read.
 
     Yields:
-        The open file, its bytes if it has no path, or the descriptor of a folder.
+        The open file, its bytes if it has no path, or the descriptor of a folder. Behind it, for a file named as one of
+        `DETACHED`, the descriptor of the folder in which it lies.
     """
     if isinstance(where, bytes):
         if len(where) > limits.MAX_FILE:
             raise ImageError(_describe_size(len(where)))
-        yield where
+        yield where, None
         return
     text = os.fspath(where)
     if text[:5].lower() == "data:":
-        yield decode_data_url(text)
+        yield decode_data_url(text), None
         return
     path = resolve_inside(text, folder)
     _check_kind(path.stat())  # to open a device can have effects
@@ -74,10 +101,14 @@ def open_location(
         kind = os.fstat(descriptor)
         _check_kind(kind)
         if stat.S_ISDIR(kind.st_mode):
-            yield descriptor
+            yield descriptor, None
             return
         with open(descriptor, "rb", closefd=False) as file:
-            yield file
+            if path.suffix.lower() not in DETACHED:
+                yield file, None
+                return
+            with _open_descriptor(path.parent) as beside:
+                yield file, beside
 
 
 def _check_kind(kind: os.stat_result) -> None:
@@ -126,6 +157,25 @@ def _open_descriptor(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextmanager
+def open_in_folder(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
+    """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        if isinstance(folder, int):
+            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
+        else:
+            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
+    except OSError:
+        descriptor = None
+    if descriptor is None:
+        yield None
+        return
+    with open(descriptor, "rb") as file:
+        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
 def decode_data_url(url: str) -> bytes:
     """Return the bytes of a `data:…;base64,…` URL.
 
@@ -138,7 +188,7 @@ def decode_data_url(url: str) -> bytes:
     if not comma or not kind.lower().endswith(";base64"):
         raise ImageError("a data URL is data:<type>;base64,<content>")
     try:
-        return base64.b64decode(body, validate=True)
+        return base64.b64decode(re.sub(r"[ \t\r\n]+", "", body), validate=True)  # RFC 2045 breaks its lines
     except (binascii.Error, ValueError):
         pass
     raise ImageError("the content of the data URL is not base64")

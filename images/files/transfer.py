@@ -78,7 +78,7 @@ class Channel:
         """Receive what has come, and the files sent with it."""
         self._set_timeout()
         try:
-            start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 1)
+            start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 2)
         except TimeoutError:
             raise
         except OSError:
@@ -123,8 +123,7 @@ DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow im
 
 
 VOLUME = ("planes", "plane", "index", "time", "unread_times", "frame_of_reference", "stored_axes")
-COMMON = ("spacing", "unit", "notes")
-PICTURE = ("aspect", "at_detector")
+COMMON = ("spacing", "unit", "aspect", "at_detector", "notes")
 
 
 def pack_source(source: Source) -> tuple[Message, memoryview]:
@@ -138,15 +137,13 @@ def pack_source(source: Source) -> tuple[Message, memoryview]:
     message |= {"display": _pack_display(whole.display, whole.curve), "blank": whole.blank}
     if flipped or order != sorted(order):
         message |= {"order": order, "flipped": flipped}
-    if volume is None:
-        message |= {name: getattr(source, name) for name in PICTURE}
-    else:
+    if volume is not None:
         kept = {name: getattr(volume, name) for name in VOLUME}
         affine = None if volume.affine is None else volume.affine.ravel().tolist()
         message["volume"] = kept | {"affine": affine, "several": volume.times is not None}
         if volume.displays is not None:
-            distinct = list(dict.fromkeys(volume.displays))
-            numbers = [distinct.index(display) for display in volume.displays]
+            distinct = {display: number for number, display in enumerate(dict.fromkeys(volume.displays))}
+            numbers = [distinct[display] for display in volume.displays]
             message["volume"]["displays"] = [[_pack_display(*display) for display in distinct], numbers]
     return message, array.reshape(-1).view(np.uint8).data
 
@@ -163,10 +160,10 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
     fields: dict[str, Any] = {"unit": {"HU": "HU", "Gy": "Gy", None: None}[message["unit"]], "curve": curve}
     fields |= {"spacing": message["spacing"] and _get_floats(message["spacing"], len(message["spacing"]))}
     fields |= {"blank": None if message["blank"] is None else float(message["blank"])}
+    fields |= {"aspect": _get_floats([message["aspect"]], 1)[0], "at_detector": bool(message["at_detector"])}
     fields |= {"notes": tuple(str(note) for note in message["notes"])}
     place = message.get("volume")
     if place is None:
-        fields |= {"aspect": _get_floats([message["aspect"]], 1)[0], "at_detector": bool(message["at_detector"])}
         return Source(array, display, **fields)
     affine = place["affine"] and np.array(_get_floats(place["affine"], 16)).reshape(4, 4)
     stored: Any = tuple((int(axis), bool(backwards)) for axis, backwards in place["stored_axes"])

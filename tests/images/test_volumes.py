@@ -254,16 +254,19 @@ def test_every_slice_has_its_own_scale(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"Rows": 4, "Columns": 10}, "2 heights"),
-        ({"PixelSpacing": [1.0, 1.0]}, "2 pixel spacings"),
+        ({"Rows": 4, "Columns": 10}, "one is missing; 1 file is left out: 10x4 pixels of 1x2 mm, axial$"),
+        ({"PixelSpacing": [1.0, 1.0]}, "one is missing; 1 file is left out: 5x8 pixels of 1x1 mm, axial$"),
         ({"SeriesInstanceUID": "1.2.3"}, "2 series"),
         ({"RescaleType": "US"}, "2 units"),
-        ({"ImageOrientationPatient": [0, 1, 0, 1, 0, 0]}, "several orientations"),
-        ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "right angles"),
-        ({"ImagePositionPatient": [0, 0, 6]}, "at the same place"),
+        ({"ImageOrientationPatient": [0, 1, 0, 1, 0, 0]}, "one is missing; 1 file is left out: .* axial$"),
+        ({"ImageOrientationPatient": [0, 0, -1, 1, 0, 0]}, "one is missing; 1 file is left out: .* coronal$"),
+        ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "left out: .* without a place in the patient$"),
+        ({"ImagePositionPatient": [0, 0, 6]}, r"at the same place, such as '\d\.dcm' and '\d\.dcm': "),
+        ({"ImagePositionPatient": [4, 0, 9]}, r"shifted sideways, unevenly, by up to 4\.00 mm"),
         ({"ImagePositionPatient": [0, 0, 10]}, "one is missing"),
-        ({"ImagePositionPatient": None}, "has no position and orientation"),
-        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one gray slice per file"),
+        ({"ImagePositionPatient": None}, "one is missing; 1 file is left out: .* without a place in the patient$"),
+        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one is missing; 1 file is left out: .* 2 frames$"),
+        ({"PixelData": bytes(70)}, r"file '1\.dcm': it is cut short: 70 of 80 bytes"),
     ],
 )
 def test_slices_that_are_not_one_even_stack_are_refused_in_words(tmp_path, changes, reason):
@@ -310,7 +313,9 @@ def test_no_more_time_points_are_read_than_fit(times_folder, monkeypatch):
 )
 def test_stacks_at_one_place_that_nothing_tells_apart_are_refused(times_folder, elements):
     told = "a TemporalPositionIdentifier or AcquisitionNumber each"
-    with pytest.raises(ImageError, match=f"up to 3 slices lie at the same place: these are several stacks; .*{told}"):
+    with pytest.raises(
+        ImageError, match=f"up to 3 slices lie at the same place, .*: these are several stacks; .*{told}"
+    ):
         open_image(write_times(times_folder, **elements))
 
 
@@ -347,7 +352,7 @@ def test_a_folder_with_several_series_lists_them(tmp_path):
 
 
 def test_what_is_wrong_with_a_series_matters_only_if_it_is_chosen(tmp_path):
-    with pytest.raises(ImageError, match="has no position and orientation"):
+    with pytest.raises(ImageError, match="without a place in the patient"):
         open_image(f"{write_study(tmp_path)}#series=4")
 
 
