@@ -12,6 +12,7 @@ from ..configs import schema
 from ..configs.schema import Config
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
+from ..envs.data.env import DataEnv
 from ..envs.from_config import build_envs
 from ..errors import ConfigError, ViewboxError
 from ..images.shown import ShownView
@@ -68,6 +69,10 @@ def open_envs(name: str, overrides: Sequence[str]) -> tuple[BaseMultiTurnEnv, Ba
     why = f"{config.model.name} is not on this machine" if config.model.name else "the config names no model"
     views = f"views of at most {env.max_pixels:,} pixels, sides in multiples of {env.pixel_multiple}"
     assumed = f"conventions: coordinates {env.coordinates}; {views}" + ("" if model else f" ({why})")
+    if isinstance(env, DataEnv) and any(
+        env.fields[name].kind in ("box", "boxes") for name in env.fields.keys() & env.data.columns.keys()
+    ):
+        assumed += f"\n{env.data.boxes.describe()}"
     return env, held_out, assumed
 
 

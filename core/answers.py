@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ConfigError, ImageError, ToolError, describe_unknown
-from ..images.coordinates import Coordinates, from_unit, needs_size, to_unit
+from ..images.coordinates import Coordinates, describe_unit, from_unit, get_limits, needs_size, to_unit
 from ..images.source import Source
 from ..images.task_images import TaskImages, find_named, is_same_stack, list_names, name_image
 from ..images.view import View
@@ -102,12 +102,27 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
     """
     if not _is_list_of_numbers(value, 4):
         raise ToolError(f"{name}: a box is 4 numbers [x1, y1, x2, y2]")
-    x1, y1, x2, y2 = to_unit(value, env.coordinates, frame.size if frame else (1, 1), name)
+    x1, y1, x2, y2 = _read_sides(value, value, env.coordinates, frame.size if frame else (1, 1), name)
     if x1 >= x2 or y1 >= y2:
         raise ToolError(f"{name}: needs x1 < x2 and y1 < y2")
     if frame is None or is_whole:
         return [x1, y1, x2, y2]
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
+
+
+def _read_sides(
+    box: Sequence[float], sides: Sequence[float], coordinates: Coordinates, size: tuple[int, int], name: str
+) -> tuple[float, ...]:
+    """Return x and y of a box as fractions; raise `ToolError` if they are written so where others are asked.
+
+    Of boxes within 0 to 1 only the first pixel, [0, 0, 1, 1], can be meant.
+    """
+    is_first_pixel = coordinates == "pixel" and all(side in (0, 1) for side in sides)
+    if coordinates != "unit" and 0 < max(sides) <= 1 and not is_first_pixel:
+        given, (width, height) = ", ".join(f"{side:g}" for side in box), get_limits(coordinates, size)
+        allowed = f"{describe_unit(coordinates)} (x: 0 to {width:g}, y: 0 to {height:g})"
+        raise ToolError(f"{name} = [{given}]: x and y are fractions; write {allowed}")
+    return to_unit(sides, coordinates, size, name)
 
 
 def show_whole(env: AuthoredEnv, source: Source, views: Sequence[View]) -> View:
@@ -262,7 +277,7 @@ def read_box_3d(
     count = _count_axial(source, name)
     if not _is_list_of_numbers(value, 6):
         raise ToolError(f"{name}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
-    x1, y1, x2, y2 = to_unit((value[0], value[1], value[3], value[4]), env.coordinates, size, name)
+    x1, y1, x2, y2 = _read_sides(value, (*value[:2], *value[3:5]), env.coordinates, size, name)
     first, last = (_check_number(f"{name}: z", value[i], count) for i in (2, 5))
     assert first is not None and last is not None  # noqa: PT018
     if x1 >= x2 or y1 >= y2 or first > last:

@@ -101,7 +101,10 @@ class Grounding(DataEnv):
     @property
     def place(self) -> Mapping[Part, str]:  # type: ignore[override]
         """Where boxes lie, as far as it is mapped; all boxes of a task lie on one picture."""
-        return {part: name for part, name in PLACE.items() if name in self.data.columns}
+        mapped = {name for name in PLACE.values() if name in self.data.columns}
+        if self.data.boxes.frame == "voxel" and "slice" in mapped:
+            mapped.add("plane")  # that of the file
+        return {part: name for part, name in PLACE.items() if name in mapped}
 
     def _check_fields(self) -> None:
         super()._check_fields()

@@ -6,7 +6,7 @@ infinities are no measurement, nor is what a file calls padding.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ CODES = {np.dtype(name).str[1:]: name for name in DEPTHS}  # quicker to ask for 
 SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
 MAX_LOSS = 1e-3  # largest change by float32, as a share of the range of all values
 STRIP = 2**22  # pixels copied at a time
+FAINT = 0.25  # opacity up to which a pixel counts as invisible
+LIGHTNESS = {2: np.ones(1, np.float32), 4: np.array([0.299, 0.587, 0.114], np.float32)}  # by channels (ITU-R BT.601)
 ORIENTATION = 0x0112  # EXIF tag
 WHITE_IS_ZERO = 262, 0  # a TIFF's PhotometricInterpretation, and its value
 
@@ -43,7 +45,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     """Convert an image in memory to native pixels and the range of values that is shown.
 
     8 bits are shown as they are, other depths from the lowest to the highest finite value.
-    A fourth channel is opacity, over black: up to 255, 65535, or 1.0 in floats.
+    A fourth channel is opacity, up to 255, 65535, or 1.0 in floats: see `lay_over`.
 
     Args:
         image: of any Pillow mode, or an array of shape (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) of booleans, integers
@@ -66,7 +68,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     if image.size == 0:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
     if image.ndim == 3 and image.shape[2] == 4:
-        image = _blend_over_black(image)
+        image = lay_over(image)
     return to_native_dtype(image)
 
 
@@ -200,20 +202,53 @@ def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
         raise ImageError(f"{dtype} values from {low:g} to {high:g} are lost in float32; give them another scale")
 
 
-def _blend_over_black(pixels: np.ndarray) -> np.ndarray:
-    full = {"u1": 255, "u2": 65535}.get(pixels.dtype.str[1:], 1 if pixels.dtype.kind in "fb" else None)
-    if full is None:
-        raise ImageError(f"four channels of {pixels.dtype}; allowed: uint8, uint16 and floats")
+def lay_over(pixels: np.ndarray, ground: int | None = None, *, associated: bool = False) -> np.ndarray:
+    """Return pixels (h, w, 2) or (h, w, 4), whose last channel is opacity, as they look on a ground.
+
+    Args:
+        pixels: of uint8, uint16, booleans, or floats from 0 to 1.
+        ground: 0 for black, 1 for white; None: see `choose_ground`.
+        associated: whether the colors are stored times the opacity.
+    """
+    full = _get_full(pixels.dtype)
+    ground = choose_ground([pixels]) if ground is None else ground
     depth = np.result_type(pixels.dtype, np.float32) if pixels.dtype.kind == "f" else pixels.dtype
-    blended = np.empty((*pixels.shape[:2], 3), depth)
+    laid = np.empty((*pixels.shape[:2], pixels.shape[2] - 1), depth)
     for place, part in _split(pixels):
-        opaque = part[:, :, :3] * (part[:, :, 3:].astype(np.float32) / full)
-        blended[place] = opaque if depth.kind == "f" else np.rint(opaque)
-    return blended
+        color = part[:, :, :-1]
+        if part[:, :, -1].min() < full:
+            opacity = part[:, :, -1:].astype(np.float32) / full
+            mixed = color * (1 if associated else opacity) + (1 - opacity) * (ground * full)
+            color = mixed if depth.kind == "f" else np.rint(mixed)
+        laid[place] = color
+    return laid[:, :, 0] if laid.shape[2] == 1 else laid
+
+
+def choose_ground(parts: Iterable[np.ndarray]) -> int:
+    """Return what lies under the parts of a transparent picture: white, as the processors of VLMs have it, or black if
+    all that can be seen is lighter than mid gray and would vanish on white."""
+    lightest = math.inf
+    for pixels in parts:
+        full = _get_full(pixels.dtype)
+        for _, part in _split(pixels):
+            light = part[:, :, :-1] @ LIGHTNESS[part.shape[2]]
+            darkest = light.min(where=part[:, :, -1] > FAINT * full, initial=math.inf) / full
+            if darkest <= 0.5:
+                return 1
+            lightest = min(lightest, darkest)
+    return 0 if lightest < math.inf else 1
+
+
+def _get_full(dtype: np.dtype[Any]) -> int:
+    """Return the opacity that lets nothing through."""
+    full = {"u1": 255, "u2": 65535}.get(dtype.str[1:], 1 if dtype.kind in "fb" else None)
+    if full is None:
+        raise ImageError(f"four channels of {dtype}; allowed: uint8, uint16 and floats")
+    return full
 
 
 def pillow_to_array(image: Image.Image) -> np.ndarray:
-    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, transparency on black.
+    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, nothing transparent.
 
     Gray stays gray and deep stays deep; everything else is RGB.
     """
@@ -223,10 +258,10 @@ def pillow_to_array(image: Image.Image) -> np.ndarray:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
     if image.mode == "I":
         pixels = fit_integers(pixels, int(pixels.min()), int(pixels.max()))
-    return _turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
+    return turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
 
 
-def _turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """Return a view of pixels stored in an EXIF orientation, as they are shown; `ImageOps.exif_transpose` copies
     them."""
     turned = np.swapaxes(pixels, 0, 1) if orientation in (5, 6, 7, 8) else pixels
@@ -237,33 +272,34 @@ def _turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 def _copy_in_strips(image: Image.Image) -> np.ndarray:
     """Return the pixels as an array, a strip at a time: Pillow's own conversions copy the whole image."""
-    if image.width * image.height <= STRIP:
-        return np.asarray(_convert(image))
     rows = max(1, STRIP // image.width)
-    whole: np.ndarray | None = None
-    for top in range(0, image.height, rows):
-        strip = np.asarray(_convert(image.crop((0, top, image.width, min(image.height, top + rows)))))
-        if whole is None:
-            whole = np.empty((image.height, *strip.shape[1:]), strip.dtype)
-        whole[top : top + rows] = strip
-    assert whole is not None
-    return whole
+    tops = range(0, image.height, rows)
+
+    def copy(top: int) -> np.ndarray:
+        box = (0, top, image.width, min(image.height, top + rows))
+        return np.asarray(_convert(image.crop(box) if len(tops) > 1 else image))
+
+    ground = choose_ground(map(copy, tops)) if _is_transparent(image) else None
+    strips = (copy(top) if ground is None else lay_over(copy(top), ground) for top in tops)
+    pixels = next(strips)
+    if len(tops) > 1:
+        first, pixels = pixels, np.empty((image.height, *pixels.shape[1:]), pixels.dtype)
+        pixels[:rows] = first
+    for top, strip in zip(tops[1:], strips, strict=True):
+        pixels[top : top + rows] = strip
+    return pixels
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    return image.has_transparency_data and image.mode not in ("I", "F") and not image.mode.startswith("I;16")
 
 
 def _convert(image: Image.Image) -> Image.Image:
     """Return an image of a mode that an array can have."""
+    if _is_transparent(image):
+        return image.convert("LA" if image.mode in ("1", "L", "LA", "La") else "RGBA")
     if image.mode == "1":
         return image.convert("L")
-    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or (image.mode == "P" and "transparency" in image.info):
-        return _paste_on_black(image)
     if image.mode not in ("L", "RGB", "I", "F") and not image.mode.startswith("I;16"):
         return image.convert("RGB")
     return image
-
-
-def _paste_on_black(image: Image.Image) -> Image.Image:
-    gray = image.mode in ("LA", "La")
-    image = image.convert("LA" if gray else "RGBA")
-    black = Image.new("L" if gray else "RGB", image.size)
-    black.paste(image.convert(black.mode), mask=image.getchannel("A"))
-    return black

@@ -5,6 +5,7 @@ those of different frames of reference cannot be compared.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,6 +42,19 @@ def map_window(source: Source, other: Source, window: Sequence[float]) -> tuple[
         rows = other.height - rows
     columns, rows = columns / other.width, rows / other.height
     return float(columns.min()), float(rows.min()), float(columns.max()), float(rows.max())
+
+
+def turn_alike(volume: Volume, other: Volume) -> Volume:
+    """Return a volume turned so that its file's array lies on that of another volume, whatever both say of places."""
+    if volume.stored_axes == other.stored_axes or not volume.planes or not other.planes:
+        return volume
+    sides = [[axis for axis, _ in volume.stored_axes].index(axis) for axis, _ in other.stored_axes]
+    voxels = volume.voxels.transpose([2 - side for side in reversed(sides)])
+    for side, (_, backwards) in enumerate(other.stored_axes):
+        if volume.stored_axes[sides[side]][1] != backwards:
+            voxels = np.flip(voxels, 2 - side)
+    spacing = volume.spacing and tuple(volume.spacing[2 - side] for side in reversed(sides))
+    return replace(volume, voxels=voxels, spacing=spacing, affine=None, stored_axes=other.stored_axes, times=None)
 
 
 def sample_on(source: Source, other: Volume) -> np.ndarray:

@@ -18,8 +18,8 @@ from ..envs.data.selection import BAD_ROW
 from ..envs.data.sources import is_hub_name
 from ..errors import ConfigError, ImageError
 from ..images import limits
-from ..images.files import dicom_series, open_image
-from ..images.files.paths import describe_location, resolve_inside, split_selection
+from ..images.files import dicom_series, headed, open_image
+from ..images.files.paths import DETACHED, describe_location, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
 from .author_files import check_file, is_license
@@ -124,8 +124,23 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
             _copy_file(path / file, target / f"{number:05}.dcm", path)
     else:
         _copy_file(path, target, path.parent)
+        _copy_data(path, target)
     open_image(name, to.parent)
-    return name, sum(one.stat().st_size for one in (target, *target.rglob("*")) if one.is_file())
+    written = (*to.glob(f"{target.name}*"), *target.rglob("*"))
+    return name, sum(one.stat().st_size for one in written if one.is_file())
+
+
+def _copy_data(path: Path, to: Path) -> None:
+    """Copy the second file of a header, if it has one, under a name that says nothing of a patient."""
+    if path.suffix.lower() not in DETACHED:
+        return
+    with to.open("rb") as file:
+        header = headed.read_header(file)
+    data = headed.get_data_name(header)
+    if data is not None:
+        copied = to.with_name(f"{to.name}.data")
+        _copy_file(path.parent / data, copied, path.parent)
+        to.write_bytes(headed.rename_data(header, copied.name))
 
 
 def _copy_file(path: Path, to: Path, inside: Path) -> None:

@@ -25,7 +25,10 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "answer_format": '{"label": "…", "continue": false}',  # None: plain text answers
         "view_field": "view",  # or None
         "place": {"image": "image", "plane": "plane", "slice": "slice"},  # the answer's fields; each may be None
-        "boxes_3d": ["volume_box"],  # the answer's fields with a box of a volume
+        "boxes": ["box"],  # the answer's fields with a box of a picture
+        "boxes_3d": ["volume_box"],  # those with a box of a volume
+        "changes_view": True,  # a tool may show something else than the whole image
+        "several": False,  # several images are shown at the start
         "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,
         "boundary": True,  # the text of tools is put between marks
@@ -37,7 +40,6 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "images": 20,
         "shown": ["image_1", "image_2"],  # the names of those whose pictures precede the question
         "names": "image_1 to image_20",  # of all
-        "first_image": True,  # boxes refer to image_1
         "view": 0,  # the number of the first picture, or None: pictures have no numbers
         "reduced": True,  # a picture is smaller than it would be alone: they share a budget of pixels
         "switchable": True,  # open_image is offered

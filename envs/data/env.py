@@ -18,8 +18,8 @@ from ...utils.concurrency import contain_exit
 from ...utils.terminal import describe_error
 from . import selection
 from .columns import ColumnMap
-from .fields import MappedRow, TaskField
-from .images import ImageNeeded, RowImages, check_path, get_location, list_images, measure_picture
+from .fields import BoxFrame, MappedRow, TaskField
+from .images import ImageNeeded, RowImages, check_path, get_location, list_images, measure_picture, turn_place
 from .rows import Rows
 from .selection import BAD_ROW, DataTasks, check_tasks
 from .settings import DataSettings
@@ -188,6 +188,10 @@ class DataEnv(BaseMultiTurnEnv):
         if self.data.boxes.format == "xyzxyz" and self.boxes and not self.boxes_3d:
             key, allowed = "data.boxes.format", "allowed: xyxy or xywh; `grounding` reads boxes of volumes"
             raise ConfigError(f"{key}: {self.name} asks for no box of a volume; {allowed}", key=key, given="xyzxyz")
+        plane = self.place.get("plane")
+        if self.data.boxes.frame == "voxel" and plane in given:
+            key, problem = f"data.columns.{plane}", "with boxes.frame = voxel, it is the plane of the file's third axis"
+            raise ConfigError(f"{key}: {problem}; leave it out", key=key)
         needed = [name for name, field in self.fields.items() if field.required and name not in given]
         if self._must_have_images and not self.has_images:
             needed.insert(0, "image")
@@ -208,16 +212,19 @@ class DataEnv(BaseMultiTurnEnv):
             self._check_can_see(self._read_task(number, may_open=False), count)
 
     def _read_task(self, number: int, *, may_open: bool) -> Task:
-        def measure(row: MappedRow, field: str) -> tuple[int, ...] | None:
+        def measure(row: MappedRow, field: str) -> BoxFrame | None:
             images = self.get_images(number) if may_open or self._has_paths else None
             return measure_picture(row, field, images, self.place, self.fields, may_open=may_open)
 
         place, values = self.rows.locate(number), self.rows.read(number, self._own_columns)
         row = MappedRow(self.rows.name, place, values, self.columns, self.data.boxes, measure)
         task = self.read_row(row)
+        reference = task.reference
+        if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
+            reference = turn_place(row, reference, self.get_images(number), self.place)
         given = row.read("id", TaskField("metadata", "text")) if "id" in self.columns else None
         metadata = {**task.metadata, "row": number}
-        return Task(given or f"row-{number}", task.images, task.prompt, task.reference, metadata)
+        return Task(given or f"row-{number}", task.images, task.prompt, reference, metadata)
 
     @contextmanager
     def _blame_row(self, number: int) -> Iterator[None]:

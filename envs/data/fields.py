@@ -3,8 +3,8 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any, Literal
+from math import inf, isfinite
+from typing import Any, Literal, NamedTuple
 
 from ...core.parsing.strict_json import MAX_DEPTH
 from ...errors import BadRow
@@ -15,11 +15,20 @@ from .settings import BoxForm
 
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge
+TOPS = {"unit": 1 + TOLERANCE, "per_mille": 1000.0, "pixel": inf}
+LARGEST = 2**15  # pixels a side that a picture is taken to have whose size is not known
 
 _NESTED = (list, tuple, dict)
 Kind = Literal["text", "number", "index", "list", "box", "boxes", "answers", "any"]
 Box = tuple[float, ...]
-Measure = Callable[["MappedRow", str], tuple[int, ...] | None]
+Measure = Callable[["MappedRow", str], "BoxFrame | None"]
+
+
+class BoxFrame(NamedTuple):
+    """What the boxes of a row count in."""
+
+    sides: tuple[int, ...]  # in pixels, along the axes of the dataset: x and y, or i, j and k
+    axes: tuple[tuple[int, bool], ...] = ((0, False), (1, False))  # for each axis shown: which of these; backwards?
 
 
 @dataclass(frozen=True)
@@ -52,9 +61,8 @@ class MappedRow:
         row: the columns as they are stored.
         columns: the mapping.
         boxes: how the dataset writes boxes.
-        measure_image: takes the row and the field of a box, and returns the sides, in pixels, of the picture that the
-            box lies on: (width, height), or (x, y, z) of a volume; None if they are not known and not needed. Raises
-            `BadRow` if the row does not say which picture that is.
+        measure_image: takes the row and the field of a box, and returns the frame of the picture that the box lies on;
+            None if it is not known and not needed. Raises `BadRow` if the row does not say which picture that is.
     """
 
     dataset: str
@@ -114,16 +122,24 @@ class MappedRow:
         if any(start >= end for start, end in zip(values[:half], values[half:], strict=True)):
             raise self.refuse(name, box, f"a box with positive sides, as {form}")
         sides: tuple[float, ...] = (1000.0 if unit == "per_mille" else 1.0,) * half
-        measured = self.measure_image(self, name)
+        frame = self.measure_image(self, name) or BoxFrame((), tuple((axis, False) for axis in range(half)))
         if unit == "pixel":
-            assert measured is not None  # it raises if it may not look
-            sides = measured
+            sides = frame.sides
         fractions = [value / side for value, side in zip(values, (*sides, *sides), strict=True)]
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
             where = f"the {'volume' if half == 3 else 'image'} of {'x'.join(f'{side:g}' for side in sides)} pixels"
             where = where if unit == "pixel" else f"0 to {sides[0]:g}"
-            raise self.refuse(name, box, f"a box inside {where}, as {form}")
-        return tuple(min(max(value, 0.0), 1.0) for value in fractions)
+            hint = _suggest_unit(values, ("per_mille", "pixel"), unit)
+            raise self.refuse(name, box, f"a box inside {where}, as {form}{hint}")
+        fractions = [min(max(value, 0.0), 1.0) for value in fractions]
+        starts, ends = fractions[:half], fractions[half:]
+        lengths = zip(starts, ends, frame.sides or [LARGEST] * half, strict=True)
+        is_small = any((end - start) * side < 1 - 1e-6 for start, end, side in lengths)  # but for rounding
+        if is_small or (unit == "per_mille" and max(values) <= 1):  # in the first thousandth: not meant so
+            least, hint = "voxel" if half == 3 else "pixel", _suggest_unit(values, ("unit",), unit)
+            raise self.refuse(name, box, f"a box with sides of at least one {least}, as {form} in {unit}{hint}")
+        turned = [(1 - ends[i], 1 - starts[i]) if is_back else (starts[i], ends[i]) for i, is_back in frame.axes]
+        return tuple(side for sides in zip(*turned, strict=True) for side in sides)
 
     def _read_text(self, name: str, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -199,6 +215,12 @@ _KINDS: Mapping[Kind, tuple[str, Callable[[MappedRow, str, Any], Any]]] = {  # w
     "answers": ("a value", MappedRow._read_answers),
     "any": ("a value", MappedRow._read_any),
 }
+
+
+def _suggest_unit(box: Sequence[float], units: Sequence[str], declared: str) -> str:
+    """Return which of these units the numbers of a box fit, as the end of a message."""
+    fitting = [unit for unit in units if unit != declared and min(box) >= 0 and max(box) <= TOPS[unit]]
+    return f" (perhaps data.boxes.unit: {' or '.join(fitting)})" if fitting else ""
 
 
 def _to_float(value: Any) -> float | None:

@@ -11,10 +11,10 @@ from ...core.contract import PARTS, Part
 from ...errors import BadRow, ImageError, ToolError
 from ...images.files import open_image
 from ...images.files.paths import split_selection
-from ...images.source import Source
+from ...images.source import AXES, Source, Volume
 from ...images.task_images import TaskImages
 from ...utils.terminal import describe_error
-from .fields import MappedRow
+from .fields import BoxFrame, MappedRow
 
 FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a stack of slices
 FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
@@ -151,11 +151,11 @@ def measure_picture(
     known: Container[str],
     *,
     may_open: bool,
-) -> tuple[int, ...] | None:
-    """Return the sides in pixels of the picture on which a box of the row lies: see `MappedRow.measure_image`.
+) -> BoxFrame | None:
+    """Return the frame of the picture on which a box of the row lies: see `MappedRow.measure_image`.
 
-    A box on a slice of a volume needs its slice, and its plane unless it is that of the first picture. None if boxes
-    are no pixels and no image can be a volume: then nothing is opened.
+    A box on a slice of a volume needs its slice, and its plane unless it is that of the first picture or of the file.
+    None if boxes are no pixels and no image can be a volume: then nothing is opened.
 
     Args:
         row: the row.
@@ -168,25 +168,62 @@ def measure_picture(
     Raises:
         ImageNeeded: an image must be opened, and may not be.
     """
-    named, in_volume, in_pixels = _read_place(row, place), row.boxes.format == "xyzxyz", row.boxes.unit == "pixel"
+    named, in_volume, in_voxels = _read_place(row, place), row.boxes.format == "xyzxyz", row.boxes.frame == "voxel"
+    must_open = in_voxels or row.boxes.unit == "pixel"
     needs_slice = not in_volume and place.get("slice") not in named
     if images and needs_slice and images.is_volume(named.get(place.get("image", ""), 0)):
-        raise row.refuse(field, row.get(field), _ask_for_place(field, place, known))
-    if not may_open and in_pixels:
+        raise row.refuse(field, row.get(field), _ask_for_place(field, place, known, in_voxels=in_voxels))
+    if not may_open and must_open:
         raise ImageNeeded
-    if not may_open or not images or not (in_pixels or in_volume or images.may_hold_volumes()):
+    if not may_open or not images or not (must_open or in_volume or images.may_hold_volumes()):
         return None
+    source = _open_picture(row, field, named, images, place)
+    volume = source.volume
+    if volume is not None and needs_slice:
+        raise row.refuse(field, row.get(field), _ask_for_place(field, place, known, in_voxels=in_voxels))
+    if volume is None or not (in_volume or in_voxels):
+        return BoxFrame(source.size)
+    axes: tuple[tuple[int, bool], ...] = volume.stored_axes if in_voxels else Volume.stored_axes
+    sides = {axis: side for (axis, _), side in zip(axes, volume.voxels.shape[2::-1], strict=True)}
+    if not in_volume:  # z grows toward the top of a picture
+        axes = tuple((axis, is_back != (side == 2)) for side, (axis, is_back) in enumerate(axes) if axis != 2)
+    return BoxFrame(tuple(sides[axis] for axis in range(len(axes))), axes)
+
+
+def turn_place(
+    row: MappedRow, reference: Mapping[str, Any], images: RowImages, place: Mapping[Part, str]
+) -> dict[str, Any]:
+    """Return a reference whose slice along the third axis of the file is that which is shown, with its plane."""
+    field = place["slice"]
+    volume, index = _open_picture(row, field, reference, images, place).volume, row.read_index(field, reference[field])
+    assert volume is not None  # it raises without
+    plane, ends = volume.stacked, [index] if isinstance(index, int) else index
+    count = volume.count_slices(plane)
+    if ends[-1] >= count:
+        raise row.refuse(field, index, f"a slice along the third axis of the file, 0 to {count - 1}")
+    if "plane" not in place and plane != volume.plane:
+        raise row.refuse(field, index, f"a slice of the plane shown first, because `place` names none ({volume.plane})")
+    if volume.stored_axes[2 - AXES[plane]][1]:
+        ends = [count - 1 - end for end in reversed(ends)]
+    shown = {field: ends[0] if isinstance(index, int) else ends}
+    return {**reference, **shown, **({place["plane"]: plane} if "plane" in place else {})}
+
+
+def _open_picture(
+    row: MappedRow, field: str, named: Mapping[str, Any], images: RowImages, place: Mapping[Part, str]
+) -> Source:
+    """Return the picture that a row names by the fields of its place; in the frame of the file, one of its volume."""
+    in_volume, in_voxels = row.boxes.format == "xyzxyz", row.boxes.frame == "voxel"
+    parts = {part: name for part, name in place.items() if part == "image" or not in_voxels}
     try:
-        source = find_slice(named, place, TaskImages(images[:1], len(images), lambda: images))
+        source = find_slice(named, parts, TaskImages(images[:1], len(images), lambda: images))
     except ToolError as error:
         raise row.refuse(field, named, f"a picture of the task ({error})") from error
-    if in_volume:
-        if source.volume is None or not source.volume.planes:
-            raise row.refuse(field, row.get(field), "a volume, for a box as xyzxyz")
-        return source.volume.voxels.shape[2::-1]
-    if source.volume is not None and needs_slice:
-        raise row.refuse(field, row.get(field), _ask_for_place(field, place, known))
-    return source.size
+    volume = source.volume
+    if (in_volume or in_voxels) and (volume is None or (in_volume and not volume.planes)):
+        what = "boxes.frame = voxel" if in_voxels else "a box as xyzxyz"
+        raise row.refuse(field, row.get(field), f"a volume, for {what}")
+    return source
 
 
 def _read_place(row: MappedRow, place: Mapping[Part, str]) -> dict[str, Any]:
@@ -200,9 +237,10 @@ def _read_place(row: MappedRow, place: Mapping[Part, str]) -> dict[str, Any]:
     return named
 
 
-def _ask_for_place(field: str, place: Mapping[Part, str], known: Container[str]) -> str:
+def _ask_for_place(field: str, place: Mapping[Part, str], known: Container[str], *, in_voxels: bool) -> str:
     plane, index = (place.get(part, part) for part in PARTS[1:])
     if index in known:
-        return f"a box whose slice of the volume is named: map data.columns.{plane} and data.columns.{index}"
+        both = "" if in_voxels else f"data.columns.{plane} and "
+        return f"a box whose slice of the volume is named: map {both}data.columns.{index}"
     ways = f"leave out data.columns.{field}, or use `grounding`, which maps plane and slice"
     return f"no box on a volume, because its slice cannot be named here: {ways} (your own class: `place`)"

@@ -32,8 +32,19 @@ class BoxForm(Section):
         description="two corners, or the top left corner with width and height; xyzxyz: two corners in a volume",
     )
     unit: Coordinates = Field(
-        default="pixel", description="pixels of the original image or slice (voxels), 0 to 1, or 0 to 1000"
+        default="pixel", description="pixels of the whole image or slice (voxels), 0 to 1, or 0 to 1000"
     )
+    frame: Literal["shown", "voxel"] = Field(
+        default="shown",
+        description="shown: the image or slice as it is shown; voxel: indices of a volume's own array in its file",
+    )
+
+    def describe(self) -> str:
+        """Return what the numbers of a box count in, in one line."""
+        where = "the picture as it is shown, after EXIF turns it and volumes are turned to the patient's axes"
+        if self.frame == "voxel":
+            where = "the array in the file: " + ("i, j, k" if self.format == "xyzxyz" else "i, j on slice k")
+        return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where})"
 
 
 class Sample(Section):
@@ -88,7 +99,7 @@ class DataSettings(Section):
         default_factory=dict,
         description="field of the task by column (a dotted path), {value: constant}, {template: Jinja2}, or a list",
     )
-    boxes: BoxForm = Field(default=BoxForm(), description="how boxes are written: {format, unit}")
+    boxes: BoxForm = Field(default=BoxForm(), description="how boxes are written: {format, unit, frame}")
     where: str | tuple[str, ...] = Field(
         default=(), description="conditions `column op value` that a row must meet, such as modality=CT"
     )

@@ -119,7 +119,9 @@ class Digits(BaseMultiTurnEnv):
         return CombinedReward({"label": (ExactMatchReward(field="label"), 0.5), "box": (IoUReward(field="bbox"), 0.5)})
 
     def system_prompt(self, task: Task) -> str:
-        return "Find the handwritten digit. Zoom in to read it."
+        known = "Find the handwritten digit. Zoom in to read it."  # all that the shipped model, which only zooms, knows
+        frame = " Its box refers to the whole image as it was shown first, even after a tool has changed the view."
+        return known + frame if set(self.tools) - {"zoom"} else known
 
     def user_message(self, task: Task) -> str:
         return "Which digit is it, and where?"

@@ -22,12 +22,13 @@ ImageLocation = str | os.PathLike[str] | bytes  # a path, a data: URL, or the by
 def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = None) -> Source:
     """Open an image file at its native depth.
 
-    Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), NumPy (.npy), and a folder with the slices of
-    a DICOM series; `folder#series=3` chooses one of several series by its SeriesNumber or SeriesInstanceUID, and
-    `#stack=2` one of several groups of slices, or a segment.
-    Animations, multi-page and multi-frame files open at their first frame, a NIfTI volume at its middle axial slice,
-    and a series at the middle of its own plane, both at their first time point; `source.volume` has the other slices
-    and times. Transparent pictures are shown on black.
+    Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), MetaImage (.mha, .mhd), NRRD (.nrrd, .nhdr),
+    NumPy (.npy), and a folder with the slices of a DICOM series; `folder#series=3` chooses one of several series by its
+    SeriesNumber or SeriesInstanceUID, and `#stack=2` one of several groups of slices, or a segment.
+    Animations, multi-page and multi-frame files open at their first frame, a volume of NIfTI, MetaImage or NRRD at its
+    middle axial slice, and a series at the middle of its own plane, all at the first time point; `source.volume` has
+    the other slices and times. Transparent pictures are shown on white, or on black if all that is seen in them is
+    light.
 
     Args:
         where: a path (of a folder also with `#series=…`), a `data:` URL, or the bytes of a file.
@@ -41,8 +42,8 @@ def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = Non
     (4, 2)
     >>> open_image(b"plain text")
     Traceback (most recent call last):
-    viewbox.errors.ImageError: image (10 bytes): this is not an image that can be opened; allowed: PNG, JPEG, TIFF, \
-BMP, WebP, GIF, DICOM, NIfTI, NumPy .npy
+    viewbox.errors.ImageError: image (10 bytes): this is not an image that can be opened; allowed: PNG, JPEG, BMP, \
+WebP, GIF, TIFF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy
     """
     source = _open_with("source", where, folder)
     assert isinstance(source, Source)
@@ -60,8 +61,8 @@ def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[
     place, selection = paths.split_selection(where)
     name = paths.describe_location(place)
     try:
-        with paths.open_location(place, folder) as content:
-            return pool.decode(what, content, selection)
+        with paths.open_location(place, folder) as (content, beside):
+            return pool.decode(what, content, selection, beside)
     except ImageError as error:
         reason = str(error)
     except MemoryError:

@@ -7,13 +7,11 @@ other kinds are left out and named.
 import hashlib
 import io
 import os
-import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from . import dicom, stacks
 from .dicom_frames import NO_PLACE, get_place, get_thickness
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
 from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
-from .paths import WHOLE, Selection, describe_location
+from .paths import WHOLE, Selection, describe_location, open_in_folder
 from .stacks import Slice
 
 MAX_NAMES = 100_000  # of the files in a folder
@@ -69,7 +67,7 @@ def read(folder: Path | int, reserve: Reserve, selection: Selection = WHOLE) -> 
     """
     files, notes = _find_files(folder, selection)
     if len(files) == 1 and not files[0].placed:
-        with _open_file(folder, files[0].file) as content:
+        with open_in_folder(folder, files[0].file) as content:
             return dicom.read(content or io.BytesIO(), reserve, notes=notes)
     problem = ""
     try:
@@ -183,28 +181,9 @@ def _list_names(folder: Path | int) -> list[str]:
     return sorted(names)
 
 
-@contextmanager
-def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
-    """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        if isinstance(folder, int):
-            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
-        else:
-            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
-    except OSError:
-        descriptor = None
-    if descriptor is None:
-        yield None
-        return
-    with open(descriptor, "rb") as file:
-        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-
-
 def _read_file(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
     """Return a file and what names its series, or why it cannot be read; None if it is not DICOM."""
-    with _open_file(folder, name) as file:
+    with open_in_folder(folder, name) as file:
         if file is None or not is_dicom(file.read(132)):
             return None
         file.seek(0)
@@ -241,7 +220,7 @@ def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
 
 def _decode(folder: Path | int, file: SeriesFile) -> DecodedFrames:
     problem = ""
-    with _open_file(folder, file.file) as content:
+    with open_in_folder(folder, file.file) as content:
         try:
             assert file.header is not None
             decoded = dicom.decode(content or io.BytesIO(), file.header)

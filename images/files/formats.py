@@ -22,9 +22,12 @@ Content = BinaryIO | int  # an open file, or the descriptor of a folder
 Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
-def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Source:
-    """Return the source in a file, or in a folder with the slices of DICOM series, of which `selection` is opened."""
-    from . import dicom, dicom_series, nifti
+def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE, beside: int | None = None) -> Source:
+    """Return the source in a file, or in a folder with the slices of DICOM series, of which `selection` is opened.
+
+    `beside` is the descriptor of the folder in which the header of a volume may name the file with the pixels.
+    """
+    from . import dicom, dicom_series, headed, nifti, tiff
 
     if isinstance(content, int):
         return dicom_series.read(content, reserve, selection)
@@ -40,16 +43,22 @@ def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE
     zipped = head.startswith(b"\x1f\x8b")
     if zipped or nifti.is_nifti(head):
         return nifti.read(content, reserve, zipped=zipped)
+    if head[:4] in tiff.SIGNATURES:
+        return tiff.read(content, reserve)
+    if headed.is_headed(head):
+        return headed.read(content, reserve, beside)
     return pillow.read(content, head, reserve)
 
 
-def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Image.Image | Source:
+def read_picture(
+    content: Content, reserve: Reserve, selection: Selection = WHOLE, beside: int | None = None
+) -> Image.Image | Source:
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)
-        if pillow.is_picture(head) and not is_dicom(head):  # a DICOM file may begin like a TIFF
+        if pillow.is_picture(head) and not is_dicom(head):
             return pillow.load_picture(content, head, reserve)
-    return read_source(content, reserve, selection)
+    return read_source(content, reserve, selection, beside)
 
 
 def describe_failure(error: BaseException) -> str:
@@ -70,7 +79,7 @@ def _read_npy(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     header = ast.literal_eval(file.read(length).decode("latin1"))
     shape, dtype = tuple(header["shape"]), np.dtype(header["descr"])
     if dtype.kind not in "biuf" or not all(isinstance(side, int) for side in shape):
-        raise ImageError(f"a .npy file of {str(dtype)[:40]}; allowed: booleans, integers and floats")
+        raise ImageError(f"a .npy file of {dtype.name}; allowed: booleans, integers and floats")
     if len(shape) not in (2, 3):
         raise ImageError(f"array of shape {str(shape)[:60]}; allowed: {SHAPES}")
     limits.check_size(shape, dtype.itemsize)

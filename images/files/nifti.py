@@ -3,21 +3,23 @@
 import gzip
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import IO, Any, BinaryIO, Literal
 
 import numpy as np
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import rescale
+from ..pixels import Range, rescale
 from ..source import Source, Volume, build_volume
 from .paths import read_exactly
 
 SIZES = (348, 540)  # bytes of a header, version 1 and 2
 MM = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 RAS_TO_LPS = np.array([-1.0, -1.0, 1.0])  # NIfTI counts to the right and to the front, `Volume` to the left and back
+FAR = 1.0  # mm by which sform and qform may differ without a word
 BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 
@@ -50,44 +52,100 @@ def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Sou
     header = kind.from_fileobj(io.BytesIO(head[:size]), check=False)
     if not bytes(header["magic"]).startswith(b"n+"):
         raise ImageError("the pixels of this NIfTI header are in a second file; allowed: .nii and .nii.gz")
-    sides = (*map(int, header.get_data_shape()), 1, 1, 1)
-    shape = sides[:3]
-    dtype = header.get_data_dtype()
-    if dtype.kind not in "iuf" or any(int(side) < 1 for side in header.get_data_shape()):
-        raise ImageError(f"NIfTI voxels of type {str(dtype)[:40]}; allowed: integers and floats, one per voxel")
-    limits.check_size(shape, dtype.itemsize)
-    once = limits.estimate_size(shape, dtype.itemsize)
-    times = min(sides[3], max(1, limits.MAX_TIMES // once))
-    reserve(times * once)
+    sides, dtype = tuple(map(int, header.get_data_shape())), header.get_data_dtype()
+    if dtype.kind not in "iuf" or min(sides, default=0) < 1:
+        kind = header.get_value_label("datatype")
+        raise ImageError(f"NIfTI voxels of type {kind}, shape {sides}; allowed: integers and floats, one per voxel")
     offset = max(int(header.get_data_offset()), size)
     if offset > limits.MAX_BYTES:
-        raise ImageError("the NIfTI header is damaged")
+        raise ImageError("vox_offset in the NIfTI header is too large")
     stream.seek(offset)
+    stored, unread = read_stack(stream, reserve, sides, dtype)
+    return replace(_build_volume(header, stored), unread_times=unread).get_middle_slice()
+
+
+def read_stack(
+    stream: Any, reserve: Callable[[int], None], sides: Sequence[int], dtype: np.dtype[Any]
+) -> tuple[np.ndarray, int]:
+    """Return the values (t, z, y, x) of an array, and how many time points `limits.MAX_TIMES` does not allow to read.
+
+    `sides` are those of the array, the fastest axis first; all axes beyond the third count as time.
+    """
+    shape = (*sides, 1, 1)[2::-1]
+    limits.check_size(shape, dtype.itemsize)
+    once, count = limits.estimate_size(shape, dtype.itemsize), math.prod(sides[3:])
+    times = min(count, max(1, limits.MAX_TIMES // once))
+    reserve(times * once)
     content = read_exactly(stream, times * math.prod(shape) * dtype.itemsize)
-    stored = content.view(dtype).reshape(times, *shape[::-1])  # t, z, y, x
-    return replace(_build_volume(header, stored), unread_times=sides[3] - times).get_middle_slice()
+    return content.view(dtype).reshape(times, *shape), count - times
 
 
 def _build_volume(header: Any, stored: np.ndarray) -> Volume:
     """Return the volume of stored values (t, z, y, x), turned to the patient's axes by the header's affine."""
-    from nibabel import affines
-
-    affine = header.get_best_affine()
-    sizes: np.ndarray = affines.voxel_sizes(affine)  # type: ignore[no-untyped-call]
-    if not np.isfinite(affine).all() or sizes.min() <= 0 or abs(np.linalg.det(affine[:3, :3] / sizes)) < 1e-3:
-        raise ImageError("the NIfTI header does not give the orientation of the volume (its affine is singular)")
-    slope, intercept = header.get_slope_inter()
-    values = rescale(stored, *((1.0, 0.0) if slope is None else (float(slope), float(intercept or 0))))
-    lps = np.diag([*(RAS_TO_LPS * MM.get(header.get_xyzt_units()[0], 1.0)), 1.0]) @ affine
+    slope, intercept = (float(header[name]) for name in ("scl_slope", "scl_inter"))
+    if slope == 0 or math.isnan(slope):  # the values are as they are stored
+        slope, intercept = 1.0, 0.0
+    if not (math.isfinite(slope) and math.isfinite(intercept)):
+        raise ImageError(f"the header has scl_slope {slope:g} and scl_inter {intercept:g}; allowed: finite numbers")
+    affine, notes = _get_affine(header, stored.shape[:0:-1])
+    components = math.prod(header.get_data_shape()[4:])
+    if components > 1:
+        notes.append(f"{components} components of each voxel (axes 5 to 7 of the file) are shown as time points")
+    values = rescale(stored, slope, intercept)
+    display = choose_display(values.pixels, (float(header["cal_min"]), float(header["cal_max"])))
     known = max(int(header["sform_code"]), int(header["qform_code"])) > 0  # else the affine is nibabel's default
-    display = _choose_display(header, values.pixels)
-    return build_volume(values.pixels, lps, display, known=known, blank=values.blank)
+    return build_volume(values.pixels, affine, display, known=known, blank=values.blank, notes=tuple(notes))
 
 
-def _choose_display(header: Any, values: np.ndarray) -> tuple[float, float]:
-    """Return the range that the header asks for, if it shows any values; else all values, or 0 to 255 for 8 bits."""
+def _get_affine(header: Any, sides: Sequence[int]) -> tuple[np.ndarray, list[str]]:
+    """Return the affine of a header, to millimeters (LPS), and what is odd about it; by sform if there is one."""
+    codes, notes = (int(header["sform_code"]), int(header["qform_code"])), list[str]()
+    if not codes[0]:
+        notes += _mend_pixdim(header["pixdim"], sides)
+    header["pixdim"][0] = -1 if header["pixdim"][0] < 0 else 1  # 0 means 1 (nifti1.h)
+    try:
+        qform = header.get_qform() if codes[1] else None
+    except Exception:  # nibabel refuses what is no rotation
+        qform = None
+        if not codes[0]:
+            raise ImageError("quatern_b, quatern_c and quatern_d in the NIfTI header are no rotation") from None
+    affine = header.get_sform() if codes[0] else header.get_base_affine() if qform is None else qform
+    check_affine(affine, "srow_x, srow_y, srow_z" if codes[0] else "pixdim, quatern_b, quatern_c, quatern_d")
+    turn = np.diag([*(RAS_TO_LPS * MM.get(header.get_xyzt_units()[0], 1.0)), 1.0])
+    if codes[0] and qform is not None:
+        corners = [[*corner, 1] for corner in product(*((0, side - 1) for side in sides))]
+        apart = np.linalg.norm((turn @ (affine - qform))[:3] @ np.array(corners).T, axis=0).max()
+        if apart > FAR:
+            notes.append(f"sform and qform of the file place it up to {apart:.1f} mm apart: sform is used")
+    return turn @ affine, notes
+
+
+def _mend_pixdim(pixdim: np.ndarray, sides: Sequence[int]) -> list[str]:
+    """Make the sizes of voxels positive, or raise `ImageError`; returns what was changed."""
+    notes = []
+    for axis, side in enumerate(sides, 1):
+        if pixdim[axis] < 0:
+            notes.append(f"pixdim[{axis}] is {pixdim[axis]:g}: taken without its sign")
+            pixdim[axis] *= -1
+        if pixdim[axis] == 0 and side == 1:  # of an axis that the file does not have
+            pixdim[axis] = 1
+        if not 0 < pixdim[axis] < math.inf:
+            raise ImageError(f"pixdim[{axis}] in the NIfTI header is {pixdim[axis]:g}; allowed: above 0")
+    return notes
+
+
+def check_affine(affine: np.ndarray, elements: str) -> None:
+    """Raise `ImageError` if an affine, which these elements of a header give, is not finite or has no inverse."""
+    with np.errstate(all="ignore"):
+        sizes = np.linalg.norm(affine[:3, :3], axis=0)
+        if np.isfinite(affine).all() and sizes.min() > 0 and abs(np.linalg.det(affine[:3, :3] / sizes)) >= 1e-3:
+            return
+    raise ImageError(f"the header does not say how the volume lies: its affine is singular ({elements})")
+
+
+def choose_display(values: np.ndarray, wanted: Range = (0.0, 0.0)) -> Range:
+    """Return the range that a file asks for, if it shows any values; else the lowest and the highest, of 8 bits too."""
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    wanted = float(header["cal_min"]), float(header["cal_max"])
-    if wanted[0] < wanted[1] and wanted[0] < high and wanted[1] > low:
+    if wanted[0] < wanted[1] < math.inf and -math.inf < wanted[0] < high and wanted[1] > low:
         return wanted
-    return (0.0, 255.0) if values.dtype == np.uint8 else (low, high)
+    return low, high

@@ -17,6 +17,7 @@ from .. import limits
 
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
+DETACHED = (".mhd", ".nhdr")  # headers of MetaImage and NRRD, which may name a file beside them that has the pixels
 MAX_PATH = 2**14  # characters of a path that may select a part
 # a SeriesNumber or a SeriesInstanceUID; a group of slices that are alike, or a segment
 _SELECTED = re.compile(r"(.+?)(?:#series=([0-9][0-9.]{0,63}))?(?:#stack=([0-9]{1,5}))?", re.DOTALL)
@@ -78,20 +79,21 @@ def split_selection(
 @contextmanager
 def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
-) -> Iterator[BinaryIO | bytes | int]:
+) -> Iterator[tuple[BinaryIO | bytes | int, int | None]]:
     """Open the file at `where` for reading; raise `ImageError` if it may not be read.
 
     Yields:
-        The open file, its bytes if it has no path, or the descriptor of a folder.
+        The open file, its bytes if it has no path, or the descriptor of a folder. Behind it, for a file named as one of
+        `DETACHED`, the descriptor of the folder in which it lies.
     """
     if isinstance(where, bytes):
         if len(where) > limits.MAX_FILE:
             raise ImageError(_describe_size(len(where)))
-        yield where
+        yield where, None
         return
     text = os.fspath(where)
     if text[:5].lower() == "data:":
-        yield decode_data_url(text)
+        yield decode_data_url(text), None
         return
     path = resolve_inside(text, folder)
     _check_kind(path.stat())  # to open a device can have effects
@@ -99,10 +101,14 @@ def open_location(
         kind = os.fstat(descriptor)
         _check_kind(kind)
         if stat.S_ISDIR(kind.st_mode):
-            yield descriptor
+            yield descriptor, None
             return
         with open(descriptor, "rb", closefd=False) as file:
-            yield file
+            if path.suffix.lower() not in DETACHED:
+                yield file, None
+                return
+            with _open_descriptor(path.parent) as beside:
+                yield file, beside
 
 
 def _check_kind(kind: os.stat_result) -> None:
@@ -151,6 +157,25 @@ def _open_descriptor(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextmanager
+def open_in_folder(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
+    """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        if isinstance(folder, int):
+            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
+        else:
+            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
+    except OSError:
+        descriptor = None
+    if descriptor is None:
+        yield None
+        return
+    with open(descriptor, "rb") as file:
+        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
 def decode_data_url(url: str) -> bytes:
     """Return the bytes of a `data:…;base64,…` URL.
 
@@ -163,7 +188,7 @@ def decode_data_url(url: str) -> bytes:
     if not comma or not kind.lower().endswith(";base64"):
         raise ImageError("a data URL is data:<type>;base64,<content>")
     try:
-        return base64.b64decode(body, validate=True)
+        return base64.b64decode(re.sub(r"[ \t\r\n]+", "", body), validate=True)  # RFC 2045 breaks its lines
     except (binascii.Error, ValueError):
         pass
     raise ImageError("the content of the data URL is not base64")

@@ -1,4 +1,4 @@
-"""Pictures that Pillow reads: PNG, JPEG, TIFF, BMP, WebP, GIF; their pages and frames.
+"""Pictures that Pillow reads: PNG, JPEG, BMP, WebP, GIF, and their frames; OpenCV reads PNG of 16 bits a channel.
 
 The plugins are called directly and not through `Image.open`, which has one size limit for the whole process, half of
 what is allowed here, and would try some forty formats.
@@ -14,25 +14,24 @@ from PIL import (
     Image,
     JpegImagePlugin,
     PngImagePlugin,
-    TiffImagePlugin,
     WebPImagePlugin,
 )
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import pillow_to_array, to_native_dtype
+from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
 from ..source import Source, Volume
 
 FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "PNG": (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImagePlugin.PngImageFile),
     "JPEG": (lambda head: head.startswith(b"\xff\xd8\xff"), JpegImagePlugin.jpeg_factory),
-    "TIFF": (lambda head: head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), TiffImagePlugin.TiffImageFile),
     "BMP": (lambda head: head.startswith(b"BM"), BmpImagePlugin.BmpImageFile),
     "WebP": (lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP", WebPImagePlugin.WebPImageFile),
     "GIF": (lambda head: head[:6] in (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
 }
+CHANNELS = {2: [2, 1, 0, 3], 4: [0, 3], 6: [2, 1, 0, 3]}  # of OpenCV's BGRA, for the color types of a PNG
 Reserve = Callable[[int], None]
-ANIMATED = ("TIFF", "GIF", "WEBP", "PNG")  # a JPEG with several pictures holds previews of the same one
+ANIMATED = ("GIF", "WEBP", "PNG")  # a JPEG with several pictures holds previews of the same one
 # Bytes of a pixel in Pillow's memory. Other modes need 4, because they become RGB; WebP needs 16 for copies.
 BYTES = {"1": 1, "L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 SCAN = b"\xff\xda"
@@ -52,9 +51,17 @@ def load_picture(file: BinaryIO, head: bytes, reserve: Reserve) -> Image.Image:
 def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     """Return the first frame of a file; if there are several, its volume has the others."""
     image, count = _load(file, head, reserve, frames=True)
+    if _is_deep_color(head):
+        if count > 1:
+            raise ImageError("an animated PNG of 16 bits a channel; allowed: 8 bits, or a single picture")
+        return Source.of(_read_deep_color(file, head, image))
     first = pillow_to_array(image)
     frames = [first, *_read_frames(image, count)]
     if len(frames) == 1:
+        key = image.info.get("transparency")
+        if image.mode.startswith("I;16") and isinstance(key, int) and (first == key).any():
+            pixels, display, blank = mark_blank(first, first == key)
+            return Source(pixels, display, blank=blank)
         del image
         return Source.of(first)
     if len({frame.ndim for frame in frames}) > 1:
@@ -67,20 +74,19 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tup
     """Return the first picture, decoded, and how many frames the file has: 1 if they are not wanted."""
     opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
     if opener is None:
-        kinds = ", ".join(FORMATS)
-        raise ImageError(f"this is not an image that can be opened; allowed: {kinds}, DICOM, NIfTI, NumPy .npy")
+        kinds = f"{', '.join(FORMATS)}, TIFF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
+        raise ImageError(f"this is not an image that can be opened; allowed: {kinds}")
     scans = _count_scans(file) if opener is JpegImagePlugin.jpeg_factory else 1
     if opener is WebPImagePlugin.WebPImageFile:  # its canvas is allocated when it is opened
         reserve(_measure_webp(file))
     try:
         image: Image.Image = opener(file, "")
         shape = image.height, image.width
-        size = limits.check_size(shape, 16 if image.format == "WEBP" else BYTES.get(image.mode, 4))
-        count = 1
-        if image.format in ANIMATED and getattr(image, "is_animated", False) and (frames or image.format != "TIFF"):
-            count = _count_frames(image)
-            wide = BYTES.get(image.mode, 4) if image.format == "TIFF" else 3
-            size = max(size, limits.check_size(shape, wide, frames=count))
+        wide = 16 if image.format == "WEBP" else 8 if _is_deep_color(head) else BYTES.get(image.mode, 4)
+        size, count = limits.check_size(shape, wide), 1
+        if image.format in ANIMATED and getattr(image, "is_animated", False):
+            count = int(getattr(image, "n_frames", 1))
+            size = max(size, limits.check_size(shape, 3, frames=count))
         if scans * image.width * image.height > MAX_SCANNED:
             raise ImageError(f"a JPEG of {image.width}x{image.height} pixels in {scans} scans takes too long")
         if image.format != "WEBP":
@@ -128,32 +134,30 @@ def _measure_webp(file: BinaryIO) -> int:
     return max(one, limits.check_size((height, width), 3, frames=max(1, frames)))
 
 
-def _count_frames(image: Image.Image) -> int:
-    """Return the frames of an animation or the pages of a TIFF: `MAX_FRAMES` + 1 if there are more."""
-    if image.format != "TIFF":
-        return int(getattr(image, "n_frames", 1))
-    for number in range(1, limits.MAX_FRAMES + 1):
-        try:
-            image.seek(number)
-        except EOFError:
-            image.seek(0)
-            return number
-    return limits.MAX_FRAMES + 1
-
-
 def _read_frames(image: Image.Image, count: int) -> Iterator[np.ndarray]:
-    """Yield the frames after the first one; pages of another size or depth are previews and are left out."""
-    shape, depth = (image.height, image.width), _get_depth(image)
+    """Yield the frames after the first one."""
     for number in range(1, count):
         try:
             image.seek(number)
         except EOFError:
             return
-        if (image.height, image.width) == shape and _get_depth(image) == depth:
-            yield pillow_to_array(image)
+        yield pillow_to_array(image)
 
 
-def _get_depth(image: Image.Image) -> str:
-    """Return the depth of a mode. The frames of one animation share it, though later ones are often stored in another
-    mode."""
-    return image.mode if image.mode in ("I", "F") or image.mode.startswith("I;") else "8 bits"
+def _is_deep_color(head: bytes) -> bool:
+    """Return whether a PNG has 16 bits a channel and several channels, of which Pillow keeps 8 bits."""
+    return head[12:16] == b"IHDR" and head[24] == 16 and head[25] in CHANNELS
+
+
+def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> np.ndarray:
+    """Return all bits of a PNG that Pillow has found to be whole: (h, w, 3), or (h, w) if it is gray."""
+    import cv2
+
+    file.seek(0)
+    pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_UNCHANGED)
+    found = (0,) if pixels is None else pixels.shape
+    channels = CHANNELS[head[25]] if found[2:] == (4,) else [2, 1, 0] if head[25] == 2 else []
+    if pixels is None or pixels.dtype != np.uint16 or found[:2] != image.size[::-1] or not channels:
+        raise ImageError("a PNG of 16 bits a channel that is not decoded as its header says")
+    pixels = pixels[:, :, channels]
+    return turn_upright(pixels if len(channels) == 3 else lay_over(pixels), image.getexif().get(ORIENTATION, 1))

@@ -2,7 +2,8 @@
 
 `viewbox.images.files.pool` starts it. The kernel ends it when a decoder takes too long or more memory than the header
 of the file explains, and when its parent is gone; no decoder can keep it from that. It reads files that it is given
-open, opens none itself but those of a DICOM series, and has none of the parent's environment variables.
+open, opens none itself but those of a DICOM series and the second file of a MetaImage or NRRD volume, and has none of
+the parent's environment variables.
 """
 
 import fcntl
@@ -16,6 +17,8 @@ import sys
 import warnings
 from contextlib import suppress
 
+from PIL import Image
+
 from .. import limits
 from ..source import Source
 from . import formats
@@ -23,8 +26,8 @@ from .paths import Selection
 from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
-LIBRARIES = 2**26  # bytes for pydicom or nibabel, which are imported when a file needs them
-GROWN = 2**28  # bytes more than at its start with which a worker ends
+LIBRARIES = 2**28  # bytes of address space for pydicom, nibabel or OpenCV, which are imported when a file needs them
+GROWN = 2**29  # bytes more than at its start with which a worker ends
 OPEN_FILES = 64
 
 
@@ -41,6 +44,7 @@ def main(descriptor: int, watched: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     end_with_parent(watched)
+    Image.MAX_IMAGE_PIXELS = limits.MAX_BYTES // 2  # Pillow refuses twice as many; a strip of a TIFF has so many bytes
     with socket.socket(fileno=descriptor) as sock:
         worker = Worker(Channel(sock))
         while worker.serve():
@@ -88,6 +92,7 @@ class Worker:
             request, descriptors = self.channel.receive()
             vars(limits).update(request.get("limits", {}))
             content: formats.Content
+            beside = descriptors.pop() if len(descriptors) > 1 else None
             if request.get("folder"):
                 (content,) = descriptors
             elif descriptors:
@@ -96,24 +101,27 @@ class Worker:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
                 content = io.BytesIO(inline)
-            message, payload = self.decode(request["what"], content, Selection(*request.get("selection", ())))
+            message, payload = self.decode(request["what"], content, Selection(*request.get("selection", ())), beside)
             stays = (self.size or 0) < (self.first_size or 0) + GROWN
             self.channel.send({**message, "stays": stays}, payload)
         except ChannelClosed:
             return False
-        if isinstance(content, int):
-            os.close(content)
-        else:
-            content.close()
+        for opened in (content, beside):
+            if isinstance(opened, int):
+                os.close(opened)
+            elif opened is not None:
+                opened.close()
         return stays
 
-    def decode(self, what: str, content: formats.Content, selection: Selection) -> tuple[Message, "bytes | memoryview"]:
+    def decode(
+        self, what: str, content: formats.Content, selection: Selection, beside: int | None
+    ) -> tuple[Message, "bytes | memoryview"]:
         """Return the message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)
         try:
             read = formats.read_picture if what == "picture" else formats.read_source
-            found = read(content, self.reserve, selection)
+            found = read(content, self.reserve, selection, beside)
             return pack_source(found) if isinstance(found, Source) else pack_picture(found)
         except ChannelClosed:
             raise

@@ -97,6 +97,26 @@ def test_a_config_without_a_model_is_shown_and_previewed_and_says_what_it_assume
     assert "Is 0 odd?" in run("data", "preview", config, "--tasks", "1", "--out", str(tmp_path / "p.html"))
 
 
+@pytest.mark.parametrize(
+    ("boxes", "said"),
+    [
+        ({"unit": "unit"}, "boxes: xyxy, unit unit, frame shown (the picture as it is shown, after EXIF turns it and"),
+        ({"frame": "voxel"}, "boxes: xyxy, unit pixel, frame voxel (the array in the file: i, j on slice k)"),
+        (None, None),
+    ],
+)
+def test_show_and_check_say_what_boxes_count_in_where_there_are_boxes(config, tmp_path, boxes, said):
+    raw = yaml.safe_load((tmp_path / "run.yaml").read_text())
+    if boxes is None:
+        del raw["env"]["data"]["columns"]["box"]
+    else:
+        raw["env"]["data"]["boxes"] = boxes
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
+    for command in ("show", "check"):
+        printed = run("data", command, config, "--out", str(tmp_path / "a.png"))
+        assert (said in printed) if said else ("frame shown" not in printed), printed
+
+
 def test_preview_prints_what_the_model_reads_with_tokens_and_the_right_answer(config, tmp_path):
     out = tmp_path / "page.html"
     printed = run("data", "preview", "quickstart", "--tasks", "1", "--out", str(out))

@@ -348,3 +348,152 @@ def test_the_last_turn_says_which_slice_coordinates_are_of(fields, calls, said):
     assert "This is your last reply" in text
     assert "original image" not in text
     assert said in text if said else "in coordinates of" not in text
+
+
+# ---- which picture the boxes of an answer refer to
+
+FIRST = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
+NAMED = "Boxes in your answer refer to the whole image or slice that you name, even after a tool has changed the view."
+SLICE = "Boxes in your answer refer to the whole slice that you name, even after a tool has changed the view."
+SLICES = (
+    "Boxes in your answer refer to the whole slice that you name, of image_1, even after a tool has changed the view."
+)
+OF_FIRST = "Boxes in your answer refer to the whole of image_1, even after a tool has changed the view."
+LIES = "Boxes in your answer refer to image_1."
+
+
+@pytest.mark.parametrize(
+    ("images", "fields", "settings", "said"),
+    [
+        (1, (), {}, FIRST),
+        (1, (), {"tools": ["zoom"]}, FIRST),
+        (1, (), {"tools": []}, None),
+        (1, (), {"max_turns": 1}, None),
+        (1, ("slice",), {}, SLICE),
+        (1, ("plane", "slice"), {}, SLICE),
+        (3, (), {}, OF_FIRST),
+        (3, (), {"tools": []}, LIES),
+        (3, ("slice",), {}, SLICES),
+        (3, PARTS, {}, NAMED),
+        (3, ("image",), {}, NAMED.replace(" or slice", "")),
+        (3, ("image",), {"tools": []}, None),
+        (1, (), {"view": "view"}, None),
+        (3, (), {"view": "view"}, LIES),
+        (3, PARTS, {"view": "view"}, None),
+    ],
+)
+def test_the_prompt_says_once_which_picture_the_boxes_of_an_answer_refer_to(images, fields, settings, said):
+    class Some(Series):
+        view_field = settings.get("view")
+        boxes_3d = ()
+        place: ClassVar = {name: name for name in fields}
+
+        def images(self, task):
+            return super().images(task)[:images]
+
+    env = Some(**{key: value for key, value in settings.items() if key != "view"})
+    state = env.reset(TASK, seed=0)
+    text = "\n".join(message.text for message in state.messages)
+    assert [line for line in text.splitlines() if "Boxes in your answer" in line] == ([said] if said else [])
+    assert text.count("refer") == bool(said) + bool(settings.get("view"))
+
+
+def test_an_answer_without_boxes_has_no_frame():
+    class Words(Series):
+        boxes = boxes_3d = ()
+        place: ClassVar = {}
+        view_field = None
+
+    assert "Boxes" not in Words().build_system_prompt(TASK)
+
+
+def test_the_frame_is_the_one_that_scores():
+    """A crop is shown; the box where it is seen in the crop is another than that of the first picture."""
+
+    class Crop(Series):
+        view_field = None
+        boxes_3d = ()
+        place: ClassVar = {}
+
+        def images(self, task):
+            return [PICTURE]
+
+    seen = Play(Crop(), TASK)
+    call = {"name": "crop", "arguments": {"box": [0, 0, 0.5, 0.5]}}
+    seen.say(f"<tool_call>\n{json.dumps(call)}\n</tool_call>")
+    seen.say(json.dumps({"bbox": [0.2, 0.4, 0.6, 0.8]}))
+    assert seen.state.answer["bbox"] == (0.2, 0.4, 0.6, 0.8)
+
+
+# ---- fractions where others are asked
+
+
+class Flat(Series):
+    """One picture of 80 x 40 pixels, shown as it is."""
+
+    boxes = ("bbox",)
+    boxes_3d = ("extent",)
+    view_field = None
+    place: ClassVar = {}
+
+    def images(self, task):
+        return [PICTURE]
+
+
+class Deep(Flat):
+    def images(self, task):
+        return [VOLUME.get_middle_slice()]
+
+
+def refuse(env, **answer):
+    return check_answer(env, answer, TASK)[1]
+
+
+@pytest.mark.parametrize("box", [[0.3, 0.2, 0.4, 0.4], [0, 0, 1, 0.5], [0.0, 0.5, 1.0, 1.0]], ids=str)
+def test_fractions_where_thousandths_or_pixels_are_asked_are_refused_with_what_to_write(box):
+    given = f"bbox = [{', '.join(f'{side:g}' for side in box)}]: x and y are fractions; write "
+    asked = {"per_mille": "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"}
+    asked |= {"pixel": "pixels of the image (x: 0 to 80, y: 0 to 40)"}
+    for coordinates, said in asked.items():
+        assert refuse(Flat(coordinates=coordinates), bbox=box) == given + said
+    assert refuse(Flat(coordinates="unit"), bbox=box) is None
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "box", "is_fine"),
+    [
+        ("pixel", [0, 0, 1, 1], True),  # the first pixel
+        ("pixel", [0.0, 0.0, 1.0, 1.0], True),  # a pydantic model makes floats of it
+        ("pixel", [0, 0, 1, 2], True),
+        ("pixel", [0.5, 0, 1.5, 1], True),
+        ("per_mille", [0, 0, 1, 1], False),  # a thousandth of a picture, or all of it as fractions
+        ("per_mille", [0, 0, 1, 2], True),
+        ("per_mille", [999, 999, 1000, 1000], True),
+    ],
+)
+def test_a_small_box_that_can_be_meant_is_taken(coordinates, box, is_fine):
+    problem = refuse(Flat(coordinates=coordinates), bbox=box)
+    assert (problem is None) == is_fine
+
+
+def test_a_box_without_sides_is_no_fraction():
+    assert refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == "bbox: needs x1 < x2 and y1 < y2"
+
+
+def test_fractions_in_a_volume_are_refused_and_its_slices_are_none():
+    said = "extent = [0.1, 0.2, 3, 0.5, 0.6, 5]: x and y are fractions; write "
+    box = [0.1, 0.2, 3, 0.5, 0.6, 5]
+    asked = "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"
+    assert refuse(Deep(coordinates="per_mille"), extent=box) == said + asked
+    assert refuse(Deep(coordinates="pixel"), extent=box).startswith(said + "pixels of the image (x: 0 to ")
+    assert refuse(Deep(coordinates="pixel"), extent=[0, 0, 0, 1, 1, 0]) is None
+    assert refuse(Deep(coordinates="unit"), extent=box) is None
+    assert refuse(Deep(coordinates="per_mille"), extent=[100, 200, 0, 500, 600, 1]) is None
+
+
+def test_a_model_that_writes_fractions_reads_what_to_write_and_may_answer_again():
+    seen = Play(Flat(coordinates="per_mille"), TASK)
+    said = seen.say_and_read('{"bbox": [0.28, 0.5, 0.52, 0.7]}')
+    assert "x and y are fractions; write thousandths of the image (x: 0 to 1000, y: 0 to 1000)" in said
+    seen.say('{"bbox": [280, 500, 520, 700]}')
+    assert seen.state.answer["bbox"] == pytest.approx([0.28, 0.5, 0.52, 0.7])

@@ -23,6 +23,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
 YAMLS = [code for language, code in BLOCKS if language == "yaml"]
 [VOLUMES] = [code for code in YAMLS if "plane:" in code]
+[VOXELS] = [code for code in YAMLS if "frame: voxel" in code]
 [FAMILY] = [code for language, code in BLOCKS if language == "python"]
 [LINE] = [code for language, code in BLOCKS if language == "json"]
 
@@ -57,7 +58,7 @@ def build(text):
     return build_envs(parse({"model": {"name": "m"}, **yaml.safe_load(text)}), {})
 
 
-COUNTS = [17, 20, 14, 8, 20, 20, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
+COUNTS = [17, 20, 14, 8, 20, 20, 1, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
 
 
 def test_every_block_opens_its_tasks(study):
@@ -74,6 +75,15 @@ def test_the_block_of_volumes_reads_boxes_on_their_slices(study):
     env, _ = build(VOLUMES)
     assert env.tasks[0].reference == {"boxes": ((0.1, 0.1, 0.5, 0.5),), "plane": "coronal", "slice": 7}
     assert env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores.total == 1.0
+
+
+def test_the_block_of_the_files_own_array_reads_boxes_on_its_third_axis(study):
+    right = {
+        "boxes": ((0.1, 0.12, 0.5, 0.6),),
+        "plane": "axial",
+        "slice": 7,
+    }  # of 40 x 50; the file lies as it is shown
+    assert build(VOXELS)[0].tasks[0].reference == right
 
 
 def test_every_block_is_shown_checked_and_previewed_as_it_stands(study):

@@ -95,11 +95,11 @@ def test_a_mistake_is_named_with_its_component_and_its_cause(folder):
         assert said in "".join(found.warnings)
 
 
-def test_boxes_from_0_to_1_that_are_declared_as_pixels_are_doubted(folder):
+def test_boxes_from_0_to_1_that_are_declared_as_pixels_are_bad_rows(folder):
     rows = [json.loads(line) for line in (folder / "t.jsonl").read_text().splitlines()]
     write_jsonl(folder / "t.jsonl", [{**row, "box": [0.1, 0.2, 0.5, 0.6]} for row in rows])
     [found] = score_right_answers(make(folder))
-    assert "would also fit as unit; is it the right unit?" in found.warnings[0]
+    assert "at least one pixel, as xyxy in pixel (perhaps data.boxes.unit: unit)" in found.warnings[0]
     assert score_right_answers(make(folder, data={"boxes": {"unit": "unit"}}))[0].warnings == ()
 
 

@@ -1,5 +1,6 @@
 """`grounding` on volumes: boxes that NumPy finds in a marked volume, on every plane, however the file keeps it."""
 
+import itertools
 import json
 import shutil
 
@@ -290,3 +291,171 @@ def test_an_own_family_that_declares_a_place_reads_boxes_there(tmp_path):
     for task in env.tasks:
         assert task.reference["bbox"] == pytest.approx(FRACTIONS[task.id])
         assert score(env, task, {"bbox": FRACTIONS[task.id], "cut": task.id, "level": NUMBERS[task.id]}) == 1
+
+
+# ---- boxes in the array of the file
+
+STORED = (slice(3, 7), slice(11, 20), slice(2, 5))  # i, j and k of the mark in the array
+SIDES = (20, 30, 12)
+OWN_COLUMNS = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "slice": "slice"}
+ORIENTATIONS = [
+    (order, signs) for order in itertools.permutations(range(3)) for signs in itertools.product((1, -1), repeat=3)
+]
+
+
+def write_stored(path, order=(0, 1, 2), signs=(1, 1, 1)):
+    """The mark in an array whose axes run along these axes of the patient (RAS), forwards or backwards."""
+    stored = np.zeros(SIDES, np.int16)
+    stored[STORED] = 100
+    affine = np.zeros((4, 4))
+    affine[3, 3] = 1
+    for axis, (side, sign) in enumerate(zip(order, signs, strict=True)):
+        affine[side, axis] = sign * (1 + axis)
+    nib.save(nib.Nifti1Image(stored, affine), path)
+
+
+def make_voxels(tmp_path, count, form=(), columns=OWN_COLUMNS, **row):
+    box = [part.start for part in STORED[:2]] + [part.stop for part in STORED[:2]]
+    rows = [{"id": str(n), "image": f"{n}.nii", "q": "?", "slice": [2, 4], "boxes": [box], **row} for n in range(count)]
+    return make(tmp_path, rows, columns, {"frame": "voxel", **dict(form)})
+
+
+def test_boxes_of_the_files_array_are_found_where_they_are_shown_in_all_48_orientations(tmp_path):
+    for number, (order, signs) in enumerate(ORIENTATIONS):
+        write_stored(tmp_path / f"{number}.nii", order, signs)
+    env, planes = make_voxels(tmp_path, 48), []
+    for task, (order, signs) in zip(env.tasks, ORIENTATIONS, strict=True):
+        volume, gold = env.images(task)[0].volume, task.reference
+        planes.append(gold["plane"])
+        assert gold["plane"] == ("sagittal", "coronal", "axial")[order[2]]
+        for number in range(volume.count_slices(gold["plane"])):
+            pixels = volume.get_slice(number, gold["plane"]).pixels
+            rows, columns = np.nonzero(pixels)
+            assert bool(len(rows)) == (gold["slice"][0] <= number <= gold["slice"][1])
+            if len(rows):
+                corners = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+                assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2)), (order, signs)
+        assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
+    assert {plane: planes.count(plane) for plane in PLANES} == dict.fromkeys(PLANES, 16)
+
+
+def test_boxes_of_volumes_in_the_files_array_are_turned_in_all_48_orientations(tmp_path):
+    for number, (order, signs) in enumerate(ORIENTATIONS):
+        write_stored(tmp_path / f"{number}.nii", order, signs)
+    columns = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
+    box = [part.start for part in STORED] + [part.stop for part in STORED]
+    env = make_voxels(tmp_path, 48, {"format": "xyzxyz"}, columns, boxes=[box])
+    for task in env.tasks:
+        voxels = env.images(task)[0].volume.voxels
+        z, y, x = np.nonzero(voxels)
+        sides = [*voxels.shape[::-1]] * 2
+        corners = [x.min(), y.min(), z.min(), x.max() + 1, y.max() + 1, z.max() + 1]
+        assert task.reference["boxes"][0] == pytest.approx(np.divide(corners, sides))
+
+
+@pytest.mark.parametrize(
+    ("unit", "format_", "box"),
+    [
+        ("pixel", "xywh", [3, 11, 4, 9]),
+        ("unit", "xyxy", [3 / 20, 11 / 30, 7 / 20, 20 / 30]),
+        ("per_mille", "xyxy", [150, 1100 / 3, 350, 2000 / 3]),
+        ("unit", "xywh", [3 / 20, 11 / 30, 4 / 20, 9 / 30]),
+    ],
+)
+def test_the_files_array_is_counted_in_every_unit(tmp_path, unit, format_, box):
+    write_stored(tmp_path / "0.nii", (1, 2, 0), (-1, 1, 1))
+    right = make_voxels(tmp_path, 1).tasks[0].reference
+    given = make_voxels(tmp_path, 1, {"unit": unit, "format": format_}, boxes=[box]).tasks[0].reference
+    assert given["boxes"][0] == pytest.approx(right["boxes"][0])
+    assert (given["plane"], given["slice"]) == (right["plane"], right["slice"])
+
+
+def test_a_voxel_box_by_hand(tmp_path):
+    """The array as nibabel writes it with an affine of 1: i to the right and j to the front of the patient, k up. Shown
+    from the left side of the picture, the patient's right, and from the front: both run the other way."""
+    write_stored(tmp_path / "0.nii")
+    task = make_voxels(tmp_path, 1, slice=3).tasks[0]
+    assert task.reference["boxes"][0] == pytest.approx((13 / 20, 10 / 30, 17 / 20, 19 / 30))
+    assert (task.reference["plane"], task.reference["slice"]) == ("axial", 3)
+    upside_down = write_stored(tmp_path / "0.nii", signs=(1, 1, -1))
+    assert upside_down is None
+    assert make_voxels(tmp_path, 1, slice=3).tasks[0].reference["slice"] == 12 - 1 - 3
+    assert make_voxels(tmp_path, 1, slice=[2, 4]).tasks[0].reference["slice"] == (7, 9)
+
+
+def test_a_slice_of_the_file_without_boxes_is_turned_too(tmp_path):
+    write_stored(tmp_path / "0.nii", (1, 2, 0), (1, 1, -1))
+    task = make_voxels(tmp_path, 1, boxes=[]).tasks[0]
+    assert task.reference == {"boxes": (), "plane": "sagittal", "slice": (2, 4)}  # k runs to the left, as shown
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("plane", PLANES)
+def test_the_array_of_a_series_has_columns_rows_and_slices_by_position(tmp_path, plane, reverse):
+    write_dicom(tmp_path / "0.nii", plane, reverse)
+    number = NUMBERS[plane]
+    stored = SHAPE[2] - 1 - number if plane == "sagittal" else number  # rows x columns points to the patient's right
+    env = make_voxels(tmp_path, 1, boxes=find_box(plane, number), slice=stored)
+    gold, volume = env.tasks[0].reference, env.images(env.tasks[0])[0].volume
+    pixels = volume.get_slice(gold["slice"], plane).pixels
+    rows, columns = np.nonzero(pixels > pixels.min())
+    assert gold["plane"] == plane
+    corners = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    assert gold["boxes"][0] == pytest.approx(np.divide(corners, [*pixels.shape[::-1]] * 2))
+
+
+def refuse_voxels(tmp_path, said, error=BadRow, **given):
+    with pytest.raises(error, match=said):
+        _ = make_voxels(tmp_path, 1, **given).tasks[0]
+
+
+def test_what_is_not_in_the_files_array_is_a_bad_row(tmp_path):
+    write_stored(tmp_path / "0.nii", (1, 2, 0))
+    refuse_voxels(tmp_path, "'slice' is 12; expected: a slice along the third axis of the file, 0 to 11", slice=12)
+    refuse_voxels(tmp_path, r"'slice' is \[9, 12\]", slice=[9, 12])
+    refuse_voxels(tmp_path, "a box inside the image of 20x30 pixels", boxes=[3, 11, 21, 20])
+    refuse_voxels(tmp_path, r"one pixel, .* .perhaps data.boxes.unit: unit.", boxes=[0.1, 0.2, 0.3, 0.4])
+    refuse_voxels(tmp_path, "whose slice of the volume is named: map data.columns.slice", slice=None)
+    flat = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
+    box = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    in_volume = {"boxes": {"frame": "voxel", "format": "xyzxyz"}}
+    row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [box]}
+    with pytest.raises(
+        BadRow, match=r"sides of at least one voxel, as xyzxyz in pixel .perhaps data.boxes.unit: unit."
+    ):
+        _ = make(tmp_path, [row], flat, in_volume["boxes"]).tasks[0]
+    with pytest.raises(BadRow, match="sides of at least one voxel"):  # not turned, and flat along z
+        _ = make(tmp_path, [row | {"boxes": [[1, 1, 1, 9, 9, 1.5]]}], flat, {"format": "xyzxyz"}).tasks[0]
+
+
+def test_a_plane_is_not_mapped_beside_the_files_own_slices(tmp_path):
+    write_stored(tmp_path / "0.nii")
+    said = r"data\.columns\.plane: with boxes.frame = voxel, it is the plane of the file's third axis; leave it out"
+    refuse_voxels(tmp_path, said, ConfigError, columns=COLUMNS, plane="axial")
+
+
+def test_a_picture_has_no_array_of_a_volume(tmp_path):
+    Image.new("L", (20, 30)).save(tmp_path / "a.png")
+    refuse_voxels(tmp_path, "expected: a volume, for boxes.frame = voxel", image="a.png")
+    refuse_voxels(tmp_path, "expected: a volume, for boxes.frame = voxel", image="a.png", boxes=[])
+    flat = {name: column for name, column in OWN_COLUMNS.items() if name != "slice"}
+    refuse_voxels(tmp_path, "expected: a volume, for boxes.frame = voxel", image="a.png", columns=flat)
+
+
+class Level(Own):
+    """It names no plane: that of the first picture."""
+
+    name = "level"
+    place = {"slice": "level"}  # noqa: RUF012
+    fields = {name: field for name, field in Own.fields.items() if name != "cut"}  # noqa: RUF012
+    reward = IoUReward("bbox", places=["level"])
+
+
+def test_a_family_that_names_no_plane_takes_the_files_slices_if_they_are_shown_first(tmp_path):
+    columns = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "level": "slice"}
+    row = {"id": "0", "image": "0.nii", "q": "?", "boxes": [3, 11, 7, 20], "slice": 3.0}
+    write_stored(tmp_path / "0.nii", signs=(1, 1, -1))
+    assert make(tmp_path, [row], columns, {"frame": "voxel"}, Level).tasks[0].reference["level"] == 8
+    write_stored(tmp_path / "0.nii", (1, 2, 0))
+    with pytest.raises(BadRow, match="a slice of the plane shown first"):
+        _ = make(tmp_path, [row], columns, {"frame": "voxel"}, Level).tasks[0]

@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
 
-from tests.support import ct_folder
+from tests.support import ct_folder, odd_images
 from viewbox import make
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
@@ -129,6 +130,29 @@ def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, m
     assert len(env.tasks) == 2
     assert env.images(env.tasks[1])[0].volume.count_slices() == 10
     assert len(list((package / "data" / "images").iterdir())) == 1
+
+
+def test_the_file_that_a_header_names_travels_under_a_name_of_nobody(tmp_path, monkeypatch):
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    voxels = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    odd_images.meta_image(scans / "a.mhd", voxels, data="JohnDoe.raw")
+    odd_images.nrrd(scans / "b.nhdr", voxels, data="JaneDoe.raw.gz", encoding="gzip")
+    rows = [{"image": name, "question": "?", "answer": "yes"} for name in ("a.mhd", "b.nhdr")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {name: name for name in rows[0]}
+    data = {"source": str(tmp_path / "rows.jsonl"), "images": str(scans), "columns": columns}
+    package = tmp_path / "package"
+    package.mkdir()
+    block = write_tasks(make("vqa", data=data), package)
+    scans.rename(tmp_path / "gone")
+    monkeypatch.chdir(package)
+    env = make("vqa", data=block)
+    for task in env.tasks:
+        assert np.array_equal(env.images(task)[0].volume.voxels, voxels)
+    copied = list((package / "data" / "images").iterdir())
+    assert len(copied) == 4
+    assert not any(b"Doe" in path.name.encode() + path.read_bytes() for path in copied)
 
 
 @pytest.mark.slow

@@ -6,6 +6,9 @@ import random
 import numpy as np
 from PIL import Image
 
+from viewbox.errors import ImageError
+from viewbox.images.files import open_image
+
 RANDOM = np.random.default_rng(0)
 GRAY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
 COLOR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
@@ -43,3 +46,12 @@ def damage(content, seed, reaches):
         for _ in range(chance.choice([1, 3, 20])):
             content[chance.randrange(reach)] = chance.choice([0, 127, 128, 255, chance.randrange(256)])
     return bytes(content)
+
+
+def open_damaged(content):
+    """Whether a damaged file opens or is refused by the reader, and none of its decoders crashes."""
+    try:
+        open_image(content)
+    except ImageError as error:
+        return "crashed" not in str(error)
+    return True

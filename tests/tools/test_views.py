@@ -23,7 +23,7 @@ def test_the_model_is_told_how_many_images_there_are():
     env = Find(tools=["zoom", "open_image"])
     assert env.reset(TWO, seed=0).messages[1].text == (
         "There are 2 images: image_1 and image_2. They are shown in this order. Tools that change the view work on "
-        "image_1 until you call open_image. Boxes in your answer refer to image_1.\nWhere?"
+        "image_1 until you call open_image.\nWhere?"
     )
     assert env.reset(TASK, seed=0).messages[1].text == "Where?"
 

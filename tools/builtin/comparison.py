@@ -88,7 +88,7 @@ def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple
         part = f"as much of this part as {name} holds"
     if found.volume is not None and abs(at - found.volume.index) > 0.5 + place.CLOSE:
         away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or math.nan)
-        part += f", in a slice {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
+        part = f"a slice of {name} {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
     return found, window, part
 
 
@@ -177,7 +177,8 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
         return mask, ""
     other = other.at_time(volume.time) if other.count_times() == volume.count_times() else other
     if place.share_frame(volume, other):
-        return Source(place.sample_on(shown, other)), ""
+        return Source(place.sample_on(shown, other), blank=other.blank), ""
+    other = place.turn_alike(other, volume)
     sides, others = volume.voxels.shape[2::-1], other.voxels.shape[2::-1]
     if sides != others:
         raise _refuse(others, sides, "voxels")
@@ -186,7 +187,7 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
     found = other.get_slice(volume.index, volume.plane)
     if volume.affine is other.affine is None:
         return found, ""
-    return found, "; it lies voxel on voxel, for it is not known whether both count places in the patient alike"
+    return found, "; it lies voxel on voxel as both are stored, for it is not known where it lies in the patient"
 
 
 def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ArgumentError:

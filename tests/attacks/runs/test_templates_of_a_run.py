@@ -101,7 +101,7 @@ def test_one_that_fails_in_a_later_turn_is_a_config_error():
 
 def test_a_long_question_passes():
     question = "word " * 30_000
-    values = {"images": 1, "first_image": True, "view": 0, "switchable": False}
+    values = {"images": 1, "view": 0, "switchable": False}
     own = Prompts({"question": "{{ question|trim }}{% if images > 1 %}!{% endif %}"})
     assert own.render("question", question=question, **values) == question.strip()
 

@@ -19,7 +19,7 @@ FORMAT = '{"label": "zero|one|two|three|four|five|six|seven|eight|nine", "bbox":
 
 def opening(**given):
     plain = {"view_field": None, "max_total_calls": None, "boundary": False, "named_images": False}
-    plain |= {"place": {}, "boxes_3d": []}
+    plain |= {"place": {}, "boxes": [], "boxes_3d": []}
     return DEFAULT.render("system", **{**VALUES["system"], **plain, **given})
 
 
@@ -74,13 +74,13 @@ def test_the_opening_explains_what_is_used(value, words):
 
 
 def test_a_question_keeps_its_own_line_ends():
-    given = {"first_image": True, "view": None, "switchable": True, "reduced": False}
+    given = {"view": None, "switchable": True, "reduced": False}
     one = {"images": 1, "shown": ["image_1"], "names": "image_1"}
     assert DEFAULT.render("question", question="a\n\n{{ b }}\n", **given, **one) == "a\n\n{{ b }}\n"
 
 
 def test_the_question_names_the_images_and_says_which_one_the_tools_work_on():
-    given = {"question": "Q", "images": 3, "names": "image_1 to image_3", "first_image": False}
+    given = {"question": "Q", "images": 3, "names": "image_1 to image_3"}
     three = given | {"shown": ["image_1", "image_2", "image_3"], "view": 0, "reduced": False}
     assert DEFAULT.render("question", **three, switchable=True) == (
         "view: 0 to 2\nThere are 3 images: image_1 to image_3. They are shown in this order. Tools that change the "

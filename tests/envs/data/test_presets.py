@@ -102,6 +102,16 @@ def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page
     assert play_all(open_preset(name, *whole), CONSTANT[name]) == pytest.approx(float(said), abs=0.005)
 
 
+FRAME = "Boxes in your answer refer to the whole image as it was shown first, even after a tool has changed the view."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_with_boxes_says_once_which_picture_they_refer_to(open_preset, name):
+    env = open_preset(name)
+    text = env.build_system_prompt(env.tasks[0])
+    assert text.count("Boxes in your answer") == text.count(FRAME) == (name in ("gemex_thinkvg", "nova"))
+
+
 def test_gemex_must_not_leave_this_machine(open_preset):
     assert open_preset("gemex_thinkvg").restricted
     assert open_preset("gemex_thinkvg", held_out=True).restricted

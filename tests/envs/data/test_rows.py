@@ -91,6 +91,65 @@ def test_boxes_are_stored_as_fractions_of_the_image(folder, boxes, box):
     assert env.tasks[0].reference["box"] == pytest.approx((0.1, 0.1, 0.3, 0.3))
 
 
+SMALL = [  # on pictures of 30 x 20 pixels; given, its form, what is said of it (None: it is taken)
+    (
+        [0.3, 0.2, 0.4, 0.4],
+        {},
+        "a box with sides of at least one pixel, as xyxy in pixel (perhaps data.boxes.unit: unit)",
+    ),
+    ([0.3, 0.2, 0.1, 0.2], {"format": "xywh"}, "as xywh in pixel (perhaps data.boxes.unit: unit)"),
+    ([0, 0, 1, 0.5], {}, "as xyxy in pixel (perhaps data.boxes.unit: unit)"),
+    ([3.2, 4, 3.9, 8], {}, "a box with sides of at least one pixel, as xyxy in pixel"),
+    ([29.9, 4, 30.1, 8], {}, "a box with sides of at least one pixel, as xyxy in pixel"),  # 0.1 pixel of it is inside
+    ([0, 0, 1, 1], {}, None),
+    ([3.3, 4.4, 1, 1], {"format": "xywh"}, None),
+    ([29, 19, 30, 20], {}, None),
+    ([0.3, 0.2, 0.4, 0.4], {"unit": "per_mille"}, "as xyxy in per_mille (perhaps data.boxes.unit: unit)"),
+    ([0.3, 0.2, 0.1, 0.2], {"unit": "per_mille", "format": "xywh"}, "(perhaps data.boxes.unit: unit)"),
+    ([0, 0, 1, 1], {"unit": "per_mille"}, "as xyxy in per_mille (perhaps data.boxes.unit: unit)"),
+    ([0, 0, 2, 2], {"unit": "per_mille"}, None),
+    ([0.668899, 0.708168, 1e-6, 0.000992], {"unit": "unit", "format": "xywh"}, "at least one pixel, as xywh in unit"),
+    ([0.5, 0.5, 0.5001, 0.6], {"unit": "unit"}, None),  # the picture is not opened for that
+    ([3, 4, 20, 10], {"unit": "unit"}, "a box inside 0 to 1, as xyxy (perhaps data.boxes.unit: per_mille or pixel)"),
+    ([3, 4, 1200, 10], {"unit": "unit"}, "a box inside 0 to 1, as xyxy (perhaps data.boxes.unit: pixel)"),
+    ([3, 4, 1200, 10], {"unit": "per_mille"}, "a box inside 0 to 1000, as xyxy (perhaps data.boxes.unit: pixel)"),
+    ([300, 400, 500, 600], {}, "image of 30x20 pixels, as xyxy (perhaps data.boxes.unit: per_mille)"),
+    ([300, 400, 1500, 600], {}, "a box inside the image of 30x20 pixels, as xyxy"),
+    ([-3, 4, 5, 6], {}, "a box inside the image of 30x20 pixels, as xyxy"),
+]
+
+
+@pytest.mark.parametrize(("box", "form", "said"), SMALL, ids=str)
+def test_a_box_below_a_pixel_or_outside_is_a_bad_row_that_names_the_unit_that_fits(folder, box, form, said):
+    rows = [{**row, "box": box} for row in make_rows()]
+    tasks = make(folder, rows, {"box": "box"}, boxes=form).tasks if "unit" not in form else None
+    if tasks is None and said is not None:  # of fractions and thousandths it is known before any image is opened
+        with pytest.raises(ConfigError) as caught:
+            len(make(folder, rows, {"box": "box"}, boxes=form).tasks)
+        assert said in str(caught.value)
+        return
+    found = (tasks or make(folder, rows, {"box": "box"}, boxes=form).tasks)[0].metadata.get("bad_row")
+    assert (found or "").endswith(said or "")
+    assert (found is None) == (said is None)
+
+
+def test_a_box_counts_in_the_picture_that_exif_has_turned(folder):
+    """Stored 40 x 20 and to be turned to the right: columns 4 to 12 of rows 2 to 8 are rows 4 to 12 from the right."""
+    stored = np.zeros((20, 40), np.uint8)
+    stored[2:8, 4:12] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the first row is the right side, the first column the top (TIFF 6.0)
+    Image.fromarray(stored).save(folder / "0.png", exif=exif)
+    env = make(folder, [{**make_rows()[0], "box": [12, 4, 18, 12]}], {"box": "box"})
+    pixels = np.asarray(env.images(env.tasks[0])[0].pixels)
+    assert pixels.shape[:2] == (40, 20)
+    assert (pixels[4:12, 12:18] == 255).all()
+    assert (pixels == 255).sum() == 8 * 6
+    assert env.tasks[0].reference["box"] == pytest.approx((0.6, 0.1, 0.9, 0.3))
+    outside = make(folder, [{**make_rows()[0], "box": [25, 4, 35, 12]}], {"box": "box"}).tasks[0]  # as it is stored
+    assert "a box inside the image of 20x40 pixels" in outside.metadata["bad_row"]
+
+
 # ---------------------------------------------------------------------- rows that are known to be bad
 GOOD, DEEP = {"box": [0, 0, 0.5, 0.5]}, "[" * 500 + "]" * 500
 KNOWN = (

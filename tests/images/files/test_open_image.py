@@ -8,6 +8,7 @@ from PIL import Image
 
 from tests.support.image_files import COLOR, DEEP, GRAY, npy, same, saved
 from viewbox.errors import ImageError
+from viewbox.images import pixels
 from viewbox.images.files import open_image, open_picture
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
@@ -55,9 +56,10 @@ def test_floats_of_a_tiff_stay():
     assert same(open_image(saved(DEEP.astype(np.float32) / 7, "TIFF")), DEEP.astype(np.float32) / 7)
 
 
-def test_a_16_bit_tiff_in_which_white_is_zero_is_turned_round():
-    content = saved(DEEP, "TIFF", tiffinfo={262: 0})
-    assert same(open_image(content), 65535 - DEEP)
+def test_a_16_bit_tiff_in_which_white_is_zero_keeps_its_values_and_is_shown_turned():
+    source = open_image(saved(DEEP, "TIFF", tiffinfo={262: 0}))
+    assert same(source, DEEP)
+    assert source.display == (DEEP.max(), DEEP.min())
 
 
 def test_an_exif_rotation_is_applied():
@@ -79,7 +81,9 @@ def test_pages_and_animations_open_at_the_first_frame_and_keep_the_others():
 
 def test_pages_of_another_size_are_left_out():
     content = saved(GRAY, "TIFF", save_all=True, append_images=[Image.new("L", (3, 3)), Image.fromarray(255 - GRAY)])
-    assert open_image(content).volume.count_slices() == 2
+    source = open_image(content)
+    assert source.volume.count_slices() == 2
+    assert source.notes == ("left out, because of another size or type: page 2 (3x3)",)
 
 
 def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):
@@ -135,14 +139,46 @@ def test_big_endian_values_are_read_right():
     assert same(Source.of(DEEP.astype(">u2")), DEEP)
 
 
-def test_transparency_stands_on_black():
-    for opacity, shown in [(0, 0), (255, 200), (51, 40)]:
-        for mode in ["RGBA", "LA", "array"]:
-            color = (200, 200, 200, opacity) if mode == "RGBA" else (200, opacity)
-            picture = (
-                np.array([[[200, 200, 200, opacity]]], np.uint8) if mode == "array" else Image.new(mode, (1, 1), color)
-            )
-            assert set(Source.of(picture).pixels.ravel().tolist()) == {shown}
+def test_transparency_stands_on_white_or_on_black_where_all_that_is_seen_is_light():
+    for gray, opacity, shown in [(40, 0, 255), (40, 255, 40), (40, 102, 169), (200, 0, 255), (200, 102, 80)]:
+        for mode in ["RGBA", "LA", "array", "floats"]:
+            color = (gray, gray, gray, opacity) if mode == "RGBA" else (gray, opacity)
+            array = np.array([[[gray, gray, gray, opacity]]], np.uint8)
+            picture = array if mode == "array" else array / 255 if mode == "floats" else Image.new(mode, (1, 1), color)
+            scale = 255 if mode == "floats" else 1
+            assert np.allclose(Source.of(picture).pixels * scale, shown)
+
+
+def test_ink_is_seen_whatever_the_file_calls_transparent():
+    for ink in [10, 240]:
+        drawn = np.full((8, 8), 90, np.uint8)
+        drawn[2:4, 2:4] = ink
+        palette = Image.fromarray(drawn).convert("P")
+        clear = np.dstack([drawn] * 3 + [np.where(drawn == 90, 0, 255).astype(np.uint8)])
+        for content in [
+            saved(drawn, "PNG", transparency=90),
+            saved(palette, "PNG", transparency=int(palette.getpixel((0, 0)))),
+            saved(palette, "GIF", transparency=int(palette.getpixel((0, 0)))),
+            saved(np.dstack([drawn] * 3), "PNG", transparency=(90, 90, 90)),
+            saved(clear, "PNG"),
+            saved(clear, "WEBP", lossless=True),
+            saved(clear, "TIFF"),
+            saved(Image.fromarray(clear).convert("LA"), "PNG"),
+        ]:
+            shown = open_image(content).pixels
+            assert (shown[0, 0] == (255 if ink == 10 else 0)).all()
+            assert (shown[2, 2] == ink).all()
+
+
+def test_a_large_transparent_picture_is_laid_as_a_small_one(monkeypatch):
+    picture = np.random.default_rng(1).integers(0, 256, (60, 50, 4), dtype=np.uint8)
+    whole = Source.of(Image.fromarray(picture)).pixels
+    white = Image.new("RGBA", (50, 60), (255, 255, 255, 255))
+    white.alpha_composite(Image.fromarray(picture))
+    assert np.abs(whole.astype(int) - np.asarray(white)[:, :, :3]).max() <= 1
+    monkeypatch.setattr(pixels, "STRIP", 400)
+    assert same(Source.of(Image.fromarray(picture)), whole)
+    assert same(Source.of(picture), whole)
 
 
 def test_a_pillow_image_in_memory_is_turned_by_its_exif():
