@@ -59,7 +59,7 @@ def _list_numbers(dataset: Any, keyword: str, frame: int) -> list[float | None]:
     """Return the numbers of an element, None for those that are blank."""
     value = get_value(dataset, keyword, frame)
     values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
-    return [(parse_numbers(part) or [None])[0] for part in values]
+    return [(*parse_numbers(part), None)[0] for part in values]
 
 
 def read_table(dataset: Any, item: Any, possible: Range) -> Table | None:

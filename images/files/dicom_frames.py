@@ -1,5 +1,8 @@
 """Frames of a DICOM file as a stack: by their functional groups (PS3.3 C.7.6.16), or by the offsets of a dose."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,31 +10,14 @@ import numpy as np
 from ...errors import ImageError
 from . import stacks
 from .dicom_header import OF_FRAMES, SEGMENTATIONS, SHARED, Header, get_frame_value, get_text, get_value, parse_numbers
-from .dicom_values import get_pixel_size
+from .dicom_values import DecodedFrames, get_pixel_size
 from .stacks import Slice
 
 PLACE = ("ImagePositionPatient", "ImageOrientationPatient")
-MAX_SEGMENTS = 50  # that a message lists
+NO_PLACE = "without a place in the patient"
 
 
-def list_frames(header: Header) -> list[Slice]:
-    """Return the frames of a file and where they lie; [] if it does not say that of any."""
-    elements, count = header.elements, header.frames
-    offsets = parse_numbers(elements.get("GridFrameOffsetVector"))
-    if len(offsets) == count:  # C.8.8.3.2: along the normal, from the first frame
-        first, spacing = get_place(elements), get_pixel_size(elements).spacing
-        if first is None:
-            return []
-        shift = np.outer([1, 0, 0], np.cross(first[1], first[2]))
-        places = [first + shift * (offset - offsets[0]) for offset in offsets]
-        return [Slice(n, f"frame {n}", header.shape, "", place, spacing) for n, place in enumerate(places)]
-    if OF_FRAMES not in elements and SHARED not in elements:
-        return []
-    frames = [_build_frame(header, number) for number in range(count)]
-    return frames if any(frame.place is not None for frame in frames) else []
-
-
-def get_place(elements: Any) -> np.ndarray | None:
+def get_place(elements: Any) -> np.ndarray:
     """Return the place of a file of one slice."""
     return stacks.build_place(*(parse_numbers(elements.get(name)) for name in PLACE))
 
@@ -42,72 +28,86 @@ def get_thickness(elements: Any, frame: int = 0) -> tuple[float, ...]:
     return tuple(numbers[0] for numbers in found if len(numbers) == 1 and numbers[0] > 0)
 
 
+def list_frames(header: Header) -> list[Slice]:
+    """Return the frames of a file and where they lie; [] if it does not say that of any."""
+    elements, numbers = header.elements, range(header.frames)
+    offsets = parse_numbers(elements.get("GridFrameOffsetVector"))
+    if len(offsets) == header.frames:  # C.8.8.3.2: along the normal, from the first frame
+        first = get_place(elements)
+        shift = np.outer([1, 0, 0], np.cross(first[1], first[2]))
+        places = [stacks.NOWHERE if first is stacks.NOWHERE else first + shift * (n - offsets[0]) for n in offsets]
+        spacing = get_pixel_size(elements)["spacing"]
+        frames = [Slice(f"frame {n}", header.shape, places[n], spacing=spacing, number=n) for n in numbers]
+    elif OF_FRAMES in elements or SHARED in elements:
+        frames = [_build_frame(header, number) for number in numbers]
+    else:
+        return []
+    return frames if any(frame.placed for frame in frames) else []
+
+
 def _build_frame(header: Header, number: int) -> Slice:
-    def get(keyword: str) -> list[float]:
-        return parse_numbers(get_frame_value(header.elements, keyword, number))
-
-    place = stacks.build_place(*(get(name) for name in PLACE))
-    times = {f"DimensionIndexValues {n}": int(index) for n, index in enumerate(get("DimensionIndexValues"), 1)}
-    times = {**dict(zip(["TemporalPositionIndex"], map(int, get("TemporalPositionIndex")), strict=False)), **times}
-    kind = "" if place is not None else "without a place in the patient"
-    spacing, thickness = get_pixel_size(header.elements, number).spacing, get_thickness(header.elements, number)
-    segment = int((get("ReferencedSegmentNumber") or [1])[0])
-    return Slice(number, f"frame {number}", header.shape, kind, place, spacing, thickness, times, segment)
-
-
-def arrange(frames: list[Slice], stack: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the order and the affine of all frames, or of group number `stack`; raise `ImageError` if they are no even
-    stack."""
-    groups = stacks.group(frames)
-    if (stack is None and len(groups) > 1) or not 1 <= (stack or 1) <= len(groups):
-        raise ImageError(f"they are of {len(groups)} kinds; {stacks.list_groups(groups, 'frames')}")
-    chosen = groups[(stack or 1) - 1]
-    if chosen[0].place is None:
-        raise ImageError(f"they are {chosen[0].kind}")
-    return stacks.arrange(chosen)
+    names = (*PLACE, "TemporalPositionIndex", "DimensionIndexValues", "ReferencedSegmentNumber")
+    position, directions, *times, segment = (
+        parse_numbers(get_frame_value(header.elements, name, number)) for name in names
+    )
+    place = stacks.build_place(position, directions)
+    named = {
+        f"{name} {n}": int(time) for name, many in zip(names[2:4], times, strict=True) for n, time in enumerate(many)
+    }
+    facts = get_pixel_size(header.elements, number)["spacing"], get_thickness(header.elements, number), named, number
+    kind = "" if place is not stacks.NOWHERE else NO_PLACE
+    return Slice(f"frame {number}", header.shape, place, kind, *facts, int((segment or [1])[0]))
 
 
-def arrange_segments(frames: list[Slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of each frame in the stack of a segmentation, and the affine of that stack."""
-    if len(stacks.group(frames)) > 1:
-        raise ImageError("they are of several orientations or spacings")
-    return stacks.arrange_sparse(frames)
-
-
-def merge_segments(
-    pixels: np.ndarray, frames: list[Slice], places: np.ndarray, chosen: int | None, elements: Any
-) -> np.ndarray:
-    """Return the voxels of a segmentation, (n, h, w): the number of the segment in each, or how much of it is inside.
-
-    Args:
-        pixels: its frames: 0 and 1, numbers of segments, or fractions.
-        frames: their segments.
-        places: where each frame lies in the stack; places without a frame are 0.
-        chosen: the number of the only segment that is wanted.
-        elements: of the file.
+def plan(
+    header: Header, frames: list[Slice], stack: int | None
+) -> tuple[Callable[[DecodedFrames], DecodedFrames], np.ndarray, int]:
+    """Return what puts decoded frames in order, where their stack lies, and how many slices it has.
 
     Raises:
-        ImageError: segments overlap, or fractions of several are asked for.
+        ImageError: they are no even stack.
+    """
+    groups = stacks.group(frames)
+    if get_text(header.elements, "SOPClassUID") in SEGMENTATIONS:
+        places, affine = stacks.arrange_sparse(stacks.choose(groups, None, "frames", all_of_them=True))
+        return partial(_merge_segments, header.elements, frames, places, stack), affine, int(places.max()) + 1
+    times, affine = stacks.arrange(stacks.choose(groups, stack, "frames", all_of_them=True))
+    order = np.array([[frame.number for frame in time] for time in times])
+    return partial(_reorder, order, times[0][0].spacing), affine, order.size
+
+
+def _reorder(order: np.ndarray, spacing: tuple[float, float] | None, decoded: DecodedFrames) -> DecodedFrames:
+    """Return frames in an order of their numbers, (t, n): as axes (t, n, h, w)."""
+    pixels, wishes = decoded.pixels, decoded.wishes
+    in_order = np.array_equal(order.ravel(), np.arange(len(pixels)))
+    pixels = pixels.reshape(*order.shape, *pixels.shape[1:]) if in_order else pixels[order]
+    wishes = [wishes[number] for number in order[0]] if len(wishes) > 1 else wishes
+    return replace(decoded, pixels=pixels, wishes=wishes, fields={**decoded.fields, "spacing": spacing})
+
+
+def _merge_segments(
+    elements: Any, frames: list[Slice], places: np.ndarray, chosen: int | None, decoded: DecodedFrames
+) -> DecodedFrames:
+    """Return the voxels of a segmentation, (1, n, h, w): the number of the segment in each, or how much of it is in it.
+
+    Places without a frame are 0. Of frames, `places` are where they lie in the stack. Raise `ImageError` if segments
+    overlap, or if there are fractions of several; `chosen` is the only one that is wanted.
     """
     fractions = get_text(elements, "SegmentationType") == "FRACTIONAL"
-    labels = get_text(elements, "SOPClassUID") == SEGMENTATIONS[1]
-    numbers = np.unique(pixels[pixels > 0]) if labels else np.unique([one.segment for one in frames])
-    listed = "choose one segment as PATH#stack=NUMBER: " + ", ".join(str(number) for number in numbers[:MAX_SEGMENTS])
+    labels, pixels = get_text(elements, "SOPClassUID") == SEGMENTATIONS[1], decoded.pixels
+    numbers = np.unique(pixels[pixels > 0]) if labels else np.unique([frame.segment for frame in frames])
+    listed = "choose one segment as PATH#stack=NUMBER: " + ", ".join(map(str, numbers))
     if chosen is not None and chosen not in numbers:
         raise ImageError(f"there is no segment {chosen}; {listed}")
     if fractions and chosen is None and len(numbers) > 1:
         raise ImageError(f"it holds fractions of {len(numbers)} segments; {listed}")
-    depth = np.uint8 if max(numbers, default=0) <= 255 else np.uint16
-    whole = np.zeros((int(places.max()) + 1, *pixels.shape[1:]), pixels.dtype if fractions else depth)
+    depth = pixels.dtype if fractions else np.min_scalar_type(max(numbers, default=0))
+    whole = np.zeros((1, int(places.max()) + 1, *pixels.shape[1:]), depth)
     for frame, values, place in zip(frames, pixels, places, strict=True):
-        if labels:
-            values = values if chosen is None else np.where(values == chosen, values, 0)
-        elif chosen not in (None, frame.segment):
-            continue
-        elif not fractions:
-            values = (values > 0) * depth(frame.segment)
-        before = whole[place]
-        if ((before > 0) & (values > 0) & (before != values)).any():
+        number = values if labels or fractions else frame.segment
+        wanted = (values > 0) & (chosen is None or (values if labels else frame.segment) == chosen)
+        before = whole[0, place]
+        if (wanted & (before > 0) & (before != number)).any():
             raise ImageError(f"segments overlap in slice {place}; {listed}")
-        np.maximum(before, values, out=before, casting="unsafe")
-    return whole
+        np.copyto(before, number, where=wanted, casting="unsafe")
+    return replace(decoded, pixels=whole, measured=(float(whole.min()), float(whole.max())))

@@ -81,11 +81,6 @@ def get_count(dataset: Any, keyword: str, default: int | None = None) -> int:
     return int(numbers[0])
 
 
-def count_frames(dataset: Any) -> int:
-    """Return how many frames a file has; 0 counts as 1."""
-    return get_count(dataset, "NumberOfFrames", 1) or 1
-
-
 def get_text(dataset: Any, keyword: str) -> str:
     """Return an element that is one word; "" if it is missing."""
     return str(get_value(dataset, keyword) or "").strip()
@@ -104,7 +99,6 @@ def parse_numbers(value: Any) -> list[float]:
 DEFLATED = "1.2.840.10008.1.2.1.99"
 PIXEL_TAGS = frozenset((0x7FE00010, 0x7FE00009, 0x7FE00008))
 MAX_ELEMENTS = 20_000  # at the top level of a file; the largest of real ones have some hundred
-TOO_MANY = f"it has more than {MAX_ELEMENTS} DICOM elements"
 SMALL_FILE = 2**22  # bytes
 HEADER_ROOM = 2**23  # bytes of a deflated file that are not pixels
 INFLATED = bytes(128) + b"DICM\x02\0\x10\0UI\x14\0" + b"1.2.840.10008.1.2.1\0"  # the beginning of a file
@@ -167,7 +161,8 @@ def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
     file.seek(0)
     if "Rows" not in elements or "Columns" not in elements:
         raise NoPictureError("the DICOM file holds no picture")
-    shape, frames = (get_count(elements, "Rows"), get_count(elements, "Columns")), count_frames(elements)
+    shape = get_count(elements, "Rows"), get_count(elements, "Columns")
+    frames = get_count(elements, "NumberOfFrames", 1) or 1
     itemsize, samples = max(1, get_count(elements, "BitsAllocated") // 8), get_count(elements, "SamplesPerPixel", 1)
     stored = limits.check_size(shape, samples * itemsize, frames=frames)
     size = limits.estimate_size((*shape, samples), itemsize, frames=frames)
@@ -179,14 +174,20 @@ def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
     from pydicom.filereader import read_partial
 
     _silence_pydicom()
+    stop = _stop_at(lambda tag: stop_before_pixels and tag in PIXEL_TAGS)
+    return read_partial(file, stop, force=True, specific_tags=_list_tags())
+
+
+def _stop_at(ends: Callable[[Any], bool]) -> Callable[[Any, str | None, int], bool]:
+    """Return what tells pydicom to stop before an element; it raises `ImageError` after too many of them."""
     count = itertools.count(1)
 
-    def stop(tag: object, vr: str | None, length: int) -> bool:
+    def stop(tag: Any, vr: str | None, length: int) -> bool:
         if next(count) > MAX_ELEMENTS:
-            raise ImageError(TOO_MANY)
-        return stop_before_pixels and tag in PIXEL_TAGS
+            raise ImageError(f"it has more than {MAX_ELEMENTS} DICOM elements")
+        return ends(tag)
 
-    return read_partial(file, stop, force=True, specific_tags=_list_tags())
+    return stop
 
 
 @cache
@@ -213,7 +214,8 @@ def is_deflated(file: BinaryIO) -> bool:
     file.seek(128)
     meta: Any = {}
     if file.read(4) == b"DICM":
-        meta = read_dataset(file, False, True, stop_when=_stop_after_meta(), specific_tags=[Tag(0x00020010)])
+        stop = _stop_at(lambda tag: bool(tag.group != 2))
+        meta = read_dataset(file, False, True, stop_when=stop, specific_tags=[Tag(0x00020010)])
         if meta.get("TransferSyntaxUID") == DEFLATED:
             return True
         _check_group(file.read(2))
@@ -225,18 +227,6 @@ def _check_group(start: bytes) -> None:
     """Raise `ImageError` if the elements begin with those of group 0: pydicom would read them all, however many."""
     if start == b"\0\0":
         raise ImageError("it is damaged or cut short (its first element is of group 0)")
-
-
-def _stop_after_meta() -> Callable[[Any, str | None, int], bool]:
-    """Tell pydicom where the elements of group 2 end."""
-    count = itertools.count(1)
-
-    def stop(tag: Any, vr: str | None, length: int) -> bool:
-        if next(count) > MAX_ELEMENTS:
-            raise ImageError(TOO_MANY)
-        return bool(tag.group != 2)
-
-    return stop
 
 
 def inflate(file: BinaryIO, room: int, *, whole: bool) -> BinaryIO:

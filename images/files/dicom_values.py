@@ -3,7 +3,7 @@
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from .dicom_header import (
     OF_FRAMES,
     PIXELS,
     SEGMENTATIONS,
+    Header,
     NoPictureError,
-    count_frames,
     get_count,
     get_text,
     get_value,
@@ -39,6 +39,9 @@ PLUGINS = {  # transfer syntaxes that pydicom decodes with another package (pydi
 RLE = "1.2.840.10008.1.2.5"
 JPEG_LS = tuple(f"1.2.840.10008.1.2.4.{part}" for part in (80, 81))
 JPEG_2000 = tuple(f"1.2.840.10008.1.2.4.{part}" for part in (90, 91, 92, 93, 201, 202, 203))
+COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
+MAGNIFICATION = ("EstimatedRadiographicMagnificationFactor", "DistanceSourceToDetector", "DistanceSourceToPatient")
 JP2 = b"\0\0\0\x0cjP  "  # the first box of a JPEG 2000 file
 
 
@@ -53,9 +56,8 @@ class DecodedFrames:
         wishes: how each frame asks to be shown; one for all if they share it.
         usual: the range that is shown if the file asks for none; None: from the lowest to the highest value.
         inverted: whether low values are bright.
-        unit: of the values.
-        size: of a pixel of the first frame.
-        reference: what places in the patient count from, as a hash of the UID that is not kept.
+        fields: of `Source`: unit, spacing, at_detector, aspect, notes.
+        reference: what places in the patient count from, as a hash of the UID.
     """
 
     pixels: np.ndarray
@@ -64,78 +66,58 @@ class DecodedFrames:
     wishes: list[Display | None]
     usual: Range | None
     inverted: bool
-    unit: Unit | None
-    size: "PixelSize"
+    fields: dict[str, Any]
     reference: str
 
 
-class PixelSize(NamedTuple):
-    """The size of a pixel, in the names of `Source`."""
-
-    spacing: tuple[float, float] | None
-    at_detector: bool = False
-    aspect: float = 1.0
-    notes: tuple[str, ...] = ()
-
-
-def decode_elements(dataset: Any) -> DecodedFrames:
+def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     """Decode the frames of a file that is parsed; its stored pixels are taken out of it.
 
     Raises:
         ImageError: an element is missing or wrong, the file holds no picture, or no installed decoder reads it.
     """
-    frames, missing, colors = _decode_stored(dataset)
-    if count_frames(dataset) == 1:
+    frames, missing, bits, color = _decode_stored(dataset, header)
+    if header.frames == 1:
         frames, missing = frames[None], None if missing is None else missing[None]
     reference = get_text(dataset, "FrameOfReferenceUID")
-    common = get_pixel_size(dataset), hashlib.sha256(reference.encode()).hexdigest()[:16] if reference else ""
-    if colors is not None:
-        return DecodedFrames(to_native_dtype(frames).pixels, None, colors, [None], colors, False, None, *common)
+    reference = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
+    fields, usual = get_pixel_size(dataset) | {"unit": get_unit(dataset)}, (0.0, 2.0**bits - 1)
+    if color:
+        return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields, reference)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
-    low, high = _get_stored_range(dataset, frames.dtype)
+    low, high = (usual[0] - 2.0 ** (bits - 1), usual[1] - 2.0 ** (bits - 1)) if frames.dtype.kind == "i" else usual
+    if frames.dtype.kind == "f":
+        low, high = -math.inf, math.inf
     numbers = range(len(frames) if OF_FRAMES in dataset else 1)
+    scales = [_get_rescale(dataset, frame) for frame in numbers]
+    ends = [end * slope + intercept for end in (low, high) for slope, intercept in scales]
     if dataset.get("ModalityLUTSequence"):
         table = read_table(dataset, dataset.ModalityLUTSequence[0], (low, high))
         if table is None:
             raise ImageError("its ModalityLUTSequence has no table")
         places = np.clip(frames.astype(np.int32) - table.first, 0, len(table.entries) - 1)
-        native, scales, possible = to_native_dtype(table.entries[places]), set(), (0.0, 65535.0)
+        native, ends = to_native_dtype(table.entries[places]), [0.0, 65535.0]
+    elif len(set(scales)) == 1:
+        native = rescale(frames, *scales[0])
     else:
-        each = [_get_rescale(dataset, frame) for frame in numbers]
-        scales = set(each)
-        ends = [end * slope + intercept for end in (low, high) for slope, intercept in scales]
-        possible = min(ends), max(ends)
-        if len(scales) == 1:
-            native = rescale(frames, *each[0])
-        else:
-            scaled = (rescale(frame, *scale).pixels for frame, scale in zip(frames, each, strict=True))
-            native = to_native_dtype(join_slices(list(scaled)))
+        each = [rescale(frame, *scale).pixels for frame, scale in zip(frames, scales, strict=True)]
+        native = to_native_dtype(join_slices(each))
     pixels, measured, blank = native if missing is None else _mark(native.pixels, missing)
     if pixels.dtype == np.uint8:
         seen = pixels if blank is None else pixels[pixels != blank]
         measured = float(seen.min(initial=255)), float(seen.max(initial=0))
-    usual = None
-    if scales == {(1.0, 0.0)} and not segments:
-        few = high < 255  # masks: 1 is white
-        usual = (low, high) if few else (0.0, 255.0) if pixels.dtype == np.uint8 else None
-    wishes = [get_display(dataset, frame, possible) for frame in numbers]
+    wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]
+    gray_levels = not segments and high <= 255 and ends == [low, high]  # also masks: 1 is white
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
-    return DecodedFrames(pixels, blank, measured, wishes, usual, inverted, get_unit(dataset), *common)
+    shown = (low, high) if gray_levels else None
+    return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields, reference)
 
 
 def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
     """Return pixels with one value where they are missing: a slice of a series may be nothing but padding."""
     return Native(np.zeros_like(pixels), (np.inf, -np.inf), 0.0) if missing.all() else mark_blank(pixels, missing)
-
-
-def _get_stored_range(dataset: Any, dtype: np.dtype[Any]) -> Range:
-    """Return the lowest and the highest value that the stored bits can hold."""
-    if dtype.kind == "f":
-        return -math.inf, math.inf
-    bits = get_count(dataset, "BitsStored", get_count(dataset, "BitsAllocated"))
-    return (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if dtype.kind == "i" else (0.0, 2.0**bits - 1)
 
 
 def _get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
@@ -168,36 +150,25 @@ def is_localizer(dataset: Any) -> bool:
     return "LOCALIZER" in str(dataset.get("ImageType") or "")
 
 
-def get_pixel_size(dataset: Any, frame: int = 0) -> PixelSize:
-    """Return how large a pixel is in the patient, or at the detector if the file does not say more.
+def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
+    """Return how large a pixel is in the patient, or at the detector if the file does not say more: fields of `Source`.
 
     DICOM PS3.3 10.7.1: PixelSpacing that equals ImagerPixelSpacing is not corrected, unless a calibration is named.
     """
-    calibrated, imager, scanned = (
-        _get_spacing(get_value(dataset, keyword, frame))
-        for keyword in ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
-    )
-    if calibrated is not None and (
-        imager is None or not np.allclose(calibrated, imager, rtol=1e-3) or dataset.get("PixelSpacingCalibrationType")
-    ):
-        return PixelSize(calibrated)
-    spacing = calibrated or imager or scanned
+    corrected, imager, scanned = (_get_spacing(get_value(dataset, keyword, frame)) for keyword in SPACINGS)
+    uncorrected = corrected is not None and imager is not None and np.allclose(corrected, imager, rtol=1e-3)
+    if corrected is not None and (not uncorrected or dataset.get("PixelSpacingCalibrationType")):
+        return {"spacing": corrected}
+    spacing = corrected or imager or scanned
     if spacing is None:
         ratio = parse_numbers(dataset.get("PixelAspectRatio"))  # vertical, horizontal
-        return PixelSize(None, aspect=ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0)
-    factor, detector, patient = (
-        (*parse_numbers(dataset.get(keyword)), 0.0)[0]
-        for keyword in (
-            "EstimatedRadiographicMagnificationFactor",
-            "DistanceSourceToDetector",
-            "DistanceSourceToPatient",
-        )
-    )
+        return {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
+    factor, detector, patient = ((*parse_numbers(dataset.get(keyword)), 0.0)[0] for keyword in MAGNIFICATION)
     factor = factor if factor > 0 else detector / patient if patient > 0 else 0.0
     if factor <= 0:
-        return PixelSize(spacing, at_detector=True)
+        return {"spacing": spacing, "at_detector": True}
     note = f"the pixel size is that at the detector, divided by the magnification of {factor:.4g} that the file states"
-    return PixelSize((spacing[0] / factor, spacing[1] / factor), notes=(note,))
+    return {"spacing": (spacing[0] / factor, spacing[1] / factor), "notes": (note,)}
 
 
 def _get_spacing(value: Any) -> tuple[float, float] | None:
@@ -206,8 +177,8 @@ def _get_spacing(value: Any) -> tuple[float, float] | None:
     return (numbers[1], numbers[0]) if len(numbers) == 2 and min(numbers) > 0 else None
 
 
-def _decode_stored(dataset: Any) -> tuple[np.ndarray, np.ndarray | None, Range | None]:
-    """Return the stored values, which of them are padding, and the range of colors; None for gray."""
+def _decode_stored(dataset: Any, header: Header) -> tuple[np.ndarray, np.ndarray | None, int, bool]:
+    """Return the stored values, which of them are padding, how many bits they have, and whether they are RGB."""
     from pydicom.pixels import apply_color_lut, get_decoder
     from pydicom.uid import UID, UID_dictionary
 
@@ -223,10 +194,10 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, np.ndarray | None, Range |
         readable = False
     if not readable:
         raise ImageError(f"no decoder for its transfer syntax ({known}) is installed{_suggest_plugin(known)}")
-    layout = _get_layout(dataset, name, encapsulated=syntax.is_encapsulated)
+    layout = _get_layout(dataset, header, name, encapsulated=syntax.is_encapsulated)
     if syntax in JPEG_2000:
         _check_boxes(dataset.get("PixelData") or b"")
-    gray, problem = layout["samples_per_pixel"] == 1, ""
+    gray, bits, problem = header.samples == 1, layout["bits_stored"], ""
     try:
         options: Any = {**layout, "allow_excess_frames": False, "correct_unused_bits": not gray}
         stored, meta = decoder.as_array(dataset, **options)
@@ -239,61 +210,52 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, np.ndarray | None, Range |
             + (f"{better}, which reads more kinds" if better else "")
         )
     dataset.pop(name)  # they may be large
-    kind, bits, missing = meta["photometric_interpretation"], layout["bits_stored"], None
-    if kind == "RGB":
-        return stored, None, (0.0, 2.0**bits - 1)
+    kind = meta["photometric_interpretation"]
     if not gray:
-        raise ImageError("its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR")
+        if kind != "RGB":
+            raise ImageError(COLOR_SPACES)
+        return stored, None, bits, True
     missing = _find_padding(dataset, name, stored)
     if bits < layout["bits_allocated"] and name == "PixelData" and syntax not in (*JPEG_2000, *JPEG_LS):
         high = get_count(dataset, "HighBit", 0) if syntax == RLE or not syntax.is_encapsulated else 0
-        _drop_unused_bits(stored, bits, high)
-        again = _find_padding(dataset, name, stored)
+        size, high = 8 * stored.dtype.itemsize, max(high, bits - 1)
+        np.left_shift(stored, max(0, size - 1 - high), out=stored)
+        np.right_shift(stored, size - bits, out=stored)
+        again = _find_padding(dataset, name, stored)  # it may be written with the unused bits or without
         missing = again if missing is None else missing if again is None else missing | again
     if kind == "PALETTE COLOR" and get_text(dataset, "SOPClassUID") not in SEGMENTATIONS:
         colors = apply_color_lut(stored, dataset)[..., :3]
-        return (colors if colors.dtype == np.uint8 else (colors >> 8).astype(np.uint8)), None, (0.0, 255.0)
-    return stored, missing, None
+        return (colors if colors.dtype == np.uint8 else (colors >> 8).astype(np.uint8)), None, 8, True
+    return stored, missing, bits, False
 
 
-def _get_layout(dataset: Any, name: str, *, encapsulated: bool) -> dict[str, Any]:
+def _get_layout(dataset: Any, header: Header, name: str, *, encapsulated: bool) -> dict[str, Any]:
     """Return how pixels are stored, in pydicom's names; raise `ImageError` for an element that is missing or wrong."""
-    allocated, samples = get_count(dataset, "BitsAllocated"), get_count(dataset, "SamplesPerPixel", 1)
-    bits, photometric = get_count(dataset, "BitsStored", allocated), get_text(dataset, "PhotometricInterpretation")
+    allocated, photometric = get_count(dataset, "BitsAllocated"), get_text(dataset, "PhotometricInterpretation")
+    bits, color = get_count(dataset, "BitsStored", allocated), photometric.startswith(("RGB", "YBR"))
     if allocated not in (1, 8, 16, 32, 64) or not 1 <= bits <= allocated:
         raise ImageError(f"BitsStored {bits} of BitsAllocated {allocated}; allowed: up to 1, 8, 16, 32 or 64")
     if not photometric:
         raise ImageError("the element PhotometricInterpretation is missing")
-    color = photometric.startswith(("RGB", "YBR"))
-    if samples != (3 if color else 1) or not (color or photometric.startswith(("MONOCHROME", "PALETTE COLOR"))):
-        raise ImageError(
-            f"SamplesPerPixel {samples} and its PhotometricInterpretation are no color space that is supported; "
-            "allowed: 1 of MONOCHROME and PALETTE COLOR, 3 of RGB and YBR"
-        )
-    layout = {"bits_allocated": allocated, "bits_stored": bits, "samples_per_pixel": samples}
-    layout |= {"photometric_interpretation": photometric}
+    if header.samples != (3 if color else 1) or not photometric.startswith(("RGB", "YBR", "MONOCHROME", "PALETTE")):
+        raise ImageError(COLOR_SPACES)
+    layout: dict[str, Any] = {"bits_allocated": allocated, "bits_stored": bits, "samples_per_pixel": header.samples}
+    layout["photometric_interpretation"] = photometric
     if name == "PixelData":
         layout["pixel_representation"] = get_count(dataset, "PixelRepresentation")
     if color:
         layout["planar_configuration"] = get_count(dataset, "PlanarConfiguration", 0 if encapsulated else None)
-    values = math.prod(get_count(dataset, keyword) for keyword in ("Rows", "Columns")) * samples
-    values *= count_frames(dataset)
-    needed = math.ceil(values * allocated / (12 if photometric == "YBR_FULL_422" else 8))
+    needed = math.ceil(header.stored / (8 if allocated == 1 else 1.5 if photometric == "YBR_FULL_422" else 1))
     if not encapsulated and (there := len(dataset.get(name) or b"")) < needed:
         raise ImageError(f"it is cut short: {there} of {needed} bytes of pixels")
     return layout
 
 
 def _find_padding(dataset: Any, name: str, stored: np.ndarray) -> np.ndarray | None:
-    """Return which values the file calls padding; None if there are none (DICOM PS3.3 C.7.5.1.1.2).
-
-    Padding may be written with the wrong sign, as if the bits were of the other type.
-    """
-    kind = name.removesuffix("Data")
-    value, limit = (
-        _to_type((*parse_numbers(dataset.get(f"{kind}Padding{part}")), np.nan)[0], stored.dtype)
-        for part in ("Value", "RangeLimit")
-    )
+    """Return which values the file calls padding; None if there are none (DICOM PS3.3 C.7.5.1.1.2)."""
+    keywords = (f"{name.removesuffix('Data')}Padding{part}" for part in ("Value", "RangeLimit"))
+    given = (parse_numbers(dataset.get(keyword)) for keyword in keywords)
+    value, limit = (_to_type(numbers[0], stored.dtype) if numbers else None for numbers in given)
     if value is None:
         return None
     low, high = (value, value) if limit is None else sorted((value, limit))
@@ -302,21 +264,10 @@ def _find_padding(dataset: Any, name: str, stored: np.ndarray) -> np.ndarray | N
 
 
 def _to_type(number: float, dtype: np.dtype[Any]) -> Any:
-    """Return a number as one of a type, by its bits if it is an integer; None if it is none, or has too many."""
-    bits = 8 * dtype.itemsize
+    """Return a number as one of a type, an integer by its bits: its sign may be wrong; None if it has too many."""
     if dtype.kind == "f":
-        return None if np.isnan(number) else dtype.type(number)
-    if not -(2 ** (bits - 1)) <= number < 2**bits:
-        return None
-    return (int(number) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1) if dtype.kind == "i" else int(number) % 2**bits
-
-
-def _drop_unused_bits(stored: np.ndarray, bits: int, high: int) -> None:
-    """Keep the bits that hold a value, the highest of which is number `high`, if there can be that many below it."""
-    size = 8 * stored.dtype.itemsize
-    high = high if bits - 1 <= high < size else bits - 1
-    np.left_shift(stored, size - 1 - high, out=stored)
-    np.right_shift(stored, size - bits, out=stored)
+        return dtype.type(number)
+    return np.array(int(number)).astype(dtype) if abs(number) < 2 ** (8 * dtype.itemsize) else None
 
 
 def _check_boxes(content: bytes) -> None:

@@ -6,6 +6,7 @@ and measures the step from one slice to the next, as a vector: a tilted scanner 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,7 +17,8 @@ MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
 MAX_UNEVENNESS = 0.1  # largest deviation from the usual distance of slices, as a share of it
 SAME_SPACING = 1e-3  # difference of two spacings, as a share, that is rounding
 SAME_PLACE = 1e-4, 0.01  # mm up to which two slices lie at one place: a hundredth of the largest gap, within these ends
-MAX_LISTED = 20  # groups that a message lists
+MAX_LISTED = 20  # groups that are named one by one
+NOWHERE = np.full((3, 3), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,51 +26,51 @@ class Slice:
     """One picture and where it lies.
 
     Args:
-        number: of its file or frame, from 0.
         name: of its file or frame, in messages.
         shape: (rows, columns).
-        kind: in words, what else sets it apart: slices of one stack are of one kind.
         place: the middle of its first pixel in mm (x to the patient's left, y to the back, z to the head), and unit
-            vectors along its rows and down its columns: (3, 3). None: it cannot be stacked, and `kind` says why.
+            vectors along its rows and down its columns, (3, 3); `NOWHERE` if it cannot be stacked.
+        kind: what else slices of one stack share, in words; of a slice that cannot be stacked, why.
         spacing: millimeters per pixel along x and y, if known.
-        thickness: millimeters from slice to slice as it states them: of the spacing between slices, of a slice.
+        thickness: millimeters from slice to slice, as it states them.
         times: what may number its time point, by name.
+        number: of its frame, from 0.
         segment: the number of what it shows, in a segmentation.
     """
 
-    number: int
     name: str
     shape: tuple[int, int]
+    place: np.ndarray
     kind: str = ""
-    place: np.ndarray | None = None
     spacing: tuple[float, float] | None = None
     thickness: tuple[float, ...] = ()
     times: Mapping[str, int | None] = field(default_factory=dict)
-    segment: int = 0
+    number: int = 0
+    segment: int = 1
 
     @property
-    def where(self) -> np.ndarray:
-        """`place`, of a slice that can be stacked."""
-        assert self.place is not None
-        return self.place
+    def placed(self) -> bool:
+        """Whether it can be stacked."""
+        return self.place is not NOWHERE
 
     @property
     def normal(self) -> np.ndarray:
-        """The direction of slices at right angles to its rows and columns."""
-        return np.cross(self.where[1], self.where[2])
+        """The direction at right angles to its rows and columns."""
+        return np.cross(self.place[1], self.place[2])
 
 
-def build_place(position: Sequence[float], directions: Sequence[float]) -> np.ndarray | None:
-    """Return the place of a slice; None if it has no position or no two directions at right angles."""
-    if len(position) != 3 or len(directions) != 6:
-        return None
-    place = np.array([*position, *directions]).reshape(3, 3)
-    return None if np.abs(place[1:] @ place[1:].T - np.eye(2)).max() > 1e-2 else place
+S = TypeVar("S", bound=Slice)
 
 
-def group(slices: Sequence[Slice]) -> list[list[Slice]]:
+def build_place(position: Sequence[float], directions: Sequence[float]) -> np.ndarray:
+    """Return the place of a slice: `NOWHERE` without a position, or without two directions at right angles."""
+    place = np.array([*position, *directions]).reshape(3, 3) if len(position) * len(directions) == 18 else NOWHERE
+    return place if np.abs(place[1:] @ place[1:].T - np.eye(2)).max() <= 1e-2 else NOWHERE
+
+
+def group(slices: Sequence[S]) -> list[list[S]]:
     """Return the slices that may be of one stack together, the largest group first."""
-    groups: list[list[Slice]] = []
+    groups: list[list[S]] = []
     for one in slices:
         fitting = next((members for members in groups if _is_alike(members[0], one)), None)
         if fitting is None:
@@ -79,78 +81,66 @@ def group(slices: Sequence[Slice]) -> list[list[Slice]]:
 
 
 def _is_alike(one: Slice, other: Slice) -> bool:
-    if (one.shape, one.kind) != (other.shape, other.kind) or (one.spacing is None) != (other.spacing is None):
-        return False
-    if one.spacing is not None and not np.allclose(one.spacing, other.spacing or (), rtol=SAME_SPACING, atol=0):
-        return False
-    if one.place is None or other.place is None:
-        return one.place is other.place
-    return bool(np.abs(one.place[1:] - other.place[1:]).max() <= MAX_ANGLE)
+    return (
+        (one.shape, one.kind, one.placed) == (other.shape, other.kind, other.placed)
+        and np.allclose(one.spacing or (0, 0), other.spacing or (0, 0), rtol=SAME_SPACING, atol=0)
+        and np.allclose(one.place[1:], other.place[1:], rtol=0, atol=MAX_ANGLE, equal_nan=True)
+    )
 
 
 def describe(one: Slice) -> str:
     """Return what the slices of a group have in common.
 
-    >>> describe(Slice(0, "", (30, 20), "localizer", np.eye(3), (1.0, 0.5)))
+    >>> describe(Slice("", (30, 20), np.eye(3), "localizer", (1.0, 0.5)))
     '20x30 pixels of 1x0.5 mm, sagittal, localizer'
     """
     spacing = "" if one.spacing is None else f" of {one.spacing[0]:.4g}x{one.spacing[1]:.4g} mm"
     words = [f"{one.shape[1]}x{one.shape[0]} pixels{spacing}"] if min(one.shape) else []
-    if one.place is not None:
+    if one.placed:
         side = int(np.abs(one.normal).argmax())
         about = "" if abs(one.normal[side]) > 1 - MAX_ANGLE else "nearly "
         words.append(about + ("sagittal", "coronal", "axial")[side])
-    return ", ".join([*words, *([one.kind] if one.kind else [])])
+    return ", ".join([*words, *filter(None, [one.kind])])
 
 
-def list_groups(groups: Sequence[Sequence[Slice]], noun: str) -> str:
-    """Return the groups with the numbers by which they are chosen."""
-    shown = [f"{n} ({len(group)} {noun}: {describe(group[0])})" for n, group in enumerate(groups[:MAX_LISTED], 1)]
-    return "choose one as PATH#stack=NUMBER: " + "; ".join(shown) + ("; …" if len(groups) > MAX_LISTED else "")
-
-
-def choose(groups: Sequence[list[Slice]], stack: int | None) -> tuple[list[Slice], list[str]]:
-    """Return the group of files that is meant, by its number or because it has more than half of all, and a note on
-    what is left out."""
-    if stack is not None and not 1 <= stack <= len(groups):
-        raise ImageError(f"there is no stack {stack}; {list_groups(groups, 'files')}")
-    if stack is None and 2 * len(groups[0]) <= sum(map(len, groups)):
-        raise ImageError(
-            f"its files are of {len(groups)} kinds, none of them more than half; {list_groups(groups, 'files')}"
-        )
-    chosen = groups[(stack or 1) - 1]
-    return chosen, describe_left_out([members for members in groups if members is not chosen])
+def choose(groups: Sequence[list[S]], stack: int | None, noun: str, *, all_of_them: bool = False) -> list[S]:
+    """Return group number `stack`, or else the one that has more than half of all slices, or all of them."""
+    most = len(groups[0]) * (1 if all_of_them else 2) > sum(map(len, groups)) - all_of_them
+    if most if stack is None else 1 <= stack <= len(groups):
+        return groups[(stack or 1) - 1]
+    listed = "; ".join(f"{n} ({len(one)} {noun}: {describe(one[0])})" for n, one in enumerate(groups, 1))
+    what = f"there are {len(groups)} kinds of {noun}" if stack is None else f"there is no stack {stack}"
+    raise ImageError(f"{what}; choose one as PATH#stack=NUMBER: {listed}")
 
 
 def describe_left_out(groups: Sequence[Sequence[Slice]]) -> list[str]:
     """Return a sentence for each group of files that is left out, and one for all beyond `MAX_LISTED`."""
     counts = [(len(members), describe(members[0])) for members in groups[:MAX_LISTED]]
-    if more := sum(map(len, groups[MAX_LISTED:])):
-        counts.append((more, "of other kinds"))
+    counts += [(sum(map(len, groups[MAX_LISTED:])), "of other kinds")][: len(groups) - MAX_LISTED > 0]
     return [f"{'1 file is' if count == 1 else f'{count} files are'} left out: {kind}" for count, kind in counts]
 
 
-def arrange(slices: Sequence[Slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the order of the slices of one group, and the affine of their stack.
+def arrange(slices: Sequence[S]) -> tuple[list[list[S]], np.ndarray]:
+    """Return the slices of one group in order, and where their stack lies.
 
     Raises:
         ImageError: they are not an even stack, or one for each of several time points.
 
     Returns:
-        The numbers of the slices at each time point in the order of their places, (t, n); and (4, 4), from column, row
-        and place in that order to millimeters in the patient.
+        The slices of each time point in the order of their places; and (4, 4), from column, row and place in that order
+        to millimeters in the patient.
     """
+    if not slices[0].placed:
+        raise ImageError(f"{describe(slices[0])}: no stack")
     normal = slices[0].normal
-    times = _split_times(sorted(slices, key=lambda one: float(one.where[0] @ normal)), normal)
-    step = _measure_step(np.array([one.where[0] for one in times[0]]), normal, times[0][0])
-    return np.array([[one.number for one in members] for members in times]), _build_affine(times[0][0], step)
+    times = _split_times(sorted(slices, key=lambda one: float(one.place[0] @ normal)), normal)
+    return times, _build_affine(times[0][0], _measure_step(times[0], normal))
 
 
 def _build_affine(first: Slice, step: np.ndarray) -> np.ndarray:
-    affine = np.eye(4)
     x, y = first.spacing or (1.0, 1.0)
-    affine[:3] = np.column_stack([first.where[1] * x, first.where[2] * y, step, first.where[0]])
-    return affine
+    upper = np.column_stack([first.place[1] * x, first.place[2] * y, step, first.place[0]])
+    return np.vstack([upper, [0.0, 0.0, 0.0, 1.0]])
 
 
 def _find_starts(places: np.ndarray) -> list[int]:
@@ -160,17 +150,13 @@ def _find_starts(places: np.ndarray) -> list[int]:
     return [0, *(int(index) + 1 for index in np.flatnonzero(gaps > same))]
 
 
-def _split_times(slices: list[Slice], normal: np.ndarray) -> list[list[Slice]]:
-    """Return the slices of each time point; one stack if no two lie at the same place.
+def _split_times(slices: list[S], normal: np.ndarray) -> list[list[S]]:
+    """Return the slices of each time point, of slices in the order of their places; one stack if no two share one.
 
     Time points are told apart by the first of their numbers that has as many values as there are slices at a place, and
     each of them once at every place.
-
-    Args:
-        slices: sorted by their place.
-        normal: the direction in which the places grow.
     """
-    starts = _find_starts(np.array([one.where[0] @ normal for one in slices]))
+    starts = _find_starts(np.array([one.place[0] @ normal for one in slices]))
     if len(starts) == len(slices):
         return [slices]
     groups = [slices[start:stop] for start, stop in zip(starts, [*starts[1:], len(slices)], strict=True)]
@@ -180,25 +166,23 @@ def _split_times(slices: list[Slice], normal: np.ndarray) -> list[list[Slice]]:
         if all(len(one) == len(group) and one.keys() == set(times) for one, group in zip(by_time, groups, strict=True)):
             return [[one[time] for one in by_time] for time in times]
     most = max(groups, key=len)
-    named = " and ".join(one.name for one in most[:2])
+    named = f"up to {len(most)} slices lie at the same place, such as {most[0].name} and {most[1].name}"
     told = f"time points must have a {' or '.join(slices[0].times) or 'number'} each, and the same number of slices"
-    raise ImageError(
-        f"up to {len(most)} slices lie at the same place, such as {named}: these are several stacks; {told}"
-    )
+    raise ImageError(f"{named}: these are several stacks; {told}")
 
 
-def _measure_step(positions: np.ndarray, normal: np.ndarray, first: Slice) -> np.ndarray:
+def _measure_step(slices: Sequence[Slice], normal: np.ndarray) -> np.ndarray:
     """Return the way from one slice to the next in mm; of a single slice, through it."""
-    if len(positions) == 1:
-        return normal * (first.thickness or (1.0,))[0]
-    gaps = np.diff(positions @ normal)
-    usual, step = float(np.median(gaps)), (positions[-1] - positions[0]) / (len(positions) - 1)
-    off = positions - positions[0] - np.arange(len(positions))[:, None] * step
+    positions = np.array([one.place[0] for one in slices])
+    if len(slices) == 1:
+        return normal * (slices[0].thickness or (1.0,))[0]
+    gaps, step = np.diff(positions @ normal), (positions[-1] - positions[0]) / (len(slices) - 1)
+    usual, off = float(np.median(gaps)), positions - positions[0] - np.arange(len(slices))[:, None] * step
     along = off @ normal
     if np.abs(gaps - usual).max() > MAX_UNEVENNESS * usual or np.abs(along).max() > usual / 2:
         raise ImageError(f"slices lie {gaps.min():.2f} to {gaps.max():.2f} mm apart: at least one is missing")
     aside = float(np.linalg.norm(off - along[:, None] * normal, axis=1).max())
-    if aside > max(MAX_UNEVENNESS * usual, min(first.spacing or (1.0,)) / 2):
+    if aside > max(MAX_UNEVENNESS * usual, min(slices[0].spacing or (1.0,)) / 2):
         raise ImageError(f"slices are shifted sideways, unevenly, by up to {aside:.2f} mm")
     return np.asarray(step)
 
@@ -208,16 +192,16 @@ def arrange_sparse(slices: Sequence[Slice]) -> tuple[np.ndarray, np.ndarray]:
 
     Places are as far apart as the slices say, or else as the two nearest of them, if all gaps are multiples of that.
     """
-    first = min(slices, key=lambda one: float(one.where[0] @ one.normal))
-    ways = np.array([one.where[0] for one in slices]) - first.where[0]
-    along = ways @ first.normal
-    if np.linalg.norm(ways - along[:, None] * first.normal, axis=1).max() > min(first.spacing or (1.0,)) / 2:
-        raise ImageError("slices are shifted sideways")
-    there = np.sort(along)
-    gaps = np.diff(there[_find_starts(there)])
+    normal = slices[0].normal
+    first = min(slices, key=lambda one: float(one.place[0] @ normal))
+    ways = np.array([one.place[0] for one in slices]) - first.place[0]
+    along = ways @ normal
+    gaps = np.diff(np.sort(along)[_find_starts(np.sort(along))])
+    aside = float(np.linalg.norm(ways - along[:, None] * normal, axis=1).max())
     for distance in (*first.thickness, float(gaps.min()) if len(gaps) else 1.0):
-        indices = np.rint(along / distance).astype(int)
-        even = np.abs(along - indices * distance).max() <= MAX_UNEVENNESS * distance
-        if even and len(np.unique(indices)) == len(gaps) + 1 and indices.max() < limits.MAX_FRAMES:
-            return indices, _build_affine(first, first.normal * distance)
+        places = np.rint(along / distance).astype(int)
+        off = max(aside, float(np.abs(along - places * distance).max()))
+        told_apart = len(np.unique(places)) == len(gaps) + 1 and places.max() < limits.MAX_FRAMES
+        if told_apart and off <= MAX_UNEVENNESS * distance:
+            return places, _build_affine(first, normal * distance)
     raise ImageError(f"slices lie {gaps.min():.2f} to {gaps.max():.2f} mm apart, no multiples of one distance")

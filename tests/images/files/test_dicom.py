@@ -246,7 +246,7 @@ def test_the_package_of_a_missing_decoder_is_named():
 
 
 def test_a_file_that_no_package_would_read_names_none():
-    with pytest.raises(ImageError, match="it is cut short: 8130 of 8192 bytes of pixels$"):
+    with pytest.raises(ImageError, match=r"it is cut short: 8130 of 8192 bytes of pixels$"):
         open_image(path("MR_truncated.dcm"))
 
 
