@@ -101,7 +101,7 @@ def describe_image(view: View) -> ToolResult:
     spacing."""
     source, volume = view.source, view.source.volume
     facts: dict[str, Any] = {"size": list(view.size), "original_size": list(source.size)}
-    facts |= {"values": str(source.pixels.dtype), "range": list(source.limits)}
+    facts |= {"values": str(source.pixels.dtype), "range": [source.filled.min().item(), source.filled.max().item()]}
     if source.unit is not None:
         facts["unit"] = source.unit
     if source.notes:

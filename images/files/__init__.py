@@ -61,8 +61,8 @@ def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[
     place, selection = paths.split_selection(where)
     name = paths.describe_location(place)
     try:
-        with paths.open_location(place, folder) as (content, beside):
-            return pool.decode(what, content, selection, beside)
+        with paths.open_location(place, folder) as (content, header):
+            return pool.decode(what, content, selection._replace(header=header))
     except ImageError as error:
         reason = str(error)
     except MemoryError:

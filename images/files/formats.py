@@ -1,6 +1,7 @@
 """Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`)."""
 
 import ast
+import io
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -13,7 +14,7 @@ from ..pixels import SHAPES
 from ..source import Source
 from . import pillow
 from .dicom_header import is_dicom
-from .paths import WHOLE, Selection, read_exactly
+from .paths import WHOLE, Selection, open_in_folder, read_exactly
 
 MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
@@ -22,15 +23,21 @@ Content = BinaryIO | int  # an open file, or the descriptor of a folder
 Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
-def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE, beside: int | None = None) -> Source:
-    """Return the source in a file, or in a folder with the slices of DICOM series, of which `selection` is opened.
+def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Source:
+    """Return the source in a file, or in a folder: slices of a DICOM series, or the header that `selection` names."""
+    from . import dicom_series
 
-    `beside` is the descriptor of the folder in which the header of a volume may name the file with the pixels.
-    """
-    from . import dicom, dicom_series, headed, nifti, tiff
-
-    if isinstance(content, int):
+    if not isinstance(content, int):
+        return _read_file(content, reserve, selection)
+    if selection.header is None:
         return dicom_series.read(content, reserve, selection)
+    with open_in_folder(content, selection.header) as file:
+        return _read_file(file or io.BytesIO(), reserve, selection, content)
+
+
+def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder: int | None = None) -> Source:
+    from . import dicom, headed, nifti, tiff
+
     if selection.series is not None:
         raise ImageError("#series=… chooses among the series of a folder, but this is a file")
     head = _read_head(content)
@@ -46,19 +53,17 @@ def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE
     if head[:4] in tiff.SIGNATURES:
         return tiff.read(content, reserve)
     if headed.is_headed(head):
-        return headed.read(content, reserve, beside)
+        return headed.read(content, reserve, folder)
     return pillow.read(content, head, reserve)
 
 
-def read_picture(
-    content: Content, reserve: Reserve, selection: Selection = WHOLE, beside: int | None = None
-) -> Image.Image | Source:
+def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Image.Image | Source:
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)
         if pillow.is_picture(head) and not is_dicom(head):
             return pillow.load_picture(content, head, reserve)
-    return read_source(content, reserve, selection, beside)
+    return read_source(content, reserve, selection)
 
 
 def describe_failure(error: BaseException) -> str:

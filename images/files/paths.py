@@ -29,10 +29,12 @@ class Selection(NamedTuple):
     Args:
         series: a SeriesNumber or a SeriesInstanceUID.
         stack: the number of a group of slices that are alike, from 1, or of a segment.
+        header: the file of a folder that is opened, which may name another one in it.
     """
 
     series: str | None = None
     stack: int | None = None
+    header: str | None = None
 
     def __str__(self) -> str:
         """Return the selection as it stands at the end of a path."""
@@ -79,12 +81,12 @@ def split_selection(
 @contextmanager
 def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
-) -> Iterator[tuple[BinaryIO | bytes | int, int | None]]:
+) -> Iterator[tuple[BinaryIO | bytes | int, str | None]]:
     """Open the file at `where` for reading; raise `ImageError` if it may not be read.
 
     Yields:
-        The open file, its bytes if it has no path, or the descriptor of a folder. Behind it, for a file named as one of
-        `DETACHED`, the descriptor of the folder in which it lies.
+        The open file, its bytes if it has no path, or the descriptor of a folder. For a file of `DETACHED`, that of the
+        folder in which it lies, and its name.
     """
     if isinstance(where, bytes):
         if len(where) > limits.MAX_FILE:
@@ -97,18 +99,15 @@ def open_location(
         return
     path = resolve_inside(text, folder)
     _check_kind(path.stat())  # to open a device can have effects
-    with _open_descriptor(path) as descriptor:
+    detached = path.suffix.lower() in DETACHED and path.is_file()
+    with _open_descriptor(path.parent if detached else path) as descriptor:
         kind = os.fstat(descriptor)
         _check_kind(kind)
         if stat.S_ISDIR(kind.st_mode):
-            yield descriptor, None
+            yield descriptor, path.name if detached else None
             return
         with open(descriptor, "rb", closefd=False) as file:
-            if path.suffix.lower() not in DETACHED:
-                yield file, None
-                return
-            with _open_descriptor(path.parent) as beside:
-                yield file, beside
+            yield file, None
 
 
 def _check_kind(kind: os.stat_result) -> None:

@@ -117,13 +117,13 @@ class WorkerProcess:
         self.seconds = 0.0  # of processor time that the file may take
 
     def decode(
-        self, what: What, content: formats.Content | bytes, memory: Budget, selection: Selection, beside: int | None
+        self, what: What, content: formats.Content | bytes, memory: Budget, selection: Selection = WHOLE
     ) -> Source | Image.Image:
         """Send a file and receive what is in it; raise `ImageError` if it cannot be decoded."""
         self.stays, problem = False, ""
         self._set_time(0)
         try:
-            self._send(what, content, selection, beside)
+            self._send(what, content, selection)
             answer = self._receive()
             if "memory" not in answer:
                 return self._finish(answer, limits.SMALL)
@@ -161,7 +161,7 @@ class WorkerProcess:
         self.channel.sock.close()
         os.close(self.held)
 
-    def _send(self, what: What, content: formats.Content | bytes, selection: Selection, beside: int | None) -> None:
+    def _send(self, what: What, content: formats.Content | bytes, selection: Selection) -> None:
         request: Message = {"what": what} if selection == WHOLE else {"what": what, "selection": selection}
         known, self.limits = self.limits, _get_limits()
         if known != self.limits:
@@ -177,7 +177,7 @@ class WorkerProcess:
                 self.channel.send(request, descriptors=[file.fileno()])
         else:
             descriptor = content if isinstance(content, int) else content.fileno()
-            self.channel.send(request, descriptors=[descriptor] if beside is None else [descriptor, beside])
+            self.channel.send(request, descriptors=[descriptor])
 
     def _receive(self) -> Message:
         answer, descriptors = self.channel.receive()
@@ -269,23 +269,20 @@ class Pool:
 _pool = Pool()
 
 
-def decode(
-    what: What, content: formats.Content | bytes, selection: Selection = WHOLE, beside: int | None = None
-) -> Source | Image.Image:
+def decode(what: What, content: formats.Content | bytes, selection: Selection = WHOLE) -> Source | Image.Image:
     """Decode a file in a worker.
 
     Args:
         what: the source, or the first picture if it is of a format that Pillow reads.
         content: an open file, its bytes, or the descriptor of a folder.
         selection: which DICOM series and stack of a folder or file that holds several.
-        beside: the descriptor of the folder in which a second file may lie.
 
     Raises:
         ImageError: it cannot be decoded; the message does not name the file.
     """
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
-            return worker.decode(what, content, _pool.memory, selection, beside)
+            return worker.decode(what, content, _pool.memory, selection)
 
 
 def _get_limits() -> dict[str, float]:

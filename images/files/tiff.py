@@ -22,6 +22,7 @@ from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_nati
 from ..source import Source, Volume
 from .paths import read_exactly
 
+PRIVATE_NAMES = ("TIFF.DECOMPRESSORS._codecs",)  # of tifffile: decoders by their number
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), PackBits, LZMA, Zstandard: of plain bytes
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)

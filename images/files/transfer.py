@@ -78,7 +78,7 @@ class Channel:
         """Receive what has come, and the files sent with it."""
         self._set_timeout()
         try:
-            start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 2)
+            start, descriptors, *_ = socket.recv_fds(self.sock, AHEAD, 1)
         except TimeoutError:
             raise
         except OSError:

@@ -2,8 +2,7 @@
 
 `viewbox.images.files.pool` starts it. The kernel ends it when a decoder takes too long or more memory than the header
 of the file explains, and when its parent is gone; no decoder can keep it from that. It reads files that it is given
-open, opens none itself but those of a DICOM series and the second file of a MetaImage or NRRD volume, and has none of
-the parent's environment variables.
+open, opens none itself but those of a folder that it is given, and has none of the parent's environment variables.
 """
 
 import fcntl
@@ -92,7 +91,6 @@ class Worker:
             request, descriptors = self.channel.receive()
             vars(limits).update(request.get("limits", {}))
             content: formats.Content
-            beside = descriptors.pop() if len(descriptors) > 1 else None
             if request.get("folder"):
                 (content,) = descriptors
             elif descriptors:
@@ -101,27 +99,24 @@ class Worker:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
                 content = io.BytesIO(inline)
-            message, payload = self.decode(request["what"], content, Selection(*request.get("selection", ())), beside)
+            message, payload = self.decode(request["what"], content, Selection(*request.get("selection", ())))
             stays = (self.size or 0) < (self.first_size or 0) + GROWN
             self.channel.send({**message, "stays": stays}, payload)
         except ChannelClosed:
             return False
-        for opened in (content, beside):
-            if isinstance(opened, int):
-                os.close(opened)
-            elif opened is not None:
-                opened.close()
+        if isinstance(content, int):
+            os.close(content)
+        else:
+            content.close()
         return stays
 
-    def decode(
-        self, what: str, content: formats.Content, selection: Selection, beside: int | None
-    ) -> tuple[Message, "bytes | memoryview"]:
+    def decode(self, what: str, content: formats.Content, selection: Selection) -> tuple[Message, "bytes | memoryview"]:
         """Return the message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)
         try:
             read = formats.read_picture if what == "picture" else formats.read_source
-            found = read(content, self.reserve, selection, beside)
+            found = read(content, self.reserve, selection)
             return pack_source(found) if isinstance(found, Source) else pack_picture(found)
         except ChannelClosed:
             raise

@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 
-from tests.support.image_files import RANDOM, damage, open_damaged
+from tests.support.image_files import GRAY, RANDOM, damage, open_damaged, saved
 from tests.support.odd_images import meta_image, nrrd
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
@@ -70,6 +70,17 @@ def test_a_header_without_a_folder_says_what_is_missing(tmp_path):
     for where in [header, tmp_path / "a.txt"]:
         with pytest.raises(ImageError, match=r"in a second file; allowed: a \.mhd or \.nhdr file in"):
             open_image(where)
+
+
+def test_a_picture_that_is_named_as_a_header_opens_and_a_header_has_no_series(tmp_path):
+    (tmp_path / "a.mhd").write_bytes(saved(GRAY, "PNG"))
+    assert np.array_equal(open_image(tmp_path / "a.mhd").pixels, GRAY)
+    (tmp_path / "folder.mhd").mkdir()
+    with pytest.raises(ImageError, match="no DICOM"):
+        open_image(tmp_path / "folder.mhd")
+    meta_image(tmp_path / "b.mhd", VOXELS, data="a.raw")
+    with pytest.raises(ImageError, match="#series="):
+        open_image(f"{tmp_path / 'b.mhd'}#series=2")
 
 
 def test_bytes_that_are_missing_or_too_many_are_named(tmp_path):
