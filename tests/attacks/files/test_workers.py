@@ -261,12 +261,12 @@ def test_words_that_no_worker_says_are_an_error(own_pool):
 def test_what_happens_to_its_socket_while_it_decodes_does_not_end_a_worker(own_pool):
     worker = pool.WorkerProcess()
     try:
-        worker._send("source", GOOD, paths.WHOLE, None)
+        worker._send("source", GOOD, paths.WHOLE)
         assert worker._finish(worker._receive(), limits.SMALL).size == (17, 12)
-        worker._send("source", makers.saved(Image.new("L", (4000, 4000)), "PNG"), paths.WHOLE, None)
+        worker._send("source", makers.saved(Image.new("L", (4000, 4000)), "PNG"), paths.WHOLE)
         for _ in range(20):  # files that come while it is decoded
             time.sleep(0.01)
-            worker._send("source", GOOD, paths.WHOLE, None)
+            worker._send("source", GOOD, paths.WHOLE)
         assert worker._finish(worker._receive(), limits.SMALL).size == (4000, 4000)
         for _ in range(20):
             assert worker._finish(worker._receive(), limits.SMALL).size == (17, 12)
