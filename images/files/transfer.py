@@ -23,6 +23,8 @@ MAX_MESSAGE = 2**20  # bytes of JSON
 JOINED = 2**16  # bytes behind a message that are sent in one call with it
 AHEAD = 2**16  # bytes that are asked for when a message is expected: a short one comes whole, with what is behind it
 
+MAX_NOTES, MAX_NOTE = 50, 1000  # notes of a reader, and characters of each
+
 Message = dict[str, Any]
 
 
@@ -161,7 +163,7 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
     fields |= {"spacing": message["spacing"] and _get_floats(message["spacing"], len(message["spacing"]))}
     fields |= {"blank": None if message["blank"] is None else float(message["blank"])}
     fields |= {"aspect": _get_floats([message["aspect"]], 1)[0], "at_detector": bool(message["at_detector"])}
-    fields |= {"notes": tuple(str(note) for note in message["notes"])}
+    fields |= {"notes": tuple(str(note)[:MAX_NOTE] for note in message["notes"][:MAX_NOTES])}
     place = message.get("volume")
     if place is None:
         return Source(array, display, **fields)
