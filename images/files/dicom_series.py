@@ -23,6 +23,7 @@ from . import dicom, stacks
 from .dicom_frames import NO_PLACE, get_place, get_thickness
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
 from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
+from .formats import describe_failure
 from .paths import WHOLE, Selection, describe_location, open_in_folder
 from .stacks import Slice
 
@@ -189,12 +190,10 @@ def _read_file(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesFile] | 
         file.seek(0)
         try:
             return _build_file(name, read_header(file))
-        except MemoryError:
-            raise
         except NoPictureError:
             problem = "no picture"
         except Exception as error:  # pydicom raises anything for a damaged file
-            problem = f"cannot be read ({error if isinstance(error, ImageError) else 'damaged or cut short'})"
+            problem = f"cannot be read ({describe_failure(error)})"
     return Slice(name, (0, 0), stacks.NOWHERE, problem)
 
 
@@ -224,8 +223,8 @@ def _decode(folder: Path | int, file: SeriesFile) -> DecodedFrames:
         try:
             assert file.header is not None
             decoded = dicom.decode(content or io.BytesIO(), file.header)
-        except ImageError as error:
-            problem = f"file {file.name}: {error}"
+        except Exception as error:
+            problem = f"file {file.name}: {describe_failure(error)}"
     if problem:
         raise ImageError(problem)
     if decoded.pixels.shape[:3] != (1, *file.shape):

@@ -109,7 +109,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
         seen = pixels if blank is None else pixels[pixels != blank]
         measured = float(seen.min(initial=255)), float(seen.max(initial=0))
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]
-    gray_levels = not segments and high <= 255 and ends == [low, high]  # also masks: 1 is white
+    gray_levels = not segments and high <= 255 and {*ends} == {low, high}  # also masks: 1 is white
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
     shown = (low, high) if gray_levels else None
     return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields, reference)
