@@ -158,11 +158,11 @@ class Connection:
         self._has_replied = True
         return found
 
-    async def request(self, method: str, url: str, parse: Callable[[bytes], T], content: bytes | None = None) -> T:
+    async def request(self, method: str, url: str, parse: Callable[[bytes], T]) -> T:
         """Return the same for another address of the same server, such as its list of models."""
 
         async def send(attempt: int) -> T:
-            return await self._send(method, url, content, parse)
+            return await self._send(method, url, None, parse)
 
         return await self._repeat(send, None, {})
 
