@@ -157,7 +157,7 @@ def describe_view(run: str | Path) -> str:
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
 # What may change on resume: settings of speed, the number of tasks, and the address of the same model.
-SPEED_SETTINGS = ("slots", "timeout", "prefill_tokens", "kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")
+SPEED_SETTINGS = ("slots", "timeout", "prefill_tokens", "kv_cache_bytes", "tool_wait_timeout")
 CHANGEABLE = frozenset({*(f"rollout.{name}" for name in SPEED_SETTINGS), "command.tasks", "command.endpoint"})
 
 

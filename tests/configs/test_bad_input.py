@@ -113,7 +113,7 @@ def case(name, *words, lines=None, override=None, arguments=None, text=None):
 
 KEYS = [
     case("unknown section", "line 13: rollouts: unknown key", "did you mean 'rollout'?", lines={13: "rollouts:"}),
-    case("unknown key", "line 14: rollout.slot: unknown key 'slot'", "allowed: cuda_graphs", "did you mean 'slots'?",
+    case("unknown key", "line 14: rollout.slot: unknown key 'slot'", "allowed: engine", "did you mean 'slots'?",
          lines={14: "  slot: 8"}),
     case("unknown habit", "line 19: train.demonstrations.habits", "unknown habit 'gues'", "did you mean 'guess'?",
          lines={**SFT, 19: "  demonstrations: {count: 5, habits: {gues: 1}}"}),

@@ -255,7 +255,7 @@ def test_settings_that_do_not_fit_a_server_are_named():
     assert refuse(lora={"quantize": "4bit"}) == "lora.quantize"
     assert refuse(rollout={"top_p": 0.9}) == "rollout.top_p"
     assert refuse(rollout={"url": "here"}) == "rollout.url"
-    assert refuse(rollout={"cuda_graphs": True}) == "rollout.cuda_graphs"
+    assert refuse(rollout={"tool_wait_timeout": 1.0}) == "rollout.tool_wait_timeout"
 
 
 def test_a_dry_run_says_where_the_episodes_come_from_and_counts_no_memory_for_them(viewbox, tmp_path):
