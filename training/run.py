@@ -173,7 +173,7 @@ class Run:
         summary["warnings"] += [f"step {step}: {message}" for step, message in self.alarms.fired]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
-        lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
+        lines = list(run_folder.read_metrics(self.folder / "metrics.jsonl"))
         report.draw_curve(self.folder, lines, summary)
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         report.print_table(summary, self.folder)
