@@ -17,6 +17,8 @@ from tests.support.literature_server import (
 from tests.support.small_literature import make_png
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.network.data_policy import guard_sending
+from viewbox.tools.search.eutils import PubMed
+from viewbox.tools.search.openi import OpenI
 from viewbox.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
 from viewbox.tools.search.tools import LiteratureSpecialist, LiteratureTools
 from viewbox.utils import secrets
@@ -89,10 +91,7 @@ def test_key_email_and_tool_are_sent_and_never_written(served, monkeypatch, capl
 
 
 def test_a_key_makes_the_rate_ten():
-    from viewbox.tools.search.live import Setup, _Clients
-
-    clients = [_Clients(Setup(), None, None), _Clients(Setup(), KEY, None)]
-    limiters = [*(one.eutils.service.limiter for one in clients), clients[0].openi.service.limiter]
+    limiters = [one.limiter for one in (PubMed(), PubMed(KEY), OpenI())]
     assert all(0.9 * most < 1 / one.interval < most for one, most in zip(limiters, (3, 10, 3), strict=True))
 
 
