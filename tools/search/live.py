@@ -33,6 +33,8 @@ from .service import UNCHANGED, Setup
 
 VERSION = 1  # of what is kept
 FILE = "viewbox-search.sqlite"
+KEY, EMAIL = "NCBI_API_KEY", "NCBI_EMAIL"  # environment variables
+CACHE_DAYS = 7.0  # after which an answer is asked for anew
 _EMAIL = re.compile(r"[!-?A-~]{1,64}@[A-Za-z0-9.-]{1,190}")
 
 T = TypeVar("T")
@@ -50,32 +52,24 @@ class _Clients:
 class LiveSource:
     """A `SearchSource` that asks PubMed and Open-i.
 
+    NCBI_API_KEY may hold a key of NCBI, and NCBI_EMAIL an address that NCBI may write to. The key goes to NCBI alone
+    and is masked in everything written.
+
     Args:
-        api_key_env: the environment variable with a key of NCBI, if there is one. The key goes to NCBI alone and is
-            masked in everything written.
-        email_env: the same for an address that NCBI may write to.
         cache_dir: the folder for answers; None: they are kept in memory.
-        cache_days: after which an answer is asked for anew.
         _setup: of tests.
 
     Raises:
-        ConfigError: a variable does not hold what it should, or the key is another server's.
+        ConfigError: a variable does not hold what it should.
     """
 
-    def __init__(
-        self,
-        api_key_env: str = "NCBI_API_KEY",
-        email_env: str = "NCBI_EMAIL",
-        cache_dir: str | Path | None = None,
-        cache_days: float = 7.0,
-        _setup: Setup = UNCHANGED,
-    ) -> None:
+    def __init__(self, cache_dir: str | Path | None = None, _setup: Setup = UNCHANGED) -> None:
         self._setup = _setup
         self._key = None
-        if os.environ.get(api_key_env, "").strip():
-            self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", api_key_env))
-        self._email = _read_email(email_env)
-        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir) / FILE, cache_days)
+        if os.environ.get(KEY, "").strip():
+            self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", KEY))
+        self._email = _read_email()
+        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir) / FILE, CACHE_DAYS)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
 
     def prepare(self) -> None:
@@ -126,12 +120,10 @@ class LiveSource:
         return self._clients[loop]
 
 
-def _read_email(variable: str) -> str | None:
-    email = os.environ.get(variable, "").strip()
+def _read_email() -> str | None:
+    email = os.environ.get(EMAIL, "").strip()
     if email and not _EMAIL.fullmatch(email):
-        raise ConfigError(
-            f"email_env = {variable!r}: the variable does not hold an address such as name@example.org", key="email_env"
-        )
+        raise ConfigError(f"{EMAIL}: the variable does not hold an address such as name@example.org")
     return secrets.remember(email)
 
 
