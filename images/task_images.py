@@ -1,7 +1,7 @@
 """The images of one task, and their names."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import overload
 from weakref import WeakValueDictionary
@@ -105,9 +105,6 @@ class TaskImages(Sequence[Source]):
             if image is source or is_same_stack(image, source):
                 return number
         return None
-
-    def __iter__(self) -> Iterator[Source]:
-        return (self[i] for i in range(len(self)))
 
 
 def is_same_stack(first: Source, second: Source) -> bool:
