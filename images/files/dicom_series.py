@@ -23,7 +23,7 @@ from . import dicom, stacks
 from .dicom_frames import NO_PLACE, get_place, get_thickness
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
 from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
-from .paths import WHOLE, Selection, describe_location, open_in_folder
+from .paths import WHOLE, Selection, describe_location, open_descriptor, open_in_folder
 from .stacks import Slice
 
 MAX_NAMES = 100_000  # of the files in a folder
@@ -54,14 +54,14 @@ class SeriesFile(Slice):
     header: Header | None = None
 
 
-def read(folder: Path | int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
+def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
     """Return the middle slice, in the plane of the series, of the first time point.
 
     Raise `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
     no more are read than `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone.
 
     Args:
-        folder: its path or its descriptor.
+        folder: its descriptor.
         reserve: called once before pixels are decoded, with their bytes.
         selection: which series, and which stack of it, if the folder holds several.
     """
@@ -69,13 +69,10 @@ def read(folder: Path | int, reserve: Reserve, selection: Selection = WHOLE) -> 
     if len(files) == 1 and not files[0].placed:
         with open_in_folder(folder, files[0].file) as content:
             return dicom.read(content or io.BytesIO(), reserve, notes=notes)
-    problem = ""
     try:
         times, affine = stacks.arrange(files)
     except ImageError as error:
-        problem = "; ".join([str(error), *notes])
-    if problem:
-        raise ImageError(problem)
+        raise ImageError("; ".join([str(error), *notes])) from None
     return _decode_stack(folder, times, affine, notes, reserve)
 
 
@@ -85,10 +82,11 @@ def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
     Raises:
         ImageError: the folder holds no such series or stack, or several.
     """
-    return [file.file for file in _find_files(folder, selection)[0]]
+    with open_descriptor(folder) as descriptor:
+        return [file.file for file in _find_files(descriptor, selection)[0]]
 
 
-def _find_files(folder: Path | int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
+def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
     """Return the files that are meant, and notes on what is left out."""
     series: dict[SeriesKey, list[SeriesFile]] = {}
     unread: list[Slice] = []
@@ -108,7 +106,7 @@ def _find_files(folder: Path | int, selection: Selection) -> tuple[list[SeriesFi
     return chosen, [*notes, *stacks.describe_left_out([members for members in groups if members is not chosen])]
 
 
-def _drop_copies(folder: Path | int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
+def _drop_copies(folder: int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
     """Return the first of all files with the same UID, place and pixels: some programs give one UID to all slices."""
     by_name: dict[tuple[str, str], list[SeriesFile]] = {}
     for file in files:
@@ -119,7 +117,7 @@ def _drop_copies(folder: Path | int, files: Sequence[SeriesFile]) -> list[Series
     return sorted(single, key=lambda file: file.file)
 
 
-def _hash_pixels(folder: Path | int, file: SeriesFile) -> str:
+def _hash_pixels(folder: int, file: SeriesFile) -> str:
     try:
         return hashlib.sha256(_decode(folder, file).pixels.tobytes()).hexdigest()
     except ImageError:
@@ -127,7 +125,7 @@ def _hash_pixels(folder: Path | int, file: SeriesFile) -> str:
 
 
 def _decode_stack(
-    folder: Path | int, times: list[list[SeriesFile]], affine: np.ndarray, notes: list[str], reserve: Reserve
+    folder: int, times: list[list[SeriesFile]], affine: np.ndarray, notes: list[str], reserve: Reserve
 ) -> Source:
     """Return the middle slice of the first of the stacks, each of which is sorted by position."""
     count = len(times[0])
@@ -173,7 +171,7 @@ def _choose_series(
     raise ImageError(f"{what}; choose one as PATH#series=NUMBER (or its SeriesInstanceUID): {listed}{more}")
 
 
-def _list_names(folder: Path | int) -> list[str]:
+def _list_names(folder: int) -> list[str]:
     with os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, MAX_NAMES + 1)]
     if len(names) > MAX_NAMES:
@@ -181,7 +179,7 @@ def _list_names(folder: Path | int) -> list[str]:
     return sorted(names)
 
 
-def _read_file(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
+def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
     """Return a file and what names its series, or why it cannot be read; None if it is not DICOM."""
     with open_in_folder(folder, name) as file:
         if file is None or not is_dicom(file.read(132)):
@@ -218,16 +216,13 @@ def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     return key, SeriesFile(describe_location(name), header.shape, *facts, **held)
 
 
-def _decode(folder: Path | int, file: SeriesFile) -> DecodedFrames:
-    problem = ""
+def _decode(folder: int, file: SeriesFile) -> DecodedFrames:
     with open_in_folder(folder, file.file) as content:
         try:
             assert file.header is not None
             decoded = dicom.decode(content or io.BytesIO(), file.header)
         except ImageError as error:
-            problem = f"file {file.name}: {error}"
-    if problem:
-        raise ImageError(problem)
+            raise ImageError(f"file {file.name}: {error}") from None
     if decoded.pixels.shape[:3] != (1, *file.shape):
         raise ImageError(f"file {file.name} has changed while it was read")
     return decoded

@@ -12,9 +12,11 @@ from ..pixels import Native, Range, fit_integers, mark_blank, rescale, to_native
 from ..source import Unit
 from .dicom_display import Display, get_display, read_table
 from .dicom_header import (
+    MAGNIFICATION,
     OF_FRAMES,
     PIXELS,
     SEGMENTATIONS,
+    SPACINGS,
     Header,
     NoPictureError,
     get_count,
@@ -24,24 +26,7 @@ from .dicom_header import (
 )
 
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
-# (implicit types, little endian) → the transfer syntax of a file that does not name its own
-NATIVE = {
-    (True, True): "1.2.840.10008.1.2",
-    (False, True): "1.2.840.10008.1.2.1",
-    (False, False): "1.2.840.10008.1.2.2",
-}
-PLUGINS = {  # transfer syntaxes that pydicom decodes with another package (pydicom, guides/plugin_table)
-    "JPEG 2000": "pylibjpeg and pylibjpeg-openjpeg",
-    "High-Throughput JPEG 2000": "pylibjpeg and pylibjpeg-openjpeg",
-    "JPEG-LS": "pyjpegls",
-    "JPEG": "pylibjpeg and pylibjpeg-libjpeg",
-}
-RLE = "1.2.840.10008.1.2.5"
-JPEG_LS = tuple(f"1.2.840.10008.1.2.4.{part}" for part in (80, 81))
-JPEG_2000 = tuple(f"1.2.840.10008.1.2.4.{part}" for part in (90, 91, 92, 93, 201, 202, 203))
 COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
-SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
-MAGNIFICATION = ("EstimatedRadiographicMagnificationFactor", "DistanceSourceToDetector", "DistanceSourceToPatient")
 JP2 = b"\0\0\0\x0cjP  "  # the first box of a JPEG 2000 file
 
 
@@ -179,36 +164,33 @@ def _get_spacing(value: Any) -> tuple[float, float] | None:
 
 def _decode_stored(dataset: Any, header: Header) -> tuple[np.ndarray, np.ndarray | None, int, bool]:
     """Return the stored values, which of them are padding, how many bits they have, and whether they are RGB."""
+    from pydicom import uid
     from pydicom.pixels import apply_color_lut, get_decoder
-    from pydicom.uid import UID, UID_dictionary
 
     name = next((name for name in PIXELS if name in dataset), None)
     if name is None:
         raise NoPictureError("the DICOM file holds no picture")
-    syntax = UID(dataset.file_meta.get("TransferSyntaxUID") or NATIVE[dataset.original_encoding])
-    known = syntax.name if syntax in UID_dictionary else "unknown"
+    implicit, little = dataset.original_encoding
+    plain = uid.ExplicitVRLittleEndian if little else uid.ExplicitVRBigEndian
+    syntax = uid.UID(dataset.file_meta.get("TransferSyntaxUID") or (uid.ImplicitVRLittleEndian if implicit else plain))
+    known = syntax.name if syntax in uid.UID_dictionary else "unknown"
     try:
-        decoder = get_decoder(syntax)
-        readable = decoder.is_available
+        decoder: Any = get_decoder(syntax)
     except NotImplementedError:
-        readable = False
-    if not readable:
-        raise ImageError(f"no decoder for its transfer syntax ({known}) is installed{_suggest_plugin(known)}")
+        decoder = None
+    if decoder is None or not decoder.is_available:
+        raise ImageError(f"no decoder for its transfer syntax ({known}) is installed{_suggest_plugin(decoder)}")
     layout = _get_layout(dataset, header, name, encapsulated=syntax.is_encapsulated)
-    if syntax in JPEG_2000:
+    if syntax in uid.JPEG2000TransferSyntaxes:
         _check_boxes(dataset.get("PixelData") or b"")
-    gray, bits, problem = header.samples == 1, layout["bits_stored"], ""
+    gray, bits = header.samples == 1, layout["bits_stored"]
     try:
         options: Any = {**layout, "allow_excess_frames": False, "correct_unused_bits": not gray}
         stored, meta = decoder.as_array(dataset, **options)
     except Exception as error:  # the decoders of pydicom and its plugins raise anything
-        problem = type(error).__name__
-    if problem:
-        better = "" if "pylibjpeg" in decoder.available_plugins else _suggest_plugin(known)
-        raise ImageError(
-            f"its pixels ({known}) cannot be decoded: damaged, cut short or of an unsupported kind ({problem})"
-            + (f"{better}, which reads more kinds" if better else "")
-        )
+        problem = f"damaged, cut short or of an unsupported kind ({type(error).__name__})"
+        more = ", which reads more kinds" if (better := _suggest_plugin(decoder)) else ""
+        raise ImageError(f"its pixels ({known}) cannot be decoded: {problem}{better}{more}") from None
     dataset.pop(name)  # they may be large
     kind = meta["photometric_interpretation"]
     if not gray:
@@ -216,8 +198,9 @@ def _decode_stored(dataset: Any, header: Header) -> tuple[np.ndarray, np.ndarray
             raise ImageError(COLOR_SPACES)
         return stored, None, bits, True
     missing = _find_padding(dataset, name, stored)
-    if bits < layout["bits_allocated"] and name == "PixelData" and syntax not in (*JPEG_2000, *JPEG_LS):
-        high = get_count(dataset, "HighBit", 0) if syntax == RLE or not syntax.is_encapsulated else 0
+    lossless = (*uid.JPEG2000TransferSyntaxes, *uid.JPEGLSTransferSyntaxes)  # their decoders know the bits
+    if bits < layout["bits_allocated"] and name == "PixelData" and syntax not in lossless:
+        high = get_count(dataset, "HighBit", 0) if syntax == uid.RLELossless or not syntax.is_encapsulated else 0
         size, high = 8 * stored.dtype.itemsize, max(high, bits - 1)
         np.left_shift(stored, max(0, size - 1 - high), out=stored)
         np.right_shift(stored, size - bits, out=stored)
@@ -283,10 +266,11 @@ def _check_boxes(content: bytes) -> None:
         start = content.find(JP2, box)
 
 
-def _suggest_plugin(syntax: str) -> str:
-    """Return the package that decodes a transfer syntax, as the end of an error message."""
-    package = next((package for start, package in PLUGINS.items() if syntax.startswith(start)), None)
-    return f"; install {package}" if package else ""
+def _suggest_plugin(decoder: Any) -> str:
+    """Return the packages with which pydicom would decode more, as the end of an error message."""
+    if decoder is None or {"pydicom", "pylibjpeg"} & set(decoder.available_plugins) or not decoder.missing_dependencies:
+        return ""
+    return f"; install {decoder.missing_dependencies[-1].partition(' requires ')[2]}"
 
 
 def join_slices(slices: list[np.ndarray]) -> np.ndarray:

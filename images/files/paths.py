@@ -1,7 +1,6 @@
 """Where an image may come from: a regular file or a folder inside the task's folder, bytes, or a `data:` URL."""
 
 import base64
-import binascii
 import os
 import re
 import stat
@@ -18,6 +17,7 @@ from .. import limits
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
 DETACHED = (".mhd", ".nhdr")  # headers of MetaImage and NRRD, which may name a file beside them that has the pixels
+NO_WAIT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # nor follow a link
 MAX_PATH = 2**14  # characters of a path that may select a part
 # a SeriesNumber or a SeriesInstanceUID; a group of slices that are alike, or a segment
 _SELECTED = re.compile(r"(.+?)(?:#series=([0-9][0-9.]{0,63}))?(?:#stack=([0-9]{1,5}))?", re.DOTALL)
@@ -100,7 +100,7 @@ def open_location(
     path = resolve_inside(text, folder)
     _check_kind(path.stat())  # to open a device can have effects
     detached = path.suffix.lower() in DETACHED and path.is_file()
-    with _open_descriptor(path.parent if detached else path) as descriptor:
+    with open_descriptor(path.parent if detached else path) as descriptor:
         kind = os.fstat(descriptor)
         _check_kind(kind)
         if stat.S_ISDIR(kind.st_mode):
@@ -134,22 +134,18 @@ def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
     except ImageError:
         raise
     except FileNotFoundError:
-        reason = "there is no such file"
+        raise ImageError("there is no such file") from None
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a zero byte in it, a circle of links
-        reason = f"its path cannot be followed ({type(error).__name__})"
-    raise ImageError(reason)
+        raise ImageError(f"its path cannot be followed ({type(error).__name__})") from None
 
 
 @contextmanager
-def _open_descriptor(path: Path) -> Iterator[int]:
+def open_descriptor(path: Path) -> Iterator[int]:
     """Open a path whose links are resolved; what has taken its place since is not followed and not waited for."""
-    reason = ""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, NO_WAIT)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-    if reason:
-        raise ImageError(f"it cannot be read ({reason})")
+        raise ImageError(f"it cannot be read ({error.strerror or type(error).__name__})") from None
     try:
         yield descriptor
     finally:
@@ -157,15 +153,11 @@ def _open_descriptor(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def open_in_folder(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
+def open_in_folder(folder: int, name: str) -> Iterator[BinaryIO | None]:
     """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        if isinstance(folder, int):
-            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
-        else:
-            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
+        regular = stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        descriptor = os.open(name, NO_WAIT, dir_fd=folder) if regular else None
     except OSError:
         descriptor = None
     if descriptor is None:
@@ -188,9 +180,8 @@ def decode_data_url(url: str) -> bytes:
         raise ImageError("a data URL is data:<type>;base64,<content>")
     try:
         return base64.b64decode(re.sub(r"[ \t\r\n]+", "", body), validate=True)  # RFC 2045 breaks its lines
-    except (binascii.Error, ValueError):
-        pass
-    raise ImageError("the content of the data URL is not base64")
+    except ValueError:
+        raise ImageError("the content of the data URL is not base64") from None
 
 
 def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
