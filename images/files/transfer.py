@@ -24,6 +24,8 @@ MAX_MESSAGE = 2**20  # bytes of JSON
 JOINED = 2**16  # bytes behind a message that are sent in one call with it
 AHEAD = 2**16  # bytes that are asked for when a message is expected: a short one comes whole, with what is behind it
 
+MAX_NOTES, MAX_NOTE = 50, 1000  # notes of a reader, and characters of each
+
 Message = dict[str, Any]
 
 
@@ -157,6 +159,7 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
             raise ImageError("it is damaged")
         array = array.transpose([message["order"].index(axis) for axis in range(array.ndim)])
     named = message["fields"]
+    named["notes"] = [note[:MAX_NOTE] for note in named["notes"][:MAX_NOTES]]
     if "several" not in message:
         return _check(msgspec.convert({**named, "pixels": array}, Source))
     if "numbers" in message:
@@ -170,9 +173,12 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
 
 
 def _check(source: Source) -> Source:
-    affine = [] if source.volume is None or source.volume.affine is None else source.volume.affine.ravel()
-    numbers = [*source.display, *(source.spacing or ()), source.aspect, *affine]
-    if not all(map(isfinite, numbers)) or len(source.curve or b"--") < 2:
+    """Return the source, whose fields are of the right types; raise `ImageError` for numbers that mean nothing."""
+    volume = source.volume
+    displays = [(source.display, source.curve), *((volume and volume.displays) or ())]
+    numbers = [*(end for display, _ in displays for end in display), *(source.spacing or ()), source.aspect]
+    numbers += [] if volume is None or volume.affine is None else volume.affine.ravel().tolist()
+    if not all(map(isfinite, numbers)) or any(curve is not None and len(curve) < 2 for _, curve in displays):
         raise ImageError("it is damaged")
     return source
 

@@ -169,9 +169,10 @@ def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") ->
     method: sobel shows borders, laplacian also thin lines and specks
     """
     pixels, mask = reduce_magnified(view.to_gray(), view), get_mask(view)
-    mask = np.ones_like(pixels) if mask is None else cv2.resize(mask, pixels.shape[::-1], None, 0, 0, cv2.INTER_NEAREST)
+    if mask is not None:
+        mask = cv2.resize(mask, pixels.shape[::-1], interpolation=cv2.INTER_NEAREST)
     strips = iter_edge_strips(pixels, method)
-    top = max(cv2.norm(part, cv2.NORM_INF, mask[start : start + len(part)]) for start, part in strips)
+    top = max(cv2.norm(part, cv2.NORM_INF, mask if mask is None else mask[at : at + STRIP]) for at, part in strips)
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
 
