@@ -4,7 +4,6 @@ import gzip
 import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import IO, Any, BinaryIO, Literal
 
@@ -61,7 +60,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Sou
         raise ImageError("vox_offset in the NIfTI header is too large")
     stream.seek(offset)
     stored, unread = read_stack(stream, reserve, sides, dtype)
-    return replace(_build_volume(header, stored), unread_times=unread).get_middle_slice()
+    return _build_volume(header, stored, unread).get_middle_slice()
 
 
 def read_stack(
@@ -80,7 +79,7 @@ def read_stack(
     return content.view(dtype).reshape(times, *shape), count - times
 
 
-def _build_volume(header: Any, stored: np.ndarray) -> Volume:
+def _build_volume(header: Any, stored: np.ndarray, unread: int) -> Volume:
     """Return the volume of stored values (t, z, y, x), turned to the patient's axes by the header's affine."""
     slope, intercept = (float(header[name]) for name in ("scl_slope", "scl_inter"))
     if slope == 0 or math.isnan(slope):  # the values are as they are stored
@@ -94,7 +93,8 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
     values = rescale(stored, slope, intercept)
     display = choose_display(values.pixels, (float(header["cal_min"]), float(header["cal_max"])))
     known = max(int(header["sform_code"]), int(header["qform_code"])) > 0  # else the affine is nibabel's default
-    return build_volume(values.pixels, affine, display, known=known, blank=values.blank, notes=tuple(notes))
+    more: dict[str, Any] = {"known": known, "blank": values.blank, "unread_times": unread, "notes": tuple(notes)}
+    return build_volume(values.pixels, affine, display, **more)
 
 
 def _get_affine(header: Any, sides: Sequence[int]) -> tuple[np.ndarray, list[str]]:
