@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ImageError
-from ..pixels import Native, Range, fit_integers, mark_blank, rescale, to_native_dtype
+from ..pixels import Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_display import Display, get_display, read_table
 from .dicom_header import (
@@ -91,8 +91,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
         native = to_native_dtype(join_slices(each))
     pixels, measured, blank = native if missing is None else _mark(native.pixels, missing)
     if pixels.dtype == np.uint8:
-        seen = pixels if blank is None else pixels[pixels != blank]
-        measured = float(seen.min(initial=255)), float(seen.max(initial=0))
+        measured = find_range(pixels, np.asarray(blank is None or pixels != blank))
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]
     gray_levels = not segments and high <= 255 and ends == [low, high]  # also masks: 1 is white
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
