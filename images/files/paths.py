@@ -16,6 +16,8 @@ from .. import limits
 
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
+ImageLocation = str | os.PathLike[str] | bytes  # a path, a data: URL, or the bytes of a file
+Folder = str | os.PathLike[str]
 DETACHED = (".mhd", ".nhdr")  # headers of MetaImage and NRRD, which may name a file beside them that has the pixels
 NO_WAIT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # nor follow a link
 MAX_PATH = 2**14  # characters of a path that may select a part
@@ -45,7 +47,7 @@ class Selection(NamedTuple):
 WHOLE = Selection()
 
 
-def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
+def describe_location(where: ImageLocation) -> str:
     """Return the name of an image in messages: the last part of its path, or a description if it has no path.
 
     >>> describe_location("/data/case 7/slice.png"), describe_location("data:image/png;base64,AAAA")
@@ -56,15 +58,13 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
     if isinstance(where, bytes):
         return f"({len(where)} bytes)"
     path = os.fspath(where)
-    if path[:5].lower() == "data:":
+    if is_data_url(path):
         return "(data URL)"
     name = os.path.basename(path.rstrip("/")) or path[-MAX_NAME:]
     return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
 
 
-def split_selection(
-    where: "str | os.PathLike[str] | bytes",
-) -> "tuple[str | os.PathLike[str] | bytes, Selection]":
+def split_selection(where: ImageLocation) -> tuple[ImageLocation, Selection]:
     """Return a location without what it selects, and that.
 
     >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
@@ -79,9 +79,7 @@ def split_selection(
 
 
 @contextmanager
-def open_location(
-    where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
-) -> Iterator[tuple[BinaryIO | bytes | int, str | None]]:
+def open_location(where: ImageLocation, folder: Folder | None) -> Iterator[tuple[BinaryIO | bytes | int, str | None]]:
     """Open the file at `where` for reading; raise `ImageError` if it may not be read.
 
     Yields:
@@ -94,7 +92,7 @@ def open_location(
         yield where, None
         return
     text = os.fspath(where)
-    if text[:5].lower() == "data:":
+    if is_data_url(text):
         yield decode_data_url(text), None
         return
     path = resolve_inside(text, folder)
@@ -121,7 +119,7 @@ def _describe_size(size: int) -> str:
     return f"the file has {size / 2**30:.1f} GiB; allowed: {limits.MAX_FILE / 2**30:.1f} GiB"
 
 
-def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
+def resolve_inside(text: str, folder: Folder | None) -> Path:
     """Return the path with all links resolved; raise `ImageError` if it does not exist or leaves `folder`."""
     try:
         if folder is None:
@@ -165,6 +163,11 @@ def open_in_folder(folder: int, name: str) -> Iterator[BinaryIO | None]:
         return
     with open(descriptor, "rb") as file:
         yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def is_data_url(where: str) -> bool:
+    """Return whether a location is a `data:` URL, and no path."""
+    return where[:5].lower() == "data:"
 
 
 def decode_data_url(url: str) -> bytes:
