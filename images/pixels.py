@@ -257,8 +257,6 @@ def pillow_to_array(image: Image.Image) -> np.ndarray:
     pixels = _copy_in_strips(image)
     if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
-    if image.mode == "I":
-        pixels = fit_integers(pixels, int(pixels.min()), int(pixels.max()))
     return turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
 
 

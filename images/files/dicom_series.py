@@ -7,11 +7,11 @@ other kinds are left out and named.
 import hashlib
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,20 +23,13 @@ from . import dicom, stacks
 from .dicom_frames import NO_PLACE, get_place, get_thickness
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
 from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
-from .paths import WHOLE, Selection, describe_location, open_descriptor, open_in_folder
+from .paths import WHOLE, Reserve, Selection, describe_location, open_descriptor, open_in_folder
 from .stacks import Slice
 
 MAX_NAMES = 100_000  # of the files in a folder
 MAX_LISTED = 20  # series that a message lists
 TIMES = ("TemporalPositionIdentifier", "AcquisitionNumber")  # elements that number the time points of a series
-Reserve = Callable[[int], None]
-
-
-class SeriesKey(NamedTuple):
-    """What names a series. No message quotes the UID."""
-
-    uid: str
-    number: str
+SeriesKey = tuple[str, str]  # what names a series: its UID, which no message quotes, and its number, or ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +152,11 @@ def _choose_series(
     """Return the files of the series that is asked for, or of the only one."""
     if not groups:
         raise ImageError("; ".join(["the folder holds no DICOM slices", *notes]))
-    fitting = [key for key in groups if series is None or series in (key.uid, key.number)]
+    fitting = [key for key in groups if series is None or series in key]
     if len(fitting) == 1:
         return groups[fitting[0]]
-    ordered = sorted(groups, key=lambda key: (len(key.number), key.number))[:MAX_LISTED]
-    listed = ", ".join(f"{key.number or 'without a number'} ({len(groups[key])} slices)" for key in ordered)
+    ordered = sorted(groups.items(), key=lambda item: (len(item[0][1]), item[0][1]))[:MAX_LISTED]
+    listed = ", ".join(f"{number or 'without a number'} ({len(files)} slices)" for (_, number), files in ordered)
     more = ", …" if len(groups) > MAX_LISTED else ""
     if fitting and series is not None:
         raise ImageError(f"{len(fitting)} series of the folder have that number; choose by SeriesInstanceUID")
@@ -198,7 +191,7 @@ def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice |
 
 def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     elements, number = header.elements, get_text(header.elements, "SeriesNumber")
-    key = SeriesKey(get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else "")
+    key = get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else ""
     photometric, place = get_text(elements, "PhotometricInterpretation"), get_place(elements)
     if header.frames > 1 or header.samples > 1 or photometric == "PALETTE COLOR":
         kind, place = f"{header.frames} frames" if header.frames > 1 else "in color", stacks.NOWHERE

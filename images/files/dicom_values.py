@@ -41,8 +41,7 @@ class DecodedFrames:
         wishes: how each frame asks to be shown; one for all if they share it.
         usual: the range that is shown if the file asks for none; None: from the lowest to the highest value.
         inverted: whether low values are bright.
-        fields: of `Source`: unit, spacing, at_detector, aspect, notes.
-        reference: what places in the patient count from, as a hash of the UID.
+        fields: of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, frame_of_reference.
     """
 
     pixels: np.ndarray
@@ -52,7 +51,6 @@ class DecodedFrames:
     usual: Range | None
     inverted: bool
     fields: dict[str, Any]
-    reference: str
 
 
 def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
@@ -65,10 +63,10 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     if header.frames == 1:
         frames, missing = frames[None], None if missing is None else missing[None]
     reference = get_text(dataset, "FrameOfReferenceUID")
-    reference = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
     fields, usual = get_pixel_size(dataset) | {"unit": get_unit(dataset)}, (0.0, 2.0**bits - 1)
+    fields["frame_of_reference"] = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
     if color:
-        return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields, reference)
+        return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
@@ -96,7 +94,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     gray_levels = not segments and high <= 255 and ends == [low, high]  # also masks: 1 is white
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
     shown = (low, high) if gray_levels else None
-    return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields, reference)
+    return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields)
 
 
 def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:

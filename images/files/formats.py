@@ -1,7 +1,6 @@
 """Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`)."""
 
 import io
-from collections.abc import Callable
 from typing import BinaryIO
 
 import numpy as np
@@ -13,13 +12,12 @@ from ..pixels import SHAPES
 from ..source import Source
 from . import pillow
 from .dicom_header import is_dicom
-from .paths import WHOLE, Selection, open_in_folder, read_exactly
+from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly
 
 MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
 
 Content = BinaryIO | int  # an open file, or the descriptor of a folder
-Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
 def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Source:
@@ -74,7 +72,7 @@ def describe_failure(error: BaseException) -> str:
     return f"it is damaged or cut short ({type(error).__name__})"
 
 
-def _read_npy(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
+def _read_npy(file: BinaryIO, reserve: Reserve) -> Source:
     """Return the array in a file; raise `ImageError` for another shape or type, a damaged header, or missing bytes."""
     first = np.lib.format.read_magic(file) == (1, 0)
     read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0

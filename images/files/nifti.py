@@ -3,7 +3,7 @@
 import gzip
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import IO, Any, BinaryIO, Literal
 
@@ -13,7 +13,7 @@ from ...errors import ImageError
 from .. import limits
 from ..pixels import Range, rescale
 from ..source import Source, Volume, build_volume
-from .paths import read_exactly
+from .paths import Reserve, read_exactly
 
 SIZES = (348, 540)  # bytes of a header, version 1 and 2
 MM = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
@@ -35,7 +35,7 @@ def _get_header_size(head: bytes) -> int | None:
     return None
 
 
-def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Source:
+def read(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
     """Return the middle axial slice of a volume; if there are several volumes in time, of the first.
 
     Of many volumes in time, no more are read than `limits.MAX_TIMES` allows.
@@ -63,9 +63,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Sou
     return _build_volume(header, stored, unread).get_middle_slice()
 
 
-def read_stack(
-    stream: Any, reserve: Callable[[int], None], sides: Sequence[int], dtype: np.dtype[Any]
-) -> tuple[np.ndarray, int]:
+def read_stack(stream: Any, reserve: Reserve, sides: Sequence[int], dtype: np.dtype[Any]) -> tuple[np.ndarray, int]:
     """Return the values (t, z, y, x) of an array, and how many time points `limits.MAX_TIMES` does not allow to read.
 
     `sides` are those of the array, the fastest axis first; all axes beyond the third count as time.

@@ -4,7 +4,7 @@ import base64
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple
@@ -18,6 +18,7 @@ MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
 ImageLocation = str | os.PathLike[str] | bytes  # a path, a data: URL, or the bytes of a file
 Folder = str | os.PathLike[str]
+Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 DETACHED = (".mhd", ".nhdr")  # headers of MetaImage and NRRD, which may name a file beside them that has the pixels
 NO_WAIT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # nor follow a link
 MAX_PATH = 2**14  # characters of a path that may select a part

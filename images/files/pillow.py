@@ -22,6 +22,7 @@ from ...errors import ImageError
 from .. import limits
 from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
 from ..source import Source, Volume
+from .paths import Reserve
 
 FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "PNG": (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImagePlugin.PngImageFile),
@@ -31,7 +32,6 @@ FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "GIF": (lambda head: head[:6] in (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
 }
 CHANNELS = {2: [2, 1, 0, 3], 4: [0, 3], 6: [2, 1, 0, 3]}  # of OpenCV's BGRA, for the color types of a PNG
-Reserve = Callable[[int], None]
 ANIMATED = ("GIF", "WEBP", "PNG")  # a JPEG with several pictures holds previews of the same one
 # Bytes of a pixel in Pillow's memory. Other modes need 4, because they become RGB; WebP needs 16 for copies.
 BYTES = {"1": 1, "L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
