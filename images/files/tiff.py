@@ -8,7 +8,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO
@@ -20,7 +20,7 @@ from ...errors import ImageError
 from .. import limits
 from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
 from ..source import Source, Volume
-from .paths import read_exactly
+from .paths import Reserve, read_exactly
 
 PRIVATE_NAMES = ("TIFF.DECOMPRESSORS._codecs",)  # of tifffile: decoders by their number
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -31,7 +31,7 @@ PHOTOMETRIC, NODATA = 262, 42113  # tags
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
 
-def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
+def read(file: BinaryIO, reserve: Reserve) -> Source:
     """Return the first page of a file that is no preview; if there are several like it, its volume has the others."""
     import tifffile
 

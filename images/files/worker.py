@@ -12,6 +12,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import sys
 import warnings
 from contextlib import suppress
@@ -91,10 +92,9 @@ class Worker:
             request, descriptors = self.channel.receive()
             vars(limits).update(request.get("limits", {}))
             content: formats.Content
-            if request.get("folder"):
-                (content,) = descriptors
-            elif descriptors:
-                content = os.fdopen(descriptors[0], "rb")
+            if descriptors:
+                (given,) = descriptors
+                content = given if stat.S_ISDIR(os.fstat(given).st_mode) else os.fdopen(given, "rb")
             else:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))

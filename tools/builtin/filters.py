@@ -13,11 +13,12 @@ from typing import Annotated, ClassVar, Literal
 import cv2
 import numpy as np
 
+from ...images.statistics import to_luminance
 from ...images.view import View
 from ..arguments import Range
 from ..results import ToolOutput
 from ..tool import tool
-from .intensity import get_mask, to_gray
+from .intensity import get_mask
 
 STRIP = 64  # rows in which edges are computed at a time: floats of a whole grid would not fit the cache
 SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray into white
@@ -89,7 +90,7 @@ class LocalContrast:
     tiles: int
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = to_gray(view.source.to_uint8(pixels))
+        pixels = to_luminance(view.source.to_uint8(pixels))
         height, width = pixels.shape
         if pixels.min() == pixels.max():
             return pixels
@@ -130,7 +131,7 @@ class Edges:
     top: float
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = reduce_magnified(to_gray(view.source.to_uint8(pixels)), view)
+        pixels = reduce_magnified(to_luminance(view.source.to_uint8(pixels)), view)
         edges = np.zeros_like(pixels)
         if self.top > 0:
             for start, strength in iter_edge_strips(pixels, self.method):
@@ -193,7 +194,7 @@ class Morphology:
     level: int | None
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = to_gray(view.source.to_uint8(pixels))
+        pixels = to_luminance(view.source.to_uint8(pixels))
         if self.level is not None:
             pixels = cv2.threshold(pixels, self.level, 255, cv2.THRESH_BINARY)[1]
         square = np.ones((3, 3), np.uint8)

@@ -57,7 +57,7 @@ def test_what_takes_the_place_of_a_checked_file_is_not_opened(kind, tmp_path, mo
     path = tmp_path / "a.png"
     path.write_bytes(GOOD)
     (tmp_path / "secret.png").write_bytes(GOOD)
-    open_checked = paths._open_descriptor
+    open_checked = paths.open_descriptor
 
     @contextmanager
     def open_changed(checked):
@@ -66,7 +66,7 @@ def test_what_takes_the_place_of_a_checked_file_is_not_opened(kind, tmp_path, mo
         with open_checked(checked) as descriptor:
             yield descriptor
 
-    monkeypatch.setattr(paths, "_open_descriptor", open_changed)
+    monkeypatch.setattr(paths, "open_descriptor", open_changed)
     with pytest.raises(ImageError, match="not a regular file" if kind == "pipe" else "cannot be read"):
         open_image(path)
 
@@ -82,7 +82,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(kind, tmp_path, monkey
     else:
         Image.fromarray(array).save(path, kind)
     half = path.stat().st_size // 2
-    open_checked = paths._open_descriptor
+    open_checked = paths.open_descriptor
 
     @contextmanager
     def open_changed(checked):
@@ -90,7 +90,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(kind, tmp_path, monkey
             os.truncate(path, half)
             yield descriptor
 
-    monkeypatch.setattr(paths, "_open_descriptor", open_changed)
+    monkeypatch.setattr(paths, "open_descriptor", open_changed)
     with pytest.raises(ImageError):
         open_image(path)
 
