@@ -1101,6 +1101,11 @@ row("24-zero-sform", odd(srow_x=np.zeros(4), srow_y=np.zeros(4), srow_z=np.zeros
     either(refused("sform|srow|affine"), says(".")), "a matrix of zeros is no place", "nipy/nibabel#624")
 row("24-two-places", odd(sform_code=1, qform_code=1, qoffset_x=30), all_of(place, notes), says("-3", "qform"),
     "nibabel: sform before qform; the difference is said")
+for offset in (0, 348):
+    row(f"24-vox-offset-{offset}", lambda f, offset=offset: nifti(f / "a.nii", LABELS, vox_offset=offset), shown,
+        refused("vox_offset"), "nifti1.h: at least 352; the four bytes behind the header are no voxels")
+row("24-dim-0", lambda f: nifti(f / "a.nii", LABELS, dim=[9, 16, 16, 8, 1, 1, 1, 1]), shown, refused(r"dim\[0\]"),
+    "nifti1.h: dim[0] is 1 to 7")
 row("24-cut", lambda f: cut(odd()(f), 100), pixels, refused("cut short|damaged|end"),
     "the file is shorter than its header says")
 row("24-zipped-cut",
