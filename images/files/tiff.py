@@ -24,8 +24,9 @@ from .paths import read_exactly
 
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), PackBits, LZMA, Zstandard: of plain bytes
+UNPREDICTED = (1, 32773)  # none and PackBits, which do not know of the tag Predictor (TIFF 6.0, section 14)
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
-PREVIEW = 1  # bit of NewSubfileType
+PREVIEW_OR_MASK = 1 | 4  # bits of NewSubfileType
 PHOTOMETRIC, NODATA = 262, 42113  # tags
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
@@ -45,8 +46,10 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     reserve(limits.estimate_size(shape, itemsize, frames=frames))
     parts = [_join_channels(page, values, notes) for values in _decode(file, pages, stacked)]
     stored = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    pixels, display, blank = to_native_dtype(stored)
     missing = _find_missing(page, stored)
+    if missing is not None and stored.dtype.kind == "f" and not missing.all():
+        stored = np.where(missing, np.nan, stored)  # float32 may not have the number
+    pixels, display, blank = to_native_dtype(stored)
     if missing is not None:
         pixels, display, blank = mark_blank(pixels, missing | ~np.isfinite(pixels))
     display = display[::-1] if page.photometric == WHITE_IS_ZERO else display
@@ -65,8 +68,13 @@ def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     for page in pages:
         if PHOTOMETRIC not in page.tags:
             page.photometric = RGB if page.samplesperpixel >= 3 else BLACK_IS_ZERO
-    whole = [page for page in pages if not page.subfiletype & PREVIEW] or pages
-    kinds = [(page.shaped, page.dtype, page.bitspersample, page.photometric, page.extrasamples) for page in whole]
+        if page.compression in UNPREDICTED:
+            page.predictor = 1
+    whole = [page for page in pages if not page.subfiletype & PREVIEW_OR_MASK] or pages
+    kinds = [
+        (page.shaped, page.dtype, page.bitspersample, page.photometric, page.extrasamples, _is_turned(page))
+        for page in whole
+    ]
     if not kinds:
         raise ImageError("the TIFF file holds no page, or is cut short before the first one is described")
     others = [page for page, kind in zip(whole, kinds, strict=True) if kind != kinds[0]]
@@ -77,6 +85,11 @@ def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     if any(tiff.filehandle.read(tiff.tiff.offsetsize)):
         notes.append(f"the list of pages is broken or cut short after page {len(pages)}")
     return [page for page, kind in zip(whole, kinds, strict=True) if kind == kinds[0]], notes
+
+
+def _is_turned(page: Any) -> bool:
+    """Return whether the rows of a page are shown as columns."""
+    return bool(page.tags.valueof(ORIENTATION, default=1) in (5, 6, 7, 8))
 
 
 def _count_stacked(pages: list[Any]) -> int:
@@ -148,8 +161,7 @@ def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
     """Return the values of a page, if they are of the size and type that it declares."""
     values, sides = pillow_to_array(image), (page.imagelength, page.imagewidth)
     declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
-    turned = page.tags.valueof(ORIENTATION, default=1) in (5, 6, 7, 8)
-    if values.shape[:2] != (sides[::-1] if turned else sides) or values.dtype != declared:
+    if values.shape[:2] != (sides[::-1] if _is_turned(page) else sides) or values.dtype != declared:
         raise _refuse(page)
     if page.photometric == WHITE_IS_ZERO and values.dtype == np.uint8:
         values = 255 - values  # Pillow has turned them

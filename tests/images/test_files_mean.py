@@ -8,6 +8,7 @@ names the cause is right, too.
 import base64
 import io
 import re
+import struct
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -391,6 +392,8 @@ row("02-nodata-display", nodata(padded(10 * X, -9999, dtype=np.int16), "-9999"),
     "GDAL, GTiff driver")
 row("02-nodata-float", nodata(padded(10 * X, -3.4028234663852886e38, dtype=np.float32), "-3.4028234663852886e+38"),
     numbers, [75, 40, 110], "GDAL", "opendatacube/odc-geo#143")
+row("02-nodata-double", nodata(padded(10 * X, -1.7976931348623157e308, dtype=np.float64), "-1.7976931348623157e+308"),
+    numbers, [75, 40, 110], "GDAL's number for float64, which float32 does not have")
 row("02-nodata-byte", nodata(padded(10 * X, 255, dtype=np.uint8), "255"), numbers, [75, 40, 110], "GDAL")
 row("02-nodata-nan", nodata(padded(10 * X, np.nan, dtype=np.float32), "nan"), numbers, [75, 40, 110], "GDAL")
 row("02-nodata-no-number", nodata(tile(10 * X).astype(np.int16), "none"), numbers, [75, 0, 150],
@@ -612,6 +615,9 @@ for kind in (np.float32, np.uint16, np.uint8):
 row("08-bilevel-g4", lambda f: picture(f / "a.tif", Image.fromarray(tile(BODY * 255).astype(np.uint8)).convert("1"),
     compression="group4"), line, Near(BODY * 255), "Pillow")
 row("08-lzw", lambda f: picture(f / "a.tif", GRAY, compression="tiff_lzw"), pixels, Near(GRAY), "Pillow")
+for way in ("raw", "packbits"):
+    row(f"08-predictor-of-{way}", lambda f, way=way: picture(f / "a.tif", GRAY, compression=way, tiffinfo={317: 2}),
+        pixels, Near(GRAY), "TIFF 6.0, section 14: a predictor is of LZW (and Deflate); libtiff")
 row("08-jpeg", lambda f: picture(f / "a.tif", np.uint8(tile(X * 16)), compression="jpeg", quality=95), line,
     Near(X * 16, 8), "Pillow")
 
@@ -910,6 +916,16 @@ row("16-nrrd", lambda f: nrrd(f / "a.nrrd", np.zeros((4, 6, 6, 3), np.int16),
 
 P = [np.full((16, 16), value, np.uint8) for value in (40, 90, 140)]
 SMALL = np.full((16, 12), 90, np.uint8)
+
+
+def masked_page(folder):
+    path = tiff(folder / "a.tif", np.full((8, 8), 9, np.uint8), (np.full((8, 8), 255, np.uint8), {"subfiletype": 0}))
+    content = path.read_bytes()
+    place = content.rfind(struct.pack("<HHI", 254, 4, 1))  # NewSubfileType of the second page
+    path.write_bytes(content[: place + 8] + struct.pack("<I", 4) + content[place + 12 :])
+    return path
+
+
 row("17-another-size", lambda f: tiff(f / "a.tif", P[0], SMALL, P[2]), notes,
     either(says("12x16|page 2"), says(r"frames: 3")), "TIFF 6.0, section 2: a file may have several images",
     "python-pillow/Pillow#862")
@@ -932,6 +948,10 @@ row("17-shaped", lambda f: tiff(f / "a.tif", np.stack(P), metadata={"axes": "ZYX
 row("17-depth", lambda f: tiff(f / "a.tif", np.stack([np.full((32, 32), n, np.uint16) for n in range(16)]),
     volumetric=True, tile=(16, 16, 16)), order, either(Near(np.arange(16)), refused("depth|volum|tile")),
     "ImageDepth 16")
+row("17-mask", masked_page, lambda p: [opened(p).volume is None, *numbers(p)], [1, 9, 9, 9],
+    "TIFF 6.0, NewSubfileType 4: a mask is no page")
+row("17-turned-page", lambda f: tiff(f / "a.tif", np.zeros((4, 8), np.uint8), (np.zeros((4, 8), np.uint8), {"extratags":
+    [(274, "H", 1, 6, True)]})), notes, says(r"page 2 \(8x4\)"), "TIFF 6.0, Orientation 6")
 row("17-pyramid", lambda f: tiff(f / "a.tif", (np.full((64, 64), 9, np.uint8), {"subifds": 1}), (np.full((32, 32), 9,
     np.uint8), {"subfiletype": 1})), all_of(size, lambda p: opened(p).volume), says(r"\(64, 64\) \| None"),
     "SubIFDs are smaller copies")
