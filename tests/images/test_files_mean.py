@@ -1277,7 +1277,13 @@ def mha(name="a.mha", voxels=SPOT, **fields):
     return lambda f: meta_image(f / name, voxels, **{**LPS, **fields})
 
 
+def replaced(path, old, new):
+    path.write_bytes(path.read_bytes().replace(old, new))
+    return path
+
+
 row("29-mha", mha(), place, HERE, "MetaIO: Offset + TransformMatrix ElementSpacing index; ITK's frame is LPS")
+row("29-tabs", lambda f: replaced(mha()(f), b" = ", b"\t=\t"), place, HERE, "MetaIO: any blanks around =")
 row("29-mhd", mha("a.mhd", data="a.raw"), place, HERE, "MetaIO: ElementDataFile in the same folder")
 row("29-zraw", mha("a.mhd", data="a.zraw", packed=True), place, HERE, "MetaIO: CompressedData is zlib")
 row("29-big-endian", mha(order=">"), place, HERE, "MetaIO: BinaryDataByteOrderMSB")
@@ -1336,6 +1342,12 @@ row("30-types", lambda f: [nearly(f"{kind}.nrrd", np.arange(60).reshape(3, 4, 5)
     "i2", "u2", "i4", "f4", "f8")], lambda p: [labels(one) for one in p], Near([np.arange(60)] * 6), "NRRD: type")
 row("30-scanner-xyz", nearly(space="scanner-xyz"), lambda p: opened(p).volume.sides, either(None, refused("space")),
     "NRRD: no space of the patient")
+row("30-microns", nearly(**{**NOWHERE, "spacings": "500 2000 3000", "units": '"um" "um" "um"'}), pixels,
+    refused("units"), "NRRD: units of each axis")
+row("30-key-value", lambda f: replaced(nearly()(f), b"# a comment", b"sizes:=1 1 1\ntype:=float\n# a comment"), place,
+    HERE, "NRRD: key:=value is no field")
+row("30-one-word", lambda f: replaced(nearly("a.nhdr", data="a.raw")(f), b"data file", b"byteskip: -1\nDatafile"), place,
+    HERE, "NRRD: byteskip and datafile are written in one word as well; case does not count")
 row("30-ascii", nearly(encoding="ascii"), pixels, refused("encoding|ascii"), "NRRD: encoding")
 row("30-block", nearly(type="block"), pixels, refused("block|type"), "NRRD: type block")
 row("30-cut", lambda f: cut(nearly()(f), 20), pixels, refused("cut short"), "fewer bytes than voxels")
