@@ -18,7 +18,7 @@ from PIL import Image, TiffImagePlugin
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
+from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, rescale, turn_upright
 from ..source import Source, Volume
 from .paths import read_exactly
 
@@ -49,7 +49,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     missing = _find_missing(page, stored)
     if missing is not None and stored.dtype.kind == "f" and not missing.all():
         stored = np.where(missing, np.nan, stored)  # float32 may not have the number
-    pixels, display, blank = to_native_dtype(stored)
+    pixels, display, blank = rescale(stored, *_get_calibration(page, notes))
     if missing is not None:
         pixels, display, blank = mark_blank(pixels, missing | ~np.isfinite(pixels))
     display = display[::-1] if page.photometric == WHITE_IS_ZERO else display
@@ -102,6 +102,17 @@ def _count_stacked(pages: list[Any]) -> int:
         return max(1, math.prod(map(int, re.findall(r"\d+", shape[1]))) // int(math.prod(page.shaped)))
     count = re.search(r"^images=(\d{1,9})$", page.imagej_description or "", re.MULTILINE)
     return 1 if count is None else int(count[1])
+
+
+def _get_calibration(page: Any, notes: list[str]) -> tuple[float, float]:
+    """Return the slope and the intercept of ImageJ, which stores signed values as unsigned ones less -32768."""
+    text = page.imagej_description or ""
+    found = {name: re.search(rf"^{name}=(-?\d+(?:\.\d+)?(?:E-?\d+)?)$", text, re.MULTILINE) for name in ("cf", "c1", "c0")}
+    function, slope, intercept = (float(one[1]) if one else None for one in found.values())
+    if function:
+        notes.append("the calibration function of ImageJ is not applied: values are as they are stored")
+    known = not function and slope and intercept is not None
+    return (slope or 1.0, intercept or 0.0) if known else (1.0, 0.0)
 
 
 def _decode(file: BinaryIO, pages: list[Any], stacked: int) -> Iterator[np.ndarray]:

@@ -603,6 +603,9 @@ row("08-uint32", lambda f: tiff(f / "a.tif", (np.arange(64, dtype=np.uint32) << 
     "python-pillow/Pillow#5850")
 row("08-int32", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) * 3000 - 100000).astype(np.int32)),
     facts("min max", STATS), [-100000, 89000], "SampleFormat 2")
+row("08-imagej-signed", lambda f: tiff(f / "a.tif", GRAY + 31000, metadata=None,
+    description="ImageJ=1.53t\ncf=0\nc0=-32768.0\nc1=1.0\nvunit=Gray Value\n"), pixels, Near(GRAY.astype(int) - 1768),
+    "ImageJ, Calibration.java: signed 16 bits are stored as unsigned ones, with c0 -32768")
 row("08-big-endian", lambda f: tiff(f / "a.tif", GRAY.astype(">u2")), pixels, Near(GRAY),
     "MM: the first byte is the high one", "python-pillow/Pillow#452")
 for kind in (np.float32, np.uint16, np.uint8):
@@ -1346,8 +1349,8 @@ row("30-microns", nearly(**{**NOWHERE, "spacings": "500 2000 3000", "units": '"u
     refused("units"), "NRRD: units of each axis")
 row("30-key-value", lambda f: replaced(nearly()(f), b"# a comment", b"sizes:=1 1 1\ntype:=float\n# a comment"), place,
     HERE, "NRRD: key:=value is no field")
-row("30-one-word", lambda f: replaced(nearly("a.nhdr", data="a.raw")(f), b"data file", b"byteskip: -1\nDatafile"), place,
-    HERE, "NRRD: byteskip and datafile are written in one word as well; case does not count")
+row("30-one-word", lambda f: replaced(nearly("a.nhdr", data="a.raw")(f), b"data file", b"byteskip: -1\nDatafile"),
+    place, HERE, "NRRD: byteskip and datafile are written in one word, too")
 row("30-ascii", nearly(encoding="ascii"), pixels, refused("encoding|ascii"), "NRRD: encoding")
 row("30-block", nearly(type="block"), pixels, refused("block|type"), "NRRD: type block")
 row("30-cut", lambda f: cut(nearly()(f), 20), pixels, refused("cut short"), "fewer bytes than voxels")
