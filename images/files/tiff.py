@@ -107,7 +107,9 @@ def _count_stacked(pages: list[Any]) -> int:
 def _get_calibration(page: Any, notes: list[str]) -> tuple[float, float]:
     """Return the slope and the intercept of ImageJ, which stores signed values as unsigned ones less -32768."""
     text = page.imagej_description or ""
-    found = {name: re.search(rf"^{name}=(-?\d+(?:\.\d+)?(?:E-?\d+)?)$", text, re.MULTILINE) for name in ("cf", "c1", "c0")}
+    found = {
+        name: re.search(rf"^{name}=(-?\d+(?:\.\d+)?(?:E-?\d+)?)$", text, re.MULTILINE) for name in ("cf", "c1", "c0")
+    }
     function, slope, intercept = (float(one[1]) if one else None for one in found.values())
     if function:
         notes.append("the calibration function of ImageJ is not applied: values are as they are stored")

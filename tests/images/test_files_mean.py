@@ -888,6 +888,11 @@ row("15-same", two(moved()), all_of(text(beside), facts("slice", beside)), says(
     "the same place")
 row("15-overlap", two(moved(z=4)), all_of(text(beside), facts("slice", beside)),
     either(says(r"\b1$"), says(".", without="the same part")), "nibabel: z = 5 is slice 1 of the other")
+for axes_turned in ([1, 2], [0, 1]):
+    TURN = np.eye(4)
+    TURN[np.ix_(axes_turned, axes_turned)] = [[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]]
+    row(f"15-turned-{axes_turned[0]}", two(TURN), text(beside), says("29 degrees"), "0.5 rad are 28.6 degrees")
+row("15-nearly", two(np.eye(4) + 1e-4), text(beside), says("the same part", without="degrees"), "rounding is no turn")
 row("15-thicker", two(moved(z=0.5, scale=(1, 1, 2)), UP[..., :8]), all_of(text(beside), facts("slice", beside)),
     either(says(r"\b2$"), says(".", without="the same part")),
     "nibabel: z = 5 is in slice 2 of the other, 3.5 to 5.5 mm")
