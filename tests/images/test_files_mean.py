@@ -937,6 +937,8 @@ def masked_page(folder):
 row("17-another-size", lambda f: tiff(f / "a.tif", P[0], SMALL, P[2]), notes,
     either(says("12x16|page 2"), says(r"frames: 3")), "TIFF 6.0, section 2: a file may have several images",
     "python-pillow/Pillow#862")
+row("17-one-is-left", lambda f: tiff(f / "a.tif", P[0], SMALL), text(go("list_slices")), refused("page 2 .12x16"),
+    "a page that is left out is named, though there is no stack")
 row("17-preview-first", lambda f: tiff(f / "a.tif", (SMALL[:8, :6], {"subfiletype": 1}), P[2]),
     all_of(size, lambda p: shown(p)[0, 0]), says(r"\(16, 16\) \| 140"), "TIFF 6.0, NewSubfileType bit 0")
 row("17-preview-last", lambda f: tiff(f / "a.tif", P[2], (SMALL[:8, :6], {"subfiletype": 1})),
