@@ -31,7 +31,7 @@ READ = (
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "VOILUTSequence"),
     *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
     *("RescaleIntercept", "RescaleSlope", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction"),
-    *("DoseGridScaling", "DoseUnits", "SegmentationType"),
+    *("DoseGridScaling", "DoseUnits", "SegmentationType", "RealWorldValueMappingSequence"),
     *("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing", "PixelAspectRatio"),
     *("PixelSpacingCalibrationType", "EstimatedRadiographicMagnificationFactor"),
     *("DistanceSourceToDetector", "DistanceSourceToPatient"),
@@ -47,6 +47,7 @@ GROUPS = {  # the sequence in which a multi-frame file keeps an element that oth
     **dict.fromkeys(("RescaleIntercept", "RescaleSlope", "RescaleType"), "PixelValueTransformationSequence"),
     **dict.fromkeys(("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence"), "FrameVOILUTSequence"),
     **dict.fromkeys(("TemporalPositionIndex", "DimensionIndexValues"), "FrameContentSequence"),
+    **dict.fromkeys(("RealWorldValueSlope", "RealWorldValueIntercept"), "RealWorldValueMappingSequence"),
     "ReferencedSegmentNumber": "SegmentIdentificationSequence",
 }
 OF_FRAMES, SHARED = 0x52009230, 0x52009229  # Per-frame and Shared Functional Groups Sequence; by tag to be quick
@@ -76,8 +77,8 @@ def get_count(dataset: Any, keyword: str, default: int | None = None) -> int:
         if default is None:
             raise ImageError(f"the element {keyword} is missing")
         return default
-    if not (numbers := parse_numbers(value)) or len(numbers) > 1:
-        raise ImageError(f"the element {keyword} is not one number")
+    if len(numbers := parse_numbers(value)) != 1 or numbers[0] % 1:
+        raise ImageError(f"the element {keyword} is not one whole number")
     return int(numbers[0])
 
 

@@ -1197,6 +1197,8 @@ row("26-samples", lacking("SamplesPerPixel"), pixels, either(Near(WHOLE), refuse
 row("26-bits-allocated", lacking("BitsAllocated"), pixels, either(Near(WHOLE), refused("BitsAllocated")),
     "PS3.3 C.7.6.3")
 row("26-rows", lacking("Rows"), pixels, refused("Rows|no picture"), "PS3.3 C.7.6.3")
+row("26-frames", lambda f: dicom(f / "a.dcm", np.zeros((8, 8), np.uint8), NumberOfFrames=("IS", b"1.5 ")), pixels,
+    refused("NumberOfFrames"), "PS3.5 6.2: IS is a whole number")
 row("26-cut", lambda f: cut(lacking()(f), 100), pixels, refused("cut short"), "fewer bytes than pixels")
 row("26-unknown-photometric", lacking(PhotometricInterpretation="HSV"), pixels,
     refused("color space|PhotometricInterpretation"), "PS3.3 C.7.6.3.1.2: retired")
@@ -1262,6 +1264,16 @@ row("28-dose-relative", scaled(GRAYS, "dose", **{**DOSE, "DoseUnits": "RELATIVE"
 row("28-dose-frames", lambda f: dicom(f / "a.dcm", np.stack([GRAYS, GRAYS * 2, GRAYS * 3]), "dose", frames=True, **DOSE,
     FrameIncrementPointer=("AT", 0x3004000C), GridFrameOffsetVector=[0, 5, 10], PixelSpacing=[2, 2],
     ImagePositionPatient=[0, 0, 0], ImageOrientationPatient=AXIAL), order, Near([63, 126, 189]), "PS3.3 C.8.8.3")
+MAPPED = item(RealWorldValueSlope=0.5, RealWorldValueIntercept=-3.0)
+row("28-real-world", lambda f: dicom(f / "a.dcm", tile(RAMP).astype(np.uint16), "MR", Modality="MR",
+    RealWorldValueMappingSequence=sequence(MAPPED)), all_of(numbers, notes), says("1075.0", "real-world"),
+    "PS3.3 C.7.6.16.2.11: stored values are no real-world values", "UCL/STIR#1123")
+row("28-real-world-frames", lambda f: enhanced(f / "a.dcm", np.stack(flat((0, 10))).astype(np.uint16),
+    [groups((0, 0, 5 * n), AXIAL, (1, 1)) for n in range(2)], item(RealWorldValueMappingSequence=sequence(MAPPED)),
+    "map"), notes, says("real-world"), "PS3.3 C.7.6.16.2.11")
+row("28-real-world-same", lambda f: dicom(f / "a.dcm", tile(RAMP).astype(np.uint16), "MR", Modality="MR",
+    RescaleSlope=0.5, RescaleIntercept=-3, RealWorldValueMappingSequence=sequence(MAPPED)), all_of(numbers, notes),
+    says("534.5", without="real-world"), "the rescale is that mapping")
 row("28-high-bit-15", scaled(FEW << 4, "MR", Modality="MR", BitsStored=12, HighBit=15), pixels,
     either(Near(FEW), refused("HighBit")), "PS3.5 8.1.1, annex D")
 row("28-overlay-bits", scaled(FEW | 0xA000, "MR", Modality="MR", BitsStored=12), pixels, Near(FEW),
