@@ -28,6 +28,7 @@ UNPREDICTED = (1, 32773)  # none and PackBits, which do not know of the tag Pred
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
 PREVIEW_OR_MASK = 1 | 4  # bits of NewSubfileType
 PHOTOMETRIC, NODATA = 262, 42113  # tags
+GRAY_BITS = (2, 4)  # of a sample, as which Pillow has 8; 1 bit is black and white
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
 
@@ -52,6 +53,8 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     pixels, display, blank = rescale(stored, *_get_calibration(page, notes))
     if missing is not None:
         pixels, display, blank = mark_blank(pixels, missing | ~np.isfinite(pixels))
+    if page.bitspersample in GRAY_BITS and pixels.ndim == 3:
+        display = (0.0, 2.0**page.bitspersample - 1)
     display = display[::-1] if page.photometric == WHITE_IS_ZERO else display
     fields: dict[str, Any] = {"blank": blank, "notes": tuple(dict.fromkeys(notes))}
     if len(pixels) == 1:
@@ -178,6 +181,8 @@ def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
         raise _refuse(page)
     if page.photometric == WHITE_IS_ZERO and values.dtype == np.uint8:
         values = 255 - values  # Pillow has turned them
+    if page.bitspersample in GRAY_BITS and values.ndim == 2:
+        values = values // (255 // (2**page.bitspersample - 1))  # Pillow has stretched them
     return values.reshape(1, *values.shape[:2], -1)
 
 

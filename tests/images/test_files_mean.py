@@ -31,6 +31,7 @@ from tests.support.odd_images import (
     meta_image,
     nifti,
     nrrd,
+    packed_tiff,
     picture,
     png16,
     segmentation,
@@ -606,6 +607,14 @@ row("08-int32", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) * 3000 
 row("08-imagej-signed", lambda f: tiff(f / "a.tif", GRAY + 31000, metadata=None,
     description="ImageJ=1.53t\ncf=0\nc0=-32768.0\nc1=1.0\nvunit=Gray Value\n"), pixels, Near(GRAY.astype(int) - 1768),
     "ImageJ, Calibration.java: signed 16 bits are stored as unsigned ones, with c0 -32768")
+for bits in (2, 4):
+    NIBBLES = np.arange(64).reshape(8, 8) % 2**bits
+    row(f"08-{bits}-bits", lambda f, bits=bits, values=NIBBLES: packed_tiff(f / "a.tif", values, bits), pixels,
+        Near(NIBBLES), "TIFF 6.0, BitsPerSample: the values that are stored")
+    row(f"08-{bits}-bits-shown", lambda f, bits=bits, values=NIBBLES: packed_tiff(f / "a.tif", values, bits), shown,
+        gray(NIBBLES * 255 / (2**bits - 1)), "TIFF 6.0, BlackIsZero: the highest value is white")
+    row(f"08-{bits}-bits-white-is-zero", lambda f, bits=bits, values=NIBBLES: packed_tiff(f / "a.tif", values, bits, 0),
+        all_of(lambda p: pixels(p)[0, 1], lambda p: shown(p)[0, 0]), says(r"1.0 \| 255"), "TIFF 6.0, WhiteIsZero")
 row("08-big-endian", lambda f: tiff(f / "a.tif", GRAY.astype(">u2")), pixels, Near(GRAY),
     "MM: the first byte is the high one", "python-pillow/Pillow#452")
 for kind in (np.float32, np.uint16, np.uint8):
