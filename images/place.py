@@ -7,6 +7,7 @@ those of different frames of reference cannot be compared.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def turn_alike(volume: Volume, other: Volume) -> Volume:
     for side, (_, backwards) in enumerate(other.stored_axes):
         if volume.stored_axes[sides[side]][1] != backwards:
             voxels = np.flip(voxels, 2 - side)
-    spacing = volume.spacing and tuple(volume.spacing[2 - side] for side in reversed(sides))
+    spacing: Any = volume.spacing and tuple(volume.spacing[2 - side] for side in reversed(sides))
     return replace(volume, voxels=voxels, spacing=spacing, affine=None, stored_axes=other.stored_axes, times=None)
 
 
