@@ -4,6 +4,7 @@ All places go through millimeters in the patient (`Volume.affine`). Volumes whos
 those of different frames of reference cannot be compared.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,12 @@ def map_window(source: Source, other: Source, window: Sequence[float]) -> tuple[
     if volume.plane != "axial":  # slices are shown with the head up
         rows = 1 - rows
     return float(columns.min()), float(rows.min()), float(columns.max()), float(rows.max())
+
+
+def measure_turn(source: Source, other: Source) -> float:
+    """Return the largest angle, in degrees, between the rows or the columns of slices of two volumes."""
+    pairs = zip(*(_get_volume(one).get_directions()[:2] for one in (source, other)), strict=True)
+    return math.degrees(max(math.acos(min(1.0, u @ v / np.linalg.norm(u) / np.linalg.norm(v))) for u, v in pairs))
 
 
 def turn_alike(volume: Volume, other: Volume) -> Volume:

@@ -32,6 +32,7 @@ GROUPS = {  # the sequence in which a multi-frame file keeps an element that oth
     **dict.fromkeys(("RescaleIntercept", "RescaleSlope", "RescaleType"), "PixelValueTransformationSequence"),
     **dict.fromkeys(("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence"), "FrameVOILUTSequence"),
     **dict.fromkeys(("TemporalPositionIndex", "DimensionIndexValues"), "FrameContentSequence"),
+    **dict.fromkeys(("RealWorldValueSlope", "RealWorldValueIntercept"), "RealWorldValueMappingSequence"),
     "ReferencedSegmentNumber": "SegmentIdentificationSequence",
 }
 READ = (
@@ -41,6 +42,7 @@ READ = (
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "SegmentationType"),
     *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
     *(*GROUPS, "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "DoseGridScaling", "DoseUnits"),
+    "RealWorldValueMappingSequence",
     *(*SPACINGS, *MAGNIFICATION, "PixelSpacingCalibrationType", "PixelAspectRatio"),
     *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
     *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
@@ -73,8 +75,8 @@ def get_count(dataset: Any, keyword: str, default: int | None = None) -> int:
         if default is None:
             raise ImageError(f"the element {keyword} is missing")
         return default
-    if not (numbers := parse_numbers(value)) or len(numbers) > 1:
-        raise ImageError(f"the element {keyword} is not one number")
+    if len(numbers := parse_numbers(value)) != 1 or numbers[0] % 1:
+        raise ImageError(f"the element {keyword} is not one whole number")
     return int(numbers[0])
 
 

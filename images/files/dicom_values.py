@@ -20,6 +20,7 @@ from .dicom_header import (
     Header,
     NoPictureError,
     get_count,
+    get_frame_value,
     get_text,
     get_value,
     parse_numbers,
@@ -75,6 +76,9 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
         low, high = -math.inf, math.inf
     numbers = range(len(frames) if OF_FRAMES in dataset else 1)
     scales = [_get_rescale(dataset, frame) for frame in numbers]
+    if _get_mapping(dataset) not in (None, scales[0]):
+        note = "values are rescaled as usual: the mapping to real-world values that the file has, too, is not applied"
+        fields["notes"] = (*fields.get("notes", ()), note)
     ends = [end * slope + intercept for end in (low, high) for slope, intercept in scales]
     if dataset.get("ModalityLUTSequence"):
         table = read_table(dataset, dataset.ModalityLUTSequence[0], (low, high))
@@ -111,6 +115,14 @@ def _get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
     if not numbers or numbers[0] == 0:
         raise ImageError("its rescale slope and intercept are not usable numbers")
     return numbers[0], numbers[1]
+
+
+def _get_mapping(dataset: Any) -> tuple[float, float] | None:
+    """Return (slope, intercept) of the mapping to real-world values (PS3.3 C.7.6.16.2.11); None if there is none."""
+    own = (dataset.get("RealWorldValueMappingSequence") or [{}])[0]
+    names = ("RealWorldValueSlope", "RealWorldValueIntercept")
+    found = [parse_numbers(own.get(name, get_frame_value(dataset, name, 0))) for name in names]
+    return (found[0][0], found[1][0]) if all(found) else None
 
 
 def get_unit(dataset: Any) -> Unit | None:

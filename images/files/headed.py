@@ -19,8 +19,8 @@ from .nifti import check_affine, choose_display, read_stack
 from .paths import PART, Reserve, open_in_folder
 
 MAX_HEADER = 2**16  # bytes
-META_END, NRRD_END = re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE), re.compile(rb"\r?\n\r?\n|\Z")
-DATA_FILE = re.compile(rb"^(ElementDataFile *=|data ?file:)[ \t]*(?:\./)?(.*?)[ \t\r]*$", re.MULTILINE)
+META_END, NRRD_END = re.compile(rb"^ElementDataFile[ \t]*=.*\n?", re.MULTILINE), re.compile(rb"\r?\n\r?\n|\Z")
+DATA_FILE = re.compile(rb"^(ElementDataFile[ \t]*=|(?i:data ?file):)[ \t]*(?:\./)?(.*?)[ \t\r]*$", re.MULTILINE)
 BYTES = dict.fromkeys(["char", "int8"], 1) | dict.fromkeys(["short", "int16"], 2) | dict.fromkeys(["int", "int32"], 4)
 BYTES |= dict.fromkeys(["long long", "longlong", "int64", "double"], 8) | {"float": 4}  # of a value
 LPS, RAS, LAS = (1, 1, 1), (-1, -1, 1), (1, -1, 1)  # the signs that make a place LPS
@@ -32,7 +32,7 @@ ALLOWED |= {"encoding": ["raw", "gzip", "gz"], "space units": ['"mm" "mm" "mm"',
 
 def is_headed(head: bytes) -> bool:
     """Return whether a file begins with the header of a MetaImage or NRRD volume."""
-    meta = re.match(rb"\s*[A-Z]\w* *=", head) is not None and re.search(rb"^NDims *= *\d", head, re.MULTILINE)
+    meta = re.match(rb"\s*[A-Z]\w*[ \t]*=", head) is not None and re.search(rb"^NDims[ \t]*=\s*\d", head, re.MULTILINE)
     return head.startswith(b"NRRD000") or bool(meta)
 
 
@@ -111,12 +111,16 @@ class Inflater:
 
 def _parse(header: bytes) -> dict[str, str]:
     """Return the elements of a header; raise `ImageError` for what is not read."""
-    mark = ":" if header.startswith(b"NRRD") else "="
-    lines = (line.partition(mark) for line in header.decode("latin1").splitlines())
-    fields = {key.strip(): value.strip() for key, _, value in lines}
+    nrrd = header.startswith(b"NRRD")
+    lines = (line.partition(":" if nrrd else "=") for line in header.decode("latin1").splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in lines if not (nrrd and value.startswith("="))}
+    if nrrd:  # fields may be written in one word, and in any case; key:=value is none
+        fields = {re.sub(r"(?<=byte|line|data)(?=skip|file)", " ", key.lower()): fields[key] for key in fields}
     for key, allowed in ALLOWED.items():
         if fields.get(key, allowed[0]).lower() not in allowed:
             raise ImageError(f"{key} in the header is not read as it is; allowed: {', '.join(allowed)}")
+    if set(re.findall(r'[^\s"]+', fields.get("units", ""))[:3]) - {"mm", "none", "???"}:
+        raise ImageError("units in the header is not read as it is; allowed: mm")
     if set(fields.get("kinds", "").split()[:3]) - {"domain", "space", "none", "???"}:
         raise ImageError("kinds in the header: an axis before the fourth is not of space, such as components")
     return fields

@@ -51,13 +51,15 @@ def read(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
     header = kind.from_fileobj(io.BytesIO(head[:size]), check=False)
     if not bytes(header["magic"]).startswith(b"n+"):
         raise ImageError("the pixels of this NIfTI header are in a second file; allowed: .nii and .nii.gz")
+    if not 1 <= header["dim"][0] <= 7:
+        raise ImageError("dim[0] in the NIfTI header, the number of axes, is not 1 to 7")
     sides, dtype = tuple(map(int, header.get_data_shape())), header.get_data_dtype()
     if dtype.kind not in "iuf" or min(sides, default=0) < 1:
         kind = header.get_value_label("datatype")
         raise ImageError(f"NIfTI voxels of type {kind}, shape {sides}; allowed: integers and floats, one per voxel")
-    offset = max(int(header.get_data_offset()), size)
-    if offset > limits.MAX_BYTES:
-        raise ImageError("vox_offset in the NIfTI header is too large")
+    offset = int(header.get_data_offset())
+    if not size + 4 <= offset <= limits.MAX_BYTES:  # four bytes behind the header say whether there is more of it
+        raise ImageError(f"vox_offset in the NIfTI header is {offset}; allowed: {size + 4} to {limits.MAX_BYTES}")
     stream.seek(offset)
     stored, unread = read_stack(stream, reserve, sides, dtype)
     return _build_volume(header, stored, unread).get_middle_slice()

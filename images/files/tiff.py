@@ -18,16 +18,18 @@ from PIL import Image, TiffImagePlugin
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
+from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, rescale, turn_upright
 from ..source import Source, Volume
 from .paths import Reserve, read_exactly
 
 PRIVATE_NAMES = ("TIFF.DECOMPRESSORS._codecs",)  # of tifffile: decoders by their number
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), PackBits, LZMA, Zstandard: of plain bytes
+UNPREDICTED = (1, 32773)  # none and PackBits, which do not know of the tag Predictor (TIFF 6.0, section 14)
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)
-PREVIEW = 1  # bit of NewSubfileType
+PREVIEW_OR_MASK = 1 | 4  # bits of NewSubfileType
 PHOTOMETRIC, NODATA = 262, 42113  # tags
+GRAY_BITS = (2, 4)  # of a sample, as which Pillow has 8; 1 bit is black and white
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
 
@@ -46,10 +48,14 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
     reserve(limits.estimate_size(shape, itemsize, frames=frames))
     parts = [_join_channels(page, values, notes) for values in _decode(file, pages, stacked)]
     stored = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    pixels, display, blank = to_native_dtype(stored)
     missing = _find_missing(page, stored)
+    if missing is not None and stored.dtype.kind == "f" and not missing.all():
+        stored = np.where(missing, np.nan, stored)  # float32 may not have the number
+    pixels, display, blank = rescale(stored, *_get_calibration(page, notes))
     if missing is not None:
         pixels, display, blank = mark_blank(pixels, missing | ~np.isfinite(pixels))
+    if page.bitspersample in GRAY_BITS and pixels.ndim == 3:
+        display = (0.0, 2.0**page.bitspersample - 1)
     display = display[::-1] if page.photometric == WHITE_IS_ZERO else display
     fields: dict[str, Any] = {"blank": blank, "notes": tuple(dict.fromkeys(notes))}
     if len(pixels) == 1:
@@ -66,8 +72,13 @@ def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     for page in pages:
         if PHOTOMETRIC not in page.tags:
             page.photometric = RGB if page.samplesperpixel >= 3 else BLACK_IS_ZERO
-    whole = [page for page in pages if not page.subfiletype & PREVIEW] or pages
-    kinds = [(page.shaped, page.dtype, page.bitspersample, page.photometric, page.extrasamples) for page in whole]
+        if page.compression in UNPREDICTED:
+            page.predictor = 1
+    whole = [page for page in pages if not page.subfiletype & PREVIEW_OR_MASK] or pages
+    kinds = [
+        (page.shaped, page.dtype, page.bitspersample, page.photometric, page.extrasamples, _is_turned(page))
+        for page in whole
+    ]
     if not kinds:
         raise ImageError("the TIFF file holds no page, or is cut short before the first one is described")
     others = [page for page, kind in zip(whole, kinds, strict=True) if kind != kinds[0]]
@@ -80,6 +91,11 @@ def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     return [page for page, kind in zip(whole, kinds, strict=True) if kind == kinds[0]], notes
 
 
+def _is_turned(page: Any) -> bool:
+    """Return whether the rows of a page are shown as columns."""
+    return bool(page.tags.valueof(ORIENTATION, default=1) in (5, 6, 7, 8))
+
+
 def _count_stacked(pages: list[Any]) -> int:
     """Return how many frames stand one behind the other in the only page of a file of ImageJ or tifffile."""
     page = pages[0]
@@ -90,6 +106,19 @@ def _count_stacked(pages: list[Any]) -> int:
         return max(1, math.prod(map(int, re.findall(r"\d+", shape[1]))) // int(math.prod(page.shaped)))
     count = re.search(r"^images=(\d{1,9})$", page.imagej_description or "", re.MULTILINE)
     return 1 if count is None else int(count[1])
+
+
+def _get_calibration(page: Any, notes: list[str]) -> tuple[float, float]:
+    """Return the slope and the intercept of ImageJ, which stores signed values as unsigned ones less -32768."""
+    text = page.imagej_description or ""
+    found = {
+        name: re.search(rf"^{name}=(-?\d+(?:\.\d+)?(?:E-?\d+)?)$", text, re.MULTILINE) for name in ("cf", "c1", "c0")
+    }
+    function, slope, intercept = (float(one[1]) if one else None for one in found.values())
+    if function:
+        notes.append("the calibration function of ImageJ is not applied: values are as they are stored")
+    known = not function and slope and intercept is not None
+    return (slope or 1.0, intercept or 0.0) if known else (1.0, 0.0)
 
 
 def _decode(file: BinaryIO, pages: list[Any], stacked: int) -> Iterator[np.ndarray]:
@@ -149,11 +178,12 @@ def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
     """Return the values of a page, if they are of the size and type that it declares."""
     values, sides = pillow_to_array(image), (page.imagelength, page.imagewidth)
     declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
-    turned = page.tags.valueof(ORIENTATION, default=1) in (5, 6, 7, 8)
-    if values.shape[:2] != (sides[::-1] if turned else sides) or values.dtype != declared:
+    if values.shape[:2] != (sides[::-1] if _is_turned(page) else sides) or values.dtype != declared:
         raise _refuse(page)
     if page.photometric == WHITE_IS_ZERO and values.dtype == np.uint8:
         values = 255 - values  # Pillow has turned them
+    if page.bitspersample in GRAY_BITS and values.ndim == 2:
+        values = values // (255 // (2**page.bitspersample - 1))  # Pillow has stretched them
     return values.reshape(1, *values.shape[:2], -1)
 
 

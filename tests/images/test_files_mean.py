@@ -8,6 +8,7 @@ names the cause is right, too.
 import base64
 import io
 import re
+import struct
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from tests.support.odd_images import (
     meta_image,
     nifti,
     nrrd,
+    packed_tiff,
     picture,
     png16,
     segmentation,
@@ -391,6 +393,8 @@ row("02-nodata-display", nodata(padded(10 * X, -9999, dtype=np.int16), "-9999"),
     "GDAL, GTiff driver")
 row("02-nodata-float", nodata(padded(10 * X, -3.4028234663852886e38, dtype=np.float32), "-3.4028234663852886e+38"),
     numbers, [75, 40, 110], "GDAL", "opendatacube/odc-geo#143")
+row("02-nodata-double", nodata(padded(10 * X, -1.7976931348623157e308, dtype=np.float64), "-1.7976931348623157e+308"),
+    numbers, [75, 40, 110], "GDAL's number for float64, which float32 does not have")
 row("02-nodata-byte", nodata(padded(10 * X, 255, dtype=np.uint8), "255"), numbers, [75, 40, 110], "GDAL")
 row("02-nodata-nan", nodata(padded(10 * X, np.nan, dtype=np.float32), "nan"), numbers, [75, 40, 110], "GDAL")
 row("02-nodata-no-number", nodata(tile(10 * X).astype(np.int16), "none"), numbers, [75, 0, 150],
@@ -600,6 +604,17 @@ row("08-uint32", lambda f: tiff(f / "a.tif", (np.arange(64, dtype=np.uint32) << 
     "python-pillow/Pillow#5850")
 row("08-int32", lambda f: tiff(f / "a.tif", (np.arange(64).reshape(8, 8) * 3000 - 100000).astype(np.int32)),
     facts("min max", STATS), [-100000, 89000], "SampleFormat 2")
+row("08-imagej-signed", lambda f: tiff(f / "a.tif", GRAY + 31000, metadata=None,
+    description="ImageJ=1.53t\ncf=0\nc0=-32768.0\nc1=1.0\nvunit=Gray Value\n"), pixels, Near(GRAY.astype(int) - 1768),
+    "ImageJ, Calibration.java: signed 16 bits are stored as unsigned ones, with c0 -32768")
+for bits in (2, 4):
+    NIBBLES = np.arange(64).reshape(8, 8) % 2**bits
+    row(f"08-{bits}-bits", lambda f, bits=bits, values=NIBBLES: packed_tiff(f / "a.tif", values, bits), pixels,
+        Near(NIBBLES), "TIFF 6.0, BitsPerSample: the values that are stored")
+    row(f"08-{bits}-bits-shown", lambda f, bits=bits, values=NIBBLES: packed_tiff(f / "a.tif", values, bits), shown,
+        gray(NIBBLES * 255 / (2**bits - 1)), "TIFF 6.0, BlackIsZero: the highest value is white")
+    row(f"08-{bits}-bits-white-is-zero", lambda f, bits=bits, values=NIBBLES: packed_tiff(f / "a.tif", values, bits, 0),
+        all_of(lambda p: pixels(p)[0, 1], lambda p: shown(p)[0, 0]), says(r"1.0 \| 255"), "TIFF 6.0, WhiteIsZero")
 row("08-big-endian", lambda f: tiff(f / "a.tif", GRAY.astype(">u2")), pixels, Near(GRAY),
     "MM: the first byte is the high one", "python-pillow/Pillow#452")
 for kind in (np.float32, np.uint16, np.uint8):
@@ -612,6 +627,9 @@ for kind in (np.float32, np.uint16, np.uint8):
 row("08-bilevel-g4", lambda f: picture(f / "a.tif", Image.fromarray(tile(BODY * 255).astype(np.uint8)).convert("1"),
     compression="group4"), line, Near(BODY * 255), "Pillow")
 row("08-lzw", lambda f: picture(f / "a.tif", GRAY, compression="tiff_lzw"), pixels, Near(GRAY), "Pillow")
+for way in ("raw", "packbits"):
+    row(f"08-predictor-of-{way}", lambda f, way=way: picture(f / "a.tif", GRAY, compression=way, tiffinfo={317: 2}),
+        pixels, Near(GRAY), "TIFF 6.0, section 14: a predictor is of LZW (and Deflate); libtiff")
 row("08-jpeg", lambda f: picture(f / "a.tif", np.uint8(tile(X * 16)), compression="jpeg", quality=95), line,
     Near(X * 16, 8), "Pillow")
 
@@ -879,6 +897,11 @@ row("15-same", two(moved()), all_of(text(beside), facts("slice", beside)), says(
     "the same place")
 row("15-overlap", two(moved(z=4)), all_of(text(beside), facts("slice", beside)),
     either(says(r"\b1$"), says(".", without="the same part")), "nibabel: z = 5 is slice 1 of the other")
+for axes_turned in ([1, 2], [0, 1]):
+    TURN = np.eye(4)
+    TURN[np.ix_(axes_turned, axes_turned)] = [[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]]
+    row(f"15-turned-{axes_turned[0]}", two(TURN), text(beside), says("29 degrees"), "0.5 rad are 28.6 degrees")
+row("15-nearly", two(np.eye(4) + 1e-4), text(beside), says("the same part", without="degrees"), "rounding is no turn")
 row("15-thicker", two(moved(z=0.5, scale=(1, 1, 2)), UP[..., :8]), all_of(text(beside), facts("slice", beside)),
     either(says(r"\b2$"), says(".", without="the same part")),
     "nibabel: z = 5 is in slice 2 of the other, 3.5 to 5.5 mm")
@@ -910,9 +933,21 @@ row("16-nrrd", lambda f: nrrd(f / "a.nrrd", np.zeros((4, 6, 6, 3), np.int16),
 
 P = [np.full((16, 16), value, np.uint8) for value in (40, 90, 140)]
 SMALL = np.full((16, 12), 90, np.uint8)
+
+
+def masked_page(folder):
+    path = tiff(folder / "a.tif", np.full((8, 8), 9, np.uint8), (np.full((8, 8), 255, np.uint8), {"subfiletype": 0}))
+    content = path.read_bytes()
+    place = content.rfind(struct.pack("<HHI", 254, 4, 1))  # NewSubfileType of the second page
+    path.write_bytes(content[: place + 8] + struct.pack("<I", 4) + content[place + 12 :])
+    return path
+
+
 row("17-another-size", lambda f: tiff(f / "a.tif", P[0], SMALL, P[2]), notes,
     either(says("12x16|page 2"), says(r"frames: 3")), "TIFF 6.0, section 2: a file may have several images",
     "python-pillow/Pillow#862")
+row("17-one-is-left", lambda f: tiff(f / "a.tif", P[0], SMALL), text(go("list_slices")), refused("page 2 .12x16"),
+    "a page that is left out is named, though there is no stack")
 row("17-preview-first", lambda f: tiff(f / "a.tif", (SMALL[:8, :6], {"subfiletype": 1}), P[2]),
     all_of(size, lambda p: shown(p)[0, 0]), says(r"\(16, 16\) \| 140"), "TIFF 6.0, NewSubfileType bit 0")
 row("17-preview-last", lambda f: tiff(f / "a.tif", P[2], (SMALL[:8, :6], {"subfiletype": 1})),
@@ -932,6 +967,10 @@ row("17-shaped", lambda f: tiff(f / "a.tif", np.stack(P), metadata={"axes": "ZYX
 row("17-depth", lambda f: tiff(f / "a.tif", np.stack([np.full((32, 32), n, np.uint16) for n in range(16)]),
     volumetric=True, tile=(16, 16, 16)), order, either(Near(np.arange(16)), refused("depth|volum|tile")),
     "ImageDepth 16")
+row("17-mask", masked_page, lambda p: [opened(p).volume is None, *numbers(p)], [1, 9, 9, 9],
+    "TIFF 6.0, NewSubfileType 4: a mask is no page")
+row("17-turned-page", lambda f: tiff(f / "a.tif", np.zeros((4, 8), np.uint8), (np.zeros((4, 8), np.uint8), {"extratags":
+    [(274, "H", 1, 6, True)]})), notes, says(r"page 2 \(8x4\)"), "TIFF 6.0, Orientation 6")
 row("17-pyramid", lambda f: tiff(f / "a.tif", (np.full((64, 64), 9, np.uint8), {"subifds": 1}), (np.full((32, 32), 9,
     np.uint8), {"subfiletype": 1})), all_of(size, lambda p: opened(p).volume), says(r"\(64, 64\) \| None"),
     "SubIFDs are smaller copies")
@@ -1101,6 +1140,11 @@ row("24-zero-sform", odd(srow_x=np.zeros(4), srow_y=np.zeros(4), srow_z=np.zeros
     either(refused("sform|srow|affine"), says(".")), "a matrix of zeros is no place", "nipy/nibabel#624")
 row("24-two-places", odd(sform_code=1, qform_code=1, qoffset_x=30), all_of(place, notes), says("-3", "qform"),
     "nibabel: sform before qform; the difference is said")
+for offset in (0, 348):
+    row(f"24-vox-offset-{offset}", lambda f, offset=offset: nifti(f / "a.nii", LABELS, vox_offset=offset), shown,
+        refused("vox_offset"), "nifti1.h: at least 352; the four bytes behind the header are no voxels")
+row("24-dim-0", lambda f: nifti(f / "a.nii", LABELS, dim=[9, 16, 16, 8, 1, 1, 1, 1]), shown, refused(r"dim\[0\]"),
+    "nifti1.h: dim[0] is 1 to 7")
 row("24-cut", lambda f: cut(odd()(f), 100), pixels, refused("cut short|damaged|end"),
     "the file is shorter than its header says")
 row("24-zipped-cut",
@@ -1162,6 +1206,8 @@ row("26-samples", lacking("SamplesPerPixel"), pixels, either(Near(WHOLE), refuse
 row("26-bits-allocated", lacking("BitsAllocated"), pixels, either(Near(WHOLE), refused("BitsAllocated")),
     "PS3.3 C.7.6.3")
 row("26-rows", lacking("Rows"), pixels, refused("Rows|no picture"), "PS3.3 C.7.6.3")
+row("26-frames", lambda f: replaced(dicom(f / "a.dcm", np.zeros((8, 8), np.uint8), NumberOfFrames=("IS", b"1   ")),
+    b"IS\4\x001   ", b"IS\4\x001.5 "), pixels, refused("NumberOfFrames"), "PS3.5 6.2: IS is a whole number")
 row("26-cut", lambda f: cut(lacking()(f), 100), pixels, refused("cut short"), "fewer bytes than pixels")
 row("26-unknown-photometric", lacking(PhotometricInterpretation="HSV"), pixels,
     refused("color space|PhotometricInterpretation"), "PS3.3 C.7.6.3.1.2: retired")
@@ -1227,6 +1273,16 @@ row("28-dose-relative", scaled(GRAYS, "dose", **{**DOSE, "DoseUnits": "RELATIVE"
 row("28-dose-frames", lambda f: dicom(f / "a.dcm", np.stack([GRAYS, GRAYS * 2, GRAYS * 3]), "dose", frames=True, **DOSE,
     FrameIncrementPointer=("AT", 0x3004000C), GridFrameOffsetVector=[0, 5, 10], PixelSpacing=[2, 2],
     ImagePositionPatient=[0, 0, 0], ImageOrientationPatient=AXIAL), order, Near([63, 126, 189]), "PS3.3 C.8.8.3")
+MAPPED = item(RealWorldValueSlope=0.5, RealWorldValueIntercept=-3.0)
+row("28-real-world", lambda f: dicom(f / "a.dcm", tile(RAMP).astype(np.uint16), "MR", Modality="MR",
+    RealWorldValueMappingSequence=sequence(MAPPED)), all_of(numbers, notes), says("1075.0", "real-world"),
+    "PS3.3 C.7.6.16.2.11: stored values are no real-world values", "UCL/STIR#1123")
+row("28-real-world-frames", lambda f: enhanced(f / "a.dcm", np.stack(flat((0, 10))).astype(np.uint16),
+    [groups((0, 0, 5 * n), AXIAL, (1, 1)) for n in range(2)], item(RealWorldValueMappingSequence=sequence(MAPPED)),
+    "map"), notes, says("real-world"), "PS3.3 C.7.6.16.2.11")
+row("28-real-world-same", lambda f: dicom(f / "a.dcm", tile(RAMP).astype(np.uint16), "MR", Modality="MR",
+    RescaleSlope=0.5, RescaleIntercept=-3, RealWorldValueMappingSequence=sequence(MAPPED)), all_of(numbers, notes),
+    says("534.5", without="real-world"), "the rescale is that mapping")
 row("28-high-bit-15", scaled(FEW << 4, "MR", Modality="MR", BitsStored=12, HighBit=15), pixels,
     either(Near(FEW), refused("HighBit")), "PS3.5 8.1.1, annex D")
 row("28-overlay-bits", scaled(FEW | 0xA000, "MR", Modality="MR", BitsStored=12), pixels, Near(FEW),
@@ -1252,7 +1308,13 @@ def mha(name="a.mha", voxels=SPOT, **fields):
     return lambda f: meta_image(f / name, voxels, **{**LPS, **fields})
 
 
+def replaced(path, old, new):
+    path.write_bytes(path.read_bytes().replace(old, new))
+    return path
+
+
 row("29-mha", mha(), place, HERE, "MetaIO: Offset + TransformMatrix ElementSpacing index; ITK's frame is LPS")
+row("29-tabs", lambda f: replaced(mha()(f), b" = ", b"\t=\t"), place, HERE, "MetaIO: any blanks around =")
 row("29-mhd", mha("a.mhd", data="a.raw"), place, HERE, "MetaIO: ElementDataFile in the same folder")
 row("29-zraw", mha("a.mhd", data="a.zraw", packed=True), place, HERE, "MetaIO: CompressedData is zlib")
 row("29-big-endian", mha(order=">"), place, HERE, "MetaIO: BinaryDataByteOrderMSB")
@@ -1311,6 +1373,12 @@ row("30-types", lambda f: [nearly(f"{kind}.nrrd", np.arange(60).reshape(3, 4, 5)
     "i2", "u2", "i4", "f4", "f8")], lambda p: [labels(one) for one in p], Near([np.arange(60)] * 6), "NRRD: type")
 row("30-scanner-xyz", nearly(space="scanner-xyz"), lambda p: opened(p).volume.sides, either(None, refused("space")),
     "NRRD: no space of the patient")
+row("30-microns", nearly(**{**NOWHERE, "spacings": "500 2000 3000", "units": '"um" "um" "um"'}), pixels,
+    refused("units"), "NRRD: units of each axis")
+row("30-key-value", lambda f: replaced(nearly()(f), b"# a comment", b"sizes:=1 1 1\ntype:=float\n# a comment"), place,
+    HERE, "NRRD: key:=value is no field")
+row("30-one-word", lambda f: replaced(nearly("a.nhdr", data="a.raw")(f), b"data file", b"byteskip: -1\nDatafile"),
+    place, HERE, "NRRD: byteskip and datafile are written in one word, too")
 row("30-ascii", nearly(encoding="ascii"), pixels, refused("encoding|ascii"), "NRRD: encoding")
 row("30-block", nearly(type="block"), pixels, refused("block|type"), "NRRD: type block")
 row("30-cut", lambda f: cut(nearly()(f), 20), pixels, refused("cut short"), "fewer bytes than voxels")

@@ -30,6 +30,7 @@ from .drawing import COLORS, draw_mask, find_mask_box
 SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least
 SHARED = 0.01  # share of a slice that two windows must have in common, and by which they may differ
+TURNED = 5.0  # degrees between two slices, above which it is said
 SAME = 0.01  # largest difference of two spacings or aspects, as a share
 
 
@@ -89,6 +90,8 @@ def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple
     if found.volume is not None and abs(at - found.volume.index) > 0.5 + place.CLOSE:
         away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or math.nan)
         part = f"a slice of {name} {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
+    if (angle := place.measure_turn(view.source, found)) > TURNED:
+        part += f"; its slices are turned by {angle:.0f} degrees, so both agree in the middle only"
     return found, window, part
 
 

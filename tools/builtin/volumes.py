@@ -60,5 +60,5 @@ def list_slices(view: View) -> ToolOutput:
 
 def _get_volume(view: View, name: str) -> Volume:
     if view.source.volume is None:
-        raise ArgumentError(f"{name}: this image is a single picture, not a volume")
+        raise ArgumentError("; ".join([f"{name}: this image is a single picture, not a volume", *view.source.notes]))
     return view.source.volume

@@ -58,6 +58,8 @@ def test_every_compression_of_plain_bytes_keeps_every_type():
             page = tifffile.TiffFile(io.BytesIO(plain)).pages[0]
             stored = np.diff(array, axis=1, prepend=0).astype(array.dtype) if predictor == 2 else array
             for compression in ["tiff_lzw", "packbits", "tiff_adobe_deflate", "zstd", "lzma"]:
+                if (compression, predictor) == ("packbits", 2):  # libtiff knows of no predictor there
+                    continue
                 strip = Image.frombytes("L", (stored.nbytes, 1), stored.tobytes())
                 squeezed = tifffile.TiffFile(io.BytesIO(saved(strip, "TIFF", compression=compression))).pages[0]
                 whole = bytearray(plain + saved(strip, "TIFF", compression=compression))
