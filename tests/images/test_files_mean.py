@@ -1206,8 +1206,8 @@ row("26-samples", lacking("SamplesPerPixel"), pixels, either(Near(WHOLE), refuse
 row("26-bits-allocated", lacking("BitsAllocated"), pixels, either(Near(WHOLE), refused("BitsAllocated")),
     "PS3.3 C.7.6.3")
 row("26-rows", lacking("Rows"), pixels, refused("Rows|no picture"), "PS3.3 C.7.6.3")
-row("26-frames", lambda f: replaced(dicom(f / "a.dcm", np.zeros((8, 8), np.uint8), NumberOfFrames=("IS", b"1   ")),
-    b"IS\4\x001   ", b"IS\4\x001.5 "), pixels, refused("NumberOfFrames"), "PS3.5 6.2: IS is a whole number")
+row("26-frames", lambda f: replaced(dicom(f / "a.dcm", np.zeros((8, 8), np.uint8), NumberOfFrames=("IS", b"100 ")),
+    b"IS\4\x00100 ", b"IS\4\x001.5 "), pixels, refused("NumberOfFrames"), "PS3.5 6.2: IS is a whole number")
 row("26-cut", lambda f: cut(lacking()(f), 100), pixels, refused("cut short"), "fewer bytes than pixels")
 row("26-unknown-photometric", lacking(PhotometricInterpretation="HSV"), pixels,
     refused("color space|PhotometricInterpretation"), "PS3.3 C.7.6.3.1.2: retired")
