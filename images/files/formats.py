@@ -63,15 +63,6 @@ def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOL
     return read_source(content, reserve, selection)
 
 
-def describe_failure(error: BaseException) -> str:
-    """Return why a file could not be read; decoders raise anything, and what they say may quote the file."""
-    if isinstance(error, ImageError):
-        return str(error)
-    if isinstance(error, MemoryError):
-        return "it needs more memory than its size explains, or than there is"
-    return f"it is damaged or cut short ({type(error).__name__})"
-
-
 def _read_npy(file: BinaryIO, reserve: Reserve) -> Source:
     """Return the array in a file; raise `ImageError` for another shape or type, a damaged header, or missing bytes."""
     first = np.lib.format.read_magic(file) == (1, 0)

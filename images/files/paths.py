@@ -69,7 +69,7 @@ def split_selection(where: ImageLocation) -> tuple[ImageLocation, Selection]:
     """Return a location without what it selects, and that.
 
     >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
-    (('study 7', Selection(series='3', stack=2)), True)
+    (('study 7', Selection(series='3', stack=2, header=None)), True)
     """
     if isinstance(where, bytes) or len(os.fspath(where)) >= MAX_PATH:
         return where, WHOLE
@@ -199,3 +199,12 @@ def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
         content[done : done + len(part)] = np.frombuffer(part, np.uint8)
         done += len(part)
     return content
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return why a file could not be read; decoders raise anything, and what they say may quote the file."""
+    if isinstance(error, ImageError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "it needs more memory than its size explains, or than there is"
+    return f"it is damaged or cut short ({type(error).__name__})"

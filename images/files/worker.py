@@ -22,7 +22,7 @@ from PIL import Image
 from .. import limits
 from ..source import Source
 from . import formats
-from .paths import Selection
+from .paths import Selection, describe_failure
 from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
@@ -121,7 +121,7 @@ class Worker:
         except ChannelClosed:
             raise
         except Exception as error:  # decoders raise anything for a damaged file
-            return {"error": formats.describe_failure(error)}, b""
+            return {"error": describe_failure(error)}, b""
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
