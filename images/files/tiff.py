@@ -65,10 +65,14 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
 
 def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     """Return the first page that is no preview and those like it, and what is left out."""
-    pages = list(islice(tiff.pages, limits.MAX_FRAMES + 1))
-    if len(pages) > limits.MAX_FRAMES:
+    by_place: dict[int, Any] = {}
+    for page in islice(tiff.pages, limits.MAX_FRAMES + 1):
+        if page.offset in by_place:  # the list leads back to itself
+            break
+        by_place[page.offset] = page
+    if len(by_place) > limits.MAX_FRAMES:
         raise ImageError(f"more than {limits.MAX_FRAMES} pages; allowed: {limits.MAX_FRAMES}")
-    pages = [page for page in pages if page.tags]
+    pages = [page for page in by_place.values() if page.tags]
     for page in pages:
         if PHOTOMETRIC not in page.tags:
             page.photometric = RGB if page.samplesperpixel >= 3 else BLACK_IS_ZERO

@@ -125,7 +125,7 @@ def test_hanging_files_on_every_thread_are_no_more_processes_than_allowed(monkey
 
 @LINUX
 def test_a_file_that_takes_more_memory_than_its_size_explains_is_an_error(monkeypatch, own_pool):
-    content = makers.png(14_000, 14_000, data=b"")
+    content = makers.png(20_000, 20_000, data=b"")
     monkeypatch.setattr(limits, "PEAK", 1e-6)
     monkeypatch.setattr(limits, "SMALL", 2**20)
     with pytest.raises(ImageError, match="more memory than its size explains"):
@@ -287,10 +287,9 @@ def test_what_is_open_is_closed_again(own_pool, tmp_path):
 
 
 def test_a_picture_is_the_one_that_pillow_decodes():
-    for mode in ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I;16", "I", "F", "LAB"]:
-        kind = "PNG" if mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else "TIFF"
+    for mode, kind in [*((mode, "PNG") for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")), ("CMYK", "JPEG")]:
         picture = Image.fromarray(makers.COLOR)
-        picture = Image.new(mode, (5, 3), 1) if mode in ("PA", "LAB", "I;16") else picture.convert("L").convert(mode)
+        picture = Image.new(mode, (5, 3), 1) if mode == "I;16" else picture.convert("L").convert(mode)
         file = io.BytesIO()
         picture.save(file, kind)
         found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
