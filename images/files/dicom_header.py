@@ -55,13 +55,17 @@ SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
     """Return an element of one frame, or of the file; None if it is missing."""
     found = get_frame_value(dataset, keyword, frame) if keyword in GROUPS else None
-    return dataset.get(keyword) if found is None else found
+    tag = _list_tags()[keyword]  # by its keyword, pydicom looks three times as long
+    return dataset[tag].value if found is None and tag in dataset else found
 
 
 def get_frame_value(dataset: Any, keyword: str, frame: int) -> Any:
     """Return an element of `GROUPS` that a multi-frame file has for one frame, or for all of them; None if neither."""
-    for groups, number in ((OF_FRAMES, frame), (SHARED, 0)):
-        items = (dataset[groups].value or ()) if groups in dataset else ()
+    for groups, number in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
+        tag = _list_tags()[groups]
+        if tag not in dataset:
+            continue
+        items = dataset[tag].value or ()
         group = items[number].get(GROUPS[keyword]) if number < len(items) else None
         if group and group[0].get(keyword) is not None:
             return group[0].get(keyword)
@@ -70,7 +74,7 @@ def get_frame_value(dataset: Any, keyword: str, frame: int) -> Any:
 
 def get_count(dataset: Any, keyword: str, default: int | None = None) -> int:
     """Return an element that is one whole number, or what it is if it is missing; raise `ImageError` for any other."""
-    value = dataset.get(keyword)
+    value = get_value(dataset, keyword)
     if value is None or value == "":
         if default is None:
             raise ImageError(f"the element {keyword} is missing")
@@ -173,8 +177,8 @@ def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
     from pydicom.filereader import read_partial
 
     _silence_pydicom()
-    stop = _stop_at(lambda tag: stop_before_pixels and tag in PIXEL_TAGS)
-    return read_partial(file, stop, force=True, specific_tags=_list_tags())
+    stop = _stop_at((PIXEL_TAGS if stop_before_pixels else frozenset[int]()).__contains__)
+    return read_partial(file, stop, force=True, specific_tags=[*_list_tags().values()])
 
 
 def _stop_at(ends: Callable[[Any], bool]) -> Callable[[Any, str | None, int], bool]:
@@ -193,7 +197,7 @@ def _stop_at(ends: Callable[[Any], bool]) -> Callable[[Any, str | None, int], bo
 def _list_tags() -> Any:
     from pydicom.tag import Tag
 
-    return [Tag(keyword) for keyword in READ]
+    return {keyword: Tag(keyword) for keyword in READ}
 
 
 @cache

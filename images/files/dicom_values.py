@@ -80,7 +80,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
         note = "values are rescaled as usual: the mapping to real-world values that the file has, too, is not applied"
         fields["notes"] = (*fields.get("notes", ()), note)
     ends = [end * slope + intercept for end in (low, high) for slope, intercept in scales]
-    if dataset.get("ModalityLUTSequence"):
+    if get_value(dataset, "ModalityLUTSequence"):
         table = read_table(dataset, dataset.ModalityLUTSequence[0], (low, high))
         if table is None:
             raise ImageError("its ModalityLUTSequence has no table")
@@ -108,7 +108,7 @@ def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
 
 def _get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
     """(slope, intercept) from stored values to values in their unit; one that is missing is 1 or 0."""
-    dose = dataset.get("DoseGridScaling")
+    dose = get_value(dataset, "DoseGridScaling")
     slope = get_value(dataset, "RescaleSlope", frame) if dose is None else dose
     intercept = get_value(dataset, "RescaleIntercept", frame)
     numbers = parse_numbers([1 if slope is None else slope, 0 if intercept is None else intercept])
@@ -119,7 +119,7 @@ def _get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
 
 def _get_mapping(dataset: Any) -> tuple[float, float] | None:
     """Return (slope, intercept) of the mapping to real-world values (PS3.3 C.7.6.16.2.11); None if there is none."""
-    own = (dataset.get("RealWorldValueMappingSequence") or [{}])[0]
+    own = (get_value(dataset, "RealWorldValueMappingSequence") or [{}])[0]
     names = ("RealWorldValueSlope", "RealWorldValueIntercept")
     found = [parse_numbers(own.get(name, get_frame_value(dataset, name, 0))) for name in names]
     return (found[0][0], found[1][0]) if all(found) else None
@@ -130,18 +130,18 @@ def get_unit(dataset: Any) -> Unit | None:
 
     Of a localizer, Hounsfield units are not required (DICOM PS3.3 C.8.2.1, C.8.15.3.10, C.8.8.3).
     """
-    if dataset.get("DoseGridScaling") is not None:
+    if get_value(dataset, "DoseGridScaling") is not None:
         return "Gy" if get_text(dataset, "DoseUnits") == "GY" else None
     sort = get_text(dataset, "SOPClassUID")
     tomography = sort in CT if sort else get_text(dataset, "Modality") == "CT"
     scaled = any(get_value(dataset, f"Rescale{part}") is not None for part in ("Slope", "Intercept"))
     hounsfield = (get_text(dataset, "RescaleType") or ("" if is_localizer(dataset) else "HU")) == "HU"
-    return "HU" if tomography and scaled and hounsfield and not dataset.get("ModalityLUTSequence") else None
+    return "HU" if tomography and scaled and hounsfield and not get_value(dataset, "ModalityLUTSequence") else None
 
 
 def is_localizer(dataset: Any) -> bool:
     """Return whether a file says that it is a view for planning (DICOM PS3.3 C.8.2.1.1.1)."""
-    return "LOCALIZER" in str(dataset.get("ImageType") or "")
+    return "LOCALIZER" in str(get_value(dataset, "ImageType") or "")
 
 
 def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
@@ -151,13 +151,13 @@ def get_pixel_size(dataset: Any, frame: int = 0) -> dict[str, Any]:
     """
     corrected, imager, scanned = (_get_spacing(get_value(dataset, keyword, frame)) for keyword in SPACINGS)
     uncorrected = corrected is not None and imager is not None and np.allclose(corrected, imager, rtol=1e-3)
-    if corrected is not None and (not uncorrected or dataset.get("PixelSpacingCalibrationType")):
+    if corrected is not None and (not uncorrected or get_value(dataset, "PixelSpacingCalibrationType")):
         return {"spacing": corrected}
     spacing = corrected or imager or scanned
     if spacing is None:
-        ratio = parse_numbers(dataset.get("PixelAspectRatio"))  # vertical, horizontal
+        ratio = parse_numbers(get_value(dataset, "PixelAspectRatio"))  # vertical, horizontal
         return {"spacing": None, "aspect": ratio[0] / ratio[1] if len(ratio) == 2 and min(ratio) > 0 else 1.0}
-    factor, detector, patient = ((*parse_numbers(dataset.get(keyword)), 0.0)[0] for keyword in MAGNIFICATION)
+    factor, detector, patient = ((*parse_numbers(get_value(dataset, keyword)), 0.0)[0] for keyword in MAGNIFICATION)
     factor = factor if factor > 0 else detector / patient if patient > 0 else 0.0
     if factor <= 0:
         return {"spacing": spacing, "at_detector": True}
@@ -246,7 +246,7 @@ def _get_layout(dataset: Any, header: Header, name: str, *, encapsulated: bool) 
 def _find_padding(dataset: Any, name: str, stored: np.ndarray) -> np.ndarray | None:
     """Return which values the file calls padding; None if there are none (DICOM PS3.3 C.7.5.1.1.2)."""
     keywords = (f"{name.removesuffix('Data')}Padding{part}" for part in ("Value", "RangeLimit"))
-    given = (parse_numbers(dataset.get(keyword)) for keyword in keywords)
+    given = (parse_numbers(get_value(dataset, keyword)) for keyword in keywords)
     value, limit = (_to_type(numbers[0], stored.dtype) if numbers else None for numbers in given)
     if value is None:
         return None
