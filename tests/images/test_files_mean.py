@@ -548,6 +548,12 @@ row("05-palette-16", palette([256, 0, 16], TABLE, np.arange(256, dtype=np.uint8)
 row("05-palette-first", palette([4, 10, 16], np.array([0, 20000, 40000, 65535], "<u2"), tile(X + 4).astype(np.uint8)),
     lambda p: shown(p)[0, :, 0], gray([0] * 7 + [77.8, 155.6] + [255] * 7),
     "PS3.3 C.7.6.3.1.5: indices beyond the ends", "pydicom/pydicom#942")
+row("05-palette-8-in-16", palette([16, 0, 8], np.arange(0, 256, 17, dtype="<u2"), tile(X).astype(np.uint8)),
+    lambda p: shown(p)[0, :, 0], gray(17 * X), "PS3.3 C.7.6.3.1.6, note: 8 bits in 16, padded; twice as long")
+row("05-palette-12", palette([16, 0, 12], np.arange(0, 4096, 273, dtype="<u2"), tile(X).astype(np.uint8)), shown,
+    refused("PaletteColorLookupTableDescriptor"), "PS3.3 C.7.6.3.1.5: 8 or 16 bits")
+row("05-monochrome3", colored(tile(X).astype(np.uint8), PhotometricInterpretation="MONOCHROME3"), shown,
+    refused("color space"), "PS3.3 C.7.6.3.1.2: there is no such value")
 row("05-gray-10",
     lambda f: dicom(f / "a.dcm", tile(100 + 50 * X).astype(np.uint16), "MR", Modality="MR", BitsStored=10), line,
     gray(X * 17), "no window: lowest to highest value")
