@@ -9,6 +9,7 @@ import base64
 import io
 import re
 import struct
+import zlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -1112,6 +1113,18 @@ row("23-trns-rgb", lambda f: picture(f / "a.png", text_on((1, 2, 3), "RGB", (0, 
     contrast, [255, 0], "ISO 15948 11.3.2.1, tRNS of RGB")
 row("23-trns-gray", lambda f: picture(f / "a.png", text_on(7, "L", 0), transparency=7), contrast, [255, 0],
     "ISO 15948 11.3.2.1, tRNS of gray")
+def nibbles(folder):
+    """A PNG of 16 gray levels of 4 bits (ISO 15948), 5 of which is transparent."""
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", 16, 1, 4, 0, 0, 0, 0)), (b"tRNS", b"\0\5")]
+    parts += [(b"IDAT", zlib.compress(b"\0" + bytes(range(0x01, 0x100, 0x22)))), (b"IEND", b"")]
+    body = ((kind + part, len(part)) for kind, part in parts)
+    chunks = [struct.pack(">I", length) + part + struct.pack(">I", zlib.crc32(part)) for part, length in body]
+    (folder / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    return folder / "a.png"
+
+
+row("23-trns-gray-4", nibbles, line, gray([*range(0, 85, 17), 255, *range(102, 256, 17)]),
+    "ISO 15948 11.3.2.1: the sample is of the depth of the picture")
 row("23-trns-gray-16", lambda f: png16(f / "a.png", GRAY, (b"tRNS", (1000).to_bytes(2, "big"))), pixels,
     either(Near(np.where(GRAY == 1000, 65535, GRAY)), Near(np.where(GRAY == 1000, np.nan, GRAY)),
     refused("transparent|tRNS")), "ISO 15948 11.3.2.1")
