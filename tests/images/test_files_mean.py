@@ -764,6 +764,11 @@ row("11-finer", masked(SQUARE.repeat(2, 0).repeat(2, 1), moved(-0.25, -0.25, sca
 row("11-part", masked(SQUARE[1:9, 6:14], moved(1, 6)), overlaid(), either(BOX, PLACED), "nibabel: a mask of a part")
 row("11-without-a-place", masked(SQUARE, sform_code=0, qform_code=0), overlaid(), either(BOX, PLACED),
     "nothing is known but the grid")
+ONE_IN_RED = np.zeros((20, 20, 3), np.uint8)
+ONE_IN_RED[8:12, 8:12, 0] = 1
+row("11-color", lambda f: [picture(f / "a.png", np.zeros((20, 20), np.uint8)), picture(f / "b.png", ONE_IN_RED)],
+    facts("box", go("overlay_mask", image="image_2")), Near([0.4, 0.4, 0.6, 0.6]),
+    "labels are numbers, not gray levels: (1, 0, 0) is not 0")
 row("11-elsewhere", masked(SQUARE, moved(z=500)), overlaid(), either(None, PLACED), "nothing of it is in the image")
 CORNER = Near([0.25, 0.25, 0.5, 0.5], 0.01)
 MARKED = [np.pad(np.full((4, 4), 1124, np.int16), ((4, 8), (4, 8)), constant_values=1024) for _ in range(6)]

@@ -25,7 +25,6 @@ from ..results import ToolOutput
 from ..tool import tool
 from .analysis import Color
 from .drawing import COLORS, draw_mask, find_mask_box
-from .intensity import to_gray
 
 SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least
@@ -204,7 +203,7 @@ def _sample_mask(view: View, mask: Source) -> np.ndarray:
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
     if the structure is too thin for that.
     """
-    whole = to_gray(mask.filled) != 0
+    whole = np.asarray(mask.filled.any(axis=2) if mask.color else mask.filled != 0)
     if mask.measured is not None:
         whole &= mask.measured
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
