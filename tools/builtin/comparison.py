@@ -151,6 +151,7 @@ def overlay_mask(
     box = find_mask_box(inside)
     if box is None:
         return ToolOutput(f"nothing of the mask is in this view{doubt}", facts, picture)
+    doubt += "; it covers all of this view" if inside.all() else ""
     return ToolOutput(f"mask shown{doubt}", {**facts, "box": ViewFractions(box)}, picture)
 
 
