@@ -64,7 +64,9 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
 
 def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     """Return the first page that is no preview and those like it, and what is left out."""
-    pages = list(islice(tiff.pages, limits.MAX_FRAMES + 1))
+    listed = list(islice(tiff.pages, limits.MAX_FRAMES + 1))
+    pages = list({page.offset: page for page in listed}.values())
+    ring = len(pages) < len(listed)  # tifffile would follow it for long
     if len(pages) > limits.MAX_FRAMES:
         raise ImageError(f"more than {limits.MAX_FRAMES} pages; allowed: {limits.MAX_FRAMES}")
     pages = [page for page in pages if page.tags]
@@ -84,8 +86,9 @@ def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     named = ", ".join(f"page {page.index + 1} ({page.imagewidth}x{page.imagelength})" for page in others[:5])
     named += f" and {len(others) - 5} more" if len(others) > 5 else ""
     notes = [f"left out, because of another size or type: {named}"] if others else []
-    tiff.filehandle.seek(tiff.pages.next_page_offset)
-    if any(tiff.filehandle.read(tiff.tiff.offsetsize)):
+    if not ring:
+        tiff.filehandle.seek(tiff.pages.next_page_offset)
+    if ring or any(tiff.filehandle.read(tiff.tiff.offsetsize)):
         notes.append(f"the list of pages is broken or cut short after page {len(pages)}")
     return [page for page, kind in zip(whole, kinds, strict=True) if kind == kinds[0]], notes
 
