@@ -40,7 +40,7 @@ def measure(limit, delay, seconds):
     """Arrivals at the server."""
     with tempfile.TemporaryDirectory() as folder, serve_literature(Path(folder)) as (literature, setup):
         literature.delay = delay
-        asyncio.run(search_for(make_source(replace(setup, eutils_rate=limit)), seconds))
+        asyncio.run(search_for(make_source(replace(setup, rate=limit)), seconds))
         times = [arrived for arrived, _, _ in literature.arrivals]
         rate = (len(times) - limit) / (times[-1] - times[0])  # the first of them came together
         return {

@@ -27,7 +27,6 @@ from viewbox.engines.hf.architectures import Architecture
 from viewbox.images.view import View
 from viewbox.tools import ToolOutput
 from viewbox.training.grpo import trainer as trainer_module
-from viewbox.training.grpo.trl_reward import TRLReward
 
 CASE, TURNS = CaseSize(prompts=8, group=8, side=4, tool_side=4), 4
 BYTES, REAL_BYTES = CASE.side**2 * 4 * 6 * PATCH**2, 672 * 4 * 6 * 16**2  # of a picture, for each byte of a number
@@ -61,7 +60,6 @@ def build_trainer(folder: str, stage: Stage) -> Any:
     )  # fmt: skip
     return trainer_module.EpisodeGRPOTrainer(
         model=stage.model.to(torch.bfloat16),
-        reward_funcs=TRLReward(env),
         args=arguments,
         train_dataset=Dataset.from_dict({"prompt": [""] * CASE.prompts, "task": list(range(CASE.prompts))}),
         processing_class=stage.processor,

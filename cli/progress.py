@@ -1,4 +1,4 @@
-"""Shows the progress of a rollout: a live table on a terminal, else a line every few seconds.
+"""Shows the progress of a rollout: live figures on a terminal, else a line every few seconds.
 
 The figures come from the episodes; speed and load from the generator's `get_load()`, if it has one.
 """
@@ -7,14 +7,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from rich.console import Console
+from rich.columns import Columns
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from ..engines.generator import Load
@@ -28,11 +27,11 @@ log = logging.getLogger("viewbox.progress")
 
 EVERY = 5.0  # seconds between lines without a terminal
 MAX_REASON = 1000  # characters of an error: a server's or a saved episode's
-WIDTH = 120  # columns without a terminal; the live table is at most this wide
+WIDTH = 120  # columns without a terminal; the bar is at most this wide
 
 
 class Progress:
-    """Counts episodes as they end; `render_line` and `render_table` show the counts.
+    """Counts episodes as they end; `render_line` and `render_live` show the counts.
 
     >>> from viewbox.records import Scores, Task
     >>> progress = Progress(total=4, get_load=lambda: Load(2, slots=64, tokens=50))
@@ -76,34 +75,28 @@ class Progress:
     def render_line(self, seconds: float | None = None) -> str:
         """Episodes done, means so far, speed and time left of this session, and end reasons."""
         seconds, count = self._get_seconds(seconds), max(1, self.done)
-        parts = [
-            f"{self.done}/{self.total}",
-            f"reward {self._format_reward()}",
-            f"tool rate {self.tools / count:.2f}",
-        ]
-        parts += [f"{number} {unit}" for number, unit in self._list_speeds(seconds)]
-        parts += [self._format_time_left(seconds), ", ".join(f"{reason} {n}" for n, reason in self._list_end_reasons())]
+        rate, ends = f"{self.tools / count:.2f}", ", ".join(f"{reason} {n}" for n, reason in self._list_end_reasons())
+        means = [f"{self.done}/{self.total}", f"reward {self._format_reward()}", f"tool rate {rate}"]
+        speeds = [f"{number} {unit}" for number, unit in self._list_speeds(seconds)]
+        parts = [*means, *speeds, self._format_time_left(seconds), ends]
         return "  ".join(part for part in parts if part)
 
-    def render_table(self, seconds: float | None = None) -> Table:
-        """Return a progress bar; below it, side by side: speed, reward with its components, end reasons."""
+    def render_live(self, seconds: float | None = None) -> Group:
+        """Return a progress bar, and around it the clock, speed, reward with its components, and end reasons."""
         seconds, count = self._get_seconds(seconds), max(1, self.done)
         means = {name: sum(values) / len(values) for name, values in self.components.items() if values}
-        scores = [
-            (self._format_reward(), "reward"),
-            *((f"{mean:.2f}", make_line(name, 40)) for name, mean in means.items()),
-        ]
+        scores = [(self._format_reward(), "reward")]
+        scores += [(f"{mean:.2f}", make_line(name, 40)) for name, mean in means.items()]
         scores.append((f"{self.tools / count:.2f}", "tool rate"))
+        clock = [f"{self.done}/{self.total}", format_duration(seconds), self._format_time_left(seconds)]
+        bar = ProgressBar(max(1, self.total), self.done, width=min(self.console.width, WIDTH))
         figures = (self._list_speeds(seconds), scores, self._list_end_reasons())
-        clock = "  ".join(part for part in (format_duration(seconds), self._format_time_left(seconds)) if part)
-        heading = Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True)
-        whole = Table.grid(expand=True)
-        whole.width = min(self.console.width, WIDTH)
-        whole.add_row(_build_row([heading], [clock]))
-        whole.add_row(_build_row([ProgressBar(max(1, self.total), self.done)], [f"{self.done}/{self.total}"]))
-        whole.add_row("")
-        whole.add_row(_build_row([_render_figures(column) for column in figures], []))
-        return whole
+        return Group(
+            Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True),
+            Text("  ".join(filter(None, clock))),
+            Columns([bar]),
+            *(Columns([Text(f"{number} {name}") for number, name in one], padding=(0, 2)) for one in figures),
+        )
 
     def _format_reward(self) -> str:
         """Return the mean over the episodes that have a score; what share these are, if not all."""
@@ -162,7 +155,7 @@ class Progress:
     async def _tick(self, live: Live | None) -> None:
         while True:
             if live:
-                live.update(self.render_table(), refresh=True)
+                live.update(self.render_live(), refresh=True)
             await asyncio.sleep(0.5 if live else EVERY)
             if not live:
                 self._print_line()
@@ -175,21 +168,3 @@ def build_console() -> Console:
     """Return the terminal with its own width; a file or a pipe with the width of tables."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
-
-
-def _build_row(wide: Sequence[Any], narrow: Sequence[str]) -> Table:
-    """Cells that share the width, then cells as wide as their text."""
-    row = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
-    for _ in wide:
-        row.add_column(ratio=1)
-    for _ in narrow:
-        row.add_column(justify="right", no_wrap=True)
-    row.add_row(*wide, *narrow)
-    return row
-
-
-def _render_figures(figures: Sequence[tuple[str, str]]) -> Text:
-    """Numbers below each other, each with its name."""
-    widest = max((len(number) for number, _ in figures), default=0)
-    lines = [Text.assemble((number.rjust(widest), "bold"), " ", name) for number, name in figures]
-    return Text("\n", overflow="ellipsis", no_wrap=True).join(lines)

@@ -78,7 +78,7 @@ def try_tools(
     sees it.
 
     Args:
-        image: a picture, DICOM, NIfTI or .npy file, or a folder of slices.
+        image: a picture, DICOM, NIfTI, MetaImage, NRRD or .npy file, or a folder of slices.
         calls: tools in order, each followed by its arguments.
         out: file for the last picture shown.
         max_pixels: largest view in pixels (width times height).
@@ -90,6 +90,8 @@ def try_tools(
     if results[-1].error is None:
         shown = [result.image for result in results if result.image is not None]
         save_picture(shown[-1].open() if shown else start.render(), out)
+    if chain:
+        yield from (f"note: {note}" for note in start.source.notes)
     yield from (result.text for result in results)
     if results[-1].error is not None:
         raise typer.Exit(2)

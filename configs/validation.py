@@ -85,14 +85,13 @@ class Problem(NamedTuple):
         return f"{self.key}{joint}{self.text}".strip()
 
 
-def describe_errors(error: ValidationError, expected: object, given: object, *, noun: str = "type") -> list[Problem]:
+def describe_errors(error: ValidationError, expected: object, given: object) -> list[Problem]:
     """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
 
     Args:
         error: the error that pydantic raised.
         expected: the type that `given` was checked against: a model, a dataclass, a union, any annotation.
         given: the input.
-        noun: what the `type` of a union names, such as "reward".
 
     >>> class Size(BaseModel):
     ...     width: int
@@ -104,12 +103,12 @@ def describe_errors(error: ValidationError, expected: object, given: object, *, 
     """
     problems: dict[str, Problem] = {}
     for detail in sorted(error.errors(), key=lambda detail: detail["type"] != "value_error"):  # our own words first
-        problem = _describe_error(expected, detail, given, noun)
+        problem = _describe_error(expected, detail, given)
         problems.setdefault(problem.key, problem)
     return list(problems.values())
 
 
-def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Problem:
+def _describe_error(expected: Any, detail: Any, given: Any) -> Problem:
     kind, loc, value = detail["type"], detail["loc"], detail["input"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument", "refused_key"):
         path, annotation, _ = _follow(expected, loc[:-1], given)
@@ -124,7 +123,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
     match kind:
         case "union_tag_invalid":
             tags = [tag.strip().strip("'") for tag in detail["ctx"]["expected_tags"].split(",")]
-            return Problem(key, describe_unknown(noun, str(detail["ctx"]["tag"]), tags), value)
+            return Problem(key, describe_unknown("type", str(detail["ctx"]["tag"]), tags), value)
         case "union_tag_not_found":
             tag = detail["ctx"]["discriminator"].strip("'")
             tags = [name for member in _get_members(annotation) for name in _get_tags(member, tag)]

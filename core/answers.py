@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ConfigError, ImageError, ToolError, describe_unknown
 from ..images.coordinates import Coordinates, describe_unit, from_unit, get_limits, needs_size, to_unit
 from ..images.source import Source
-from ..images.task_images import TaskImages, find_named, is_same_stack, list_names, name_image
+from ..images.task_images import TaskImages, find_named, find_number, is_same_stack, list_names, name_image
 from ..images.view import View
 from ..records import Task
 from ..utils.box_paths import convert_at, has_box
@@ -218,7 +218,7 @@ def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: 
 def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
     """Return the image (its number), plane and slice that a source is; the image is None if it is none of the
     task's."""
-    number, volume = images.find(source), source.volume
+    number, volume = find_number(images, source), source.volume
     return {"image": number} if volume is None else {"image": number, "plane": volume.plane, "slice": volume.index}
 
 

@@ -24,6 +24,12 @@ from .settings import ReplyFormat
 ToolImages = Literal["tool", "user"]
 FOLLOWS = "(The image follows in the next message.)"
 SHOWN = "The image of tool call {id}:"
+CALLS: dict[ReplyFormat, str] = {  # how a reply's text writes a call
+    "native": "<tool_call>\n{}\n</tool_call>",
+    "hermes": "<tool_call>\n{}\n</tool_call>",
+    "fenced": "```tool\n{}\n```",
+    "json": "{}",
+}
 
 
 def apply_history(env: AuthoredEnv, messages: Sequence[Message]) -> list[Message]:
@@ -109,6 +115,16 @@ def render_tools(
     listed = [json.dumps(thaw(tool), ensure_ascii=False) for tool in tools]
     name = f"tools_{'hermes' if reply_format == 'native' else reply_format}"
     return "\n\n" + (prompts or Prompts()).render(name, tools=listed) if listed else ""
+
+
+def write_call(name: str, arguments: object, reply_format: ReplyFormat = "hermes") -> str:
+    """Return a tool call as a model writes it in the text of its reply.
+
+    >>> write_call("zoom", {"factor": 2}, "json")
+    '{"tool": "zoom", "arguments": {"factor": 2}}'
+    """
+    key = "tool" if reply_format == "json" else "name"
+    return CALLS[reply_format].format(json.dumps({key: name, "arguments": arguments}, ensure_ascii=False))
 
 
 def read_tool_calls(message: Mapping[str, object]) -> tuple[ToolCall, ...]:

@@ -100,15 +100,17 @@ def mark_blank(values: np.ndarray, missing: np.ndarray) -> Native:
     """
     if missing.all():
         raise ImageError("every pixel is padding: nothing was measured")
-    ends = (np.inf, -np.inf) if values.dtype.kind == "f" else (np.iinfo(values.dtype).max, np.iinfo(values.dtype).min)
-    low, high = (
-        float(values.min(where=~missing, initial=ends[0])),
-        float(values.max(where=~missing, initial=ends[1])),
-    )
+    low, high = find_range(values, ~missing)
     depth, blank = pick_blank(values.dtype, low, high)
     marked = values.astype(depth, copy=not values.flags.writeable)
     marked[missing] = blank
     return Native(marked, (0.0, 255.0) if depth == np.uint8 else (low, high), blank)
+
+
+def find_range(values: np.ndarray, there: np.ndarray) -> Range:
+    """Return the lowest and the highest finite value `there` (booleans); the first is higher if there are none."""
+    ends = np.finfo(values.dtype) if values.dtype.kind == "f" else np.iinfo(values.dtype)
+    return float(values.min(where=there, initial=ends.max)), float(values.max(where=there, initial=ends.min))
 
 
 def pick_blank(depth: np.dtype[Any], low: float, high: float) -> tuple[np.dtype[Any], float]:
@@ -176,8 +178,7 @@ def _to_finite_float32(values: np.ndarray) -> Native:
     finite = np.isfinite(values)
     if not finite.any():
         raise ImageError("no value is finite: nothing to show")
-    low = float(values.min(where=finite, initial=np.inf))
-    high = float(values.max(where=finite, initial=-np.inf))
+    low, high = find_range(values, finite)
     del finite
     _check_float32(values.dtype, low, high)
     cleaned = np.empty(values.shape, np.float32)
@@ -256,8 +257,6 @@ def pillow_to_array(image: Image.Image) -> np.ndarray:
     pixels = _copy_in_strips(image)
     if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
-    if image.mode == "I":
-        pixels = fit_integers(pixels, int(pixels.min()), int(pixels.max()))
     return turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .source import AXES, Plane, Source, Volume
+from .source import AXES, Source, Volume
 
 CLOSE = 1e-6  # of a voxel: what places lose to rounding
 
@@ -27,28 +27,23 @@ def find_index(source: Source, other: Volume) -> float:
 
     Below -0.5, or at its number of slices less 0.5 and above, the other volume does not reach that place.
     """
-    plane, _ = _get_plane(source)
-    middle = _map_points(source, other, [(0.5, 0.5)])[0]
-    return float(middle[2 - AXES[plane]])
+    return float(_map_points(source, other, [(0.5, 0.5)])[0][2 - AXES[_get_volume(source).plane]])
 
 
 def map_window(source: Source, other: Source, window: Sequence[float]) -> tuple[float, float, float, float]:
     """Return where a window of a slice (fractions) lies in a slice of another volume in the same plane: the upright box
     around its corners, in fractions, which may lie outside."""
-    plane, volume = _get_plane(other)
-    x1, y1, x2, y2 = window
+    volume, (x1, y1, x2, y2) = _get_volume(other), window
     corners = _map_points(source, volume, [(x, y) for x in (x1, x2) for y in (y1, y2)])
-    across, down = [axis for axis in range(3) if axis != 2 - AXES[plane]]
-    columns, rows = corners[:, across] + 0.5, corners[:, down] + 0.5
-    if plane != "axial":  # slices are shown with the head up
-        rows = other.height - rows
-    columns, rows = columns / other.width, rows / other.height
+    columns, rows = ((np.delete(corners, 2 - AXES[volume.plane], axis=1) + 0.5) / other.size).T
+    if volume.plane != "axial":  # slices are shown with the head up
+        rows = 1 - rows
     return float(columns.min()), float(rows.min()), float(columns.max()), float(rows.max())
 
 
 def measure_turn(source: Source, other: Source) -> float:
     """Return the largest angle, in degrees, between the rows or the columns of slices of two volumes."""
-    pairs = zip(*(_get_plane(one)[1].get_directions()[:2] for one in (source, other)), strict=True)
+    pairs = zip(*(_get_volume(one).get_directions()[:2] for one in (source, other)), strict=True)
     return math.degrees(max(math.acos(min(1.0, u @ v / np.linalg.norm(u) / np.linalg.norm(v))) for u, v in pairs))
 
 
@@ -70,7 +65,8 @@ def sample_on(source: Source, other: Volume) -> np.ndarray:
 
     The result has the shape of the slice, (height, width), and the type of the other volume.
     """
-    origin, right, down = _map_points(source, other, _list_pixel_centers(source))
+    x, y = 0.5 / source.width, 0.5 / source.height  # the first pixel, that to its right, and that below it
+    origin, right, down = _map_points(source, other, [(x, y), (3 * x, y), (x, 3 * y)])
     right, down = right - origin, down - origin
     inside = np.ones((source.height, source.width), bool)
     places = []
@@ -80,28 +76,20 @@ def sample_on(source: Source, other: Volume) -> np.ndarray:
         inside &= (place >= 0) & (place < other.voxels.shape[2 - axis])
         places.append(place)
     sampled = np.zeros(inside.shape, other.voxels.dtype)
-    x, y, z = (place[inside] for place in places)
-    sampled[inside] = other.voxels[z, y, x]
+    sampled[inside] = other.voxels[tuple(place[inside] for place in reversed(places))]
     return sampled
-
-
-def _list_pixel_centers(source: Source) -> list[tuple[float, float]]:
-    """Return the centers of the first pixel, of that to its right, and of that below it, in fractions."""
-    x, y = 0.5 / source.width, 0.5 / source.height
-    return [(x, y), (3 * x, y), (x, 3 * y)]
 
 
 def _map_points(source: Source, other: Volume, points: Sequence[tuple[float, float]]) -> np.ndarray:
     """Return points of a slice (fractions) as indices (x, y, z) of another volume: (n, 3), not rounded."""
-    _, volume = _get_plane(source)
     assert other.affine is not None
-    right, down, first = volume.get_directions()
+    right, down, first = _get_volume(source).get_directions()
     pixels = np.array(points) * source.size - 0.5
     places = first + pixels[:, :1] * right + pixels[:, 1:] * down
     mapped: np.ndarray = np.linalg.solve(other.affine[:3, :3], (places - other.affine[:3, 3]).T).T
     return mapped
 
 
-def _get_plane(source: Source) -> tuple[Plane, Volume]:
+def _get_volume(source: Source) -> Volume:
     assert source.volume is not None
-    return source.volume.plane, source.volume
+    return source.volume

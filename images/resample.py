@@ -108,9 +108,7 @@ def _average_blocks(region: np.ndarray, by_x: int, by_y: int) -> np.ndarray:
 def _warp(region: np.ndarray, matrix: np.ndarray, size: tuple[int, int], kernel: int) -> np.ndarray:
     (scale_x, _, offset_x), (_, scale_y, offset_y) = matrix
     skip_x, skip_y = (offset_x + 0.5) / scale_x - 0.5, (offset_y + 0.5) / scale_y - 0.5
-    if _is_whole(skip_x) and _is_whole(
-        skip_y
-    ):  # the grid is a part of the resized region: ten times as fast, and no coarser
+    if _is_whole(skip_x) and _is_whole(skip_y):  # the grid is a part of the resized region: ten times as fast
         left, top = round(skip_x), round(skip_y)
         resized = cv2.resize(region, None, fx=1 / scale_x, fy=1 / scale_y, interpolation=kernel)
         if resized.shape != region.shape:  # OpenCV only copies if the sizes are equal

@@ -27,6 +27,7 @@ MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 SHEARED = 0.01  # cosine of the angle between rows and columns, up to which a plane is shown
 Unit = Literal["HU", "Gy"]
+ALIKE = ("unit", "blank", "aspect", "at_detector", "notes")  # fields of a volume that its slices have
 StoredAxes = tuple[tuple[int, bool], tuple[int, bool], tuple[int, bool]]
 
 
@@ -336,10 +337,9 @@ class Volume:
         if self.displays is not None and plane == self.stacked:
             backwards = self.stored_axes[2 - AXES[plane]][1]
             display, curve = self.displays[count - 1 - index if backwards else index]
-        fields: dict[str, Any] = {"curve": curve, "blank": self.blank, "notes": self.notes}
-        fields |= {"aspect": self.aspect, "at_detector": self.at_detector}
-        volume = replace(self, plane=plane, index=index)
-        return Source(pixels, display, self.get_spacing(plane), self.unit, volume, **fields)
+        volume, spacing = replace(self, plane=plane, index=index), self.get_spacing(plane)
+        fields: dict[str, Any] = {name: getattr(self, name) for name in ALIKE}
+        return Source(pixels, display, spacing, volume=volume, curve=curve, **fields)
 
     def get_directions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return what one pixel to the right and one down are in the patient, and where the first pixel of the slice

@@ -1,7 +1,7 @@
 """The images of one task, and their names."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import overload
 from weakref import WeakValueDictionary
@@ -63,7 +63,7 @@ class TaskImages(Sequence[Source]):
     """
 
     def __init__(self, opened: Iterable[Source], count: int, get_all: Callable[[], Sequence[TaskImage]]) -> None:
-        self._open: dict[int, Source] = dict(enumerate(opened))
+        self.opened: dict[int, Source] = dict(enumerate(opened))
         self._found: list[Source] = []
         self._count, self._get_all = count, get_all
 
@@ -94,20 +94,9 @@ class TaskImages(Sequence[Source]):
         place = range(len(self))[index]
         if place >= self._count:
             return self._found[place - self._count]
-        if place not in self._open:
-            self._open[place] = open_source(self._all[place])
-        return self._open[place]
-
-    def find(self, source: Source) -> int | None:
-        """Return the number of the task's own image that a source is, or a slice of; only opened images are looked
-        at."""
-        for number, image in self._open.items():
-            if image is source or is_same_stack(image, source):
-                return number
-        return None
-
-    def __iter__(self) -> Iterator[Source]:
-        return (self[i] for i in range(len(self)))
+        if place not in self.opened:
+            self.opened[place] = open_source(self._all[place])
+        return self.opened[place]
 
 
 def is_same_stack(first: Source, second: Source) -> bool:
@@ -118,10 +107,12 @@ def is_same_stack(first: Source, second: Source) -> bool:
 
 
 def find_number(images: Sequence[Source], source: Source) -> int | None:
-    """Return the number of the image that a source is, or a slice of; None if it is none of them."""
-    if isinstance(images, TaskImages):
-        return images.find(source)
-    return next((number for number, one in enumerate(images) if one is source or is_same_stack(one, source)), None)
+    """Return the number of the image that a source is, or a slice of; None if it is none of them.
+
+    Of `TaskImages`, only those of the task that are open are looked at.
+    """
+    opened = images.opened if isinstance(images, TaskImages) else dict(enumerate(images))
+    return next((number for number, one in opened.items() if one is source or is_same_stack(one, source)), None)
 
 
 # Open sources: tasks and episodes that show the same image share one.

@@ -154,9 +154,8 @@ class View:
         left, top = (min(max(0.0, c - side / 2), 1.0 - side) for c, side in ((cx, width), (cy, height)))
         size, area = self.size, self.size[0] * self.size[1]
         extent = self._measure_extent(width, height)
-        if not math.isclose(
-            width * (y2 - y1), height * (x2 - x1), rel_tol=1e-9
-        ):  # the edge of the image changed the aspect ratio
+        # the edge of the image may have changed the aspect ratio
+        if not math.isclose(width * (y2 - y1), height * (x2 - x1), rel_tol=1e-9):
             size = fit_size(*extent, area, self.multiple, enlarge=True)
         if factor > 1:
             most = min(self.max_pixels, math.floor(area * factor**2))
@@ -241,9 +240,7 @@ class View:
         grid = None if before is None else before._kept.get("grid")
         if grid is not None and before is not None and self.operations:
             last = self.operations[-1]
-            if self == replace(
-                before, operations=(*before.operations, last)
-            ):  # the last operation is all that was added
+            if self == replace(before, operations=(*before.operations, last)):  # that is all that was added
                 return last(grid, before)
         grid = self.sample_values()
         for number, operation in enumerate(self.operations):

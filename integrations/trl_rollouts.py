@@ -29,7 +29,6 @@ from ..engines.openai.client import extract_text
 from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..records import Episode, Message, Reply, ToolCall
-from ..rewards.remote import check_reward_may_ask
 from ..utils.frozen import thaw
 from .session import Session
 
@@ -100,7 +99,6 @@ class TRLRollouts:
         _check_playable(env)
         env = use_native_calls(env)
         self.env, self.on_episode = env, on_episode
-        check_reward_may_ask(env, env.reward)
         self.tasks = to_sequence(env.tasks, env.name)
         self.limits = tuple(_list_limits(env))
         for name in self.limits:

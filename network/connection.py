@@ -85,7 +85,6 @@ class Connection:
         retry_timeout: seconds after the first failure within which there is another attempt.
         limiter: of the requests to this server.
         transport: what connects; None: httpx's own.
-        redirects: whether they are followed, which only a transport that keeps to one host may do.
 
     Raises:
         ConfigError: the URL is none, or the key cannot be sent, or not safely.
@@ -110,7 +109,6 @@ class Connection:
         retry_timeout: float = math.inf,
         limiter: Limiter | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
-        redirects: bool = False,
     ) -> None:
         self.url, self.subject, self.is_up = url, subject, is_up
         self.attempt_timeout, self.retry_timeout, self.limiter = attempt_timeout, retry_timeout, limiter
@@ -121,12 +119,11 @@ class Connection:
         self._key = secrets.remember(check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
             hosts.check_key_travels_safely(url)
-        settings = build_client_settings(url, self._key) | {"follow_redirects": redirects}
         self._client = httpx.AsyncClient(
             transport=transport,
             timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            **settings,
+            **build_client_settings(url, self._key),
         )
 
     async def close(self) -> None:
@@ -161,11 +158,11 @@ class Connection:
         self._has_replied = True
         return found
 
-    async def request(self, method: str, url: str, parse: Callable[[bytes], T], content: bytes | None = None) -> T:
+    async def request(self, method: str, url: str, parse: Callable[[bytes], T]) -> T:
         """Return the same for another address of the same server, such as its list of models."""
 
         async def send(attempt: int) -> T:
-            return await self._send(method, url, content, parse)
+            return await self._send(method, url, None, parse)
 
         return await self._repeat(send, None, {})
 

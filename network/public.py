@@ -1,4 +1,4 @@
-"""Requests to public services of the internet, whose answers name further addresses there: PubMed, Open-i, GitHub.
+"""Requests to public services of the internet, whose answers name further addresses there: PubMed and Open-i.
 
 Only https, the usual port and the one host that the caller names are reached, at public addresses. Certificates say
 that it is this host. `Connection` sends the requests through a `PublicTransport`, and bounds their size and time.

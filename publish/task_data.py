@@ -19,7 +19,7 @@ from ..envs.data.sources import is_hub_name
 from ..errors import ConfigError, ImageError
 from ..images import limits
 from ..images.files import dicom_series, headed, open_image
-from ..images.files.paths import DETACHED, describe_location, resolve_inside, split_selection
+from ..images.files.paths import DETACHED, describe_location, is_data_url, resolve_inside, split_selection
 from ..utils.files import open_regular
 from ..utils.secrets import find_key_form
 from .author_files import check_file, is_license
@@ -102,7 +102,7 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
     Raises:
         ImageError: it leads out of `source`, or cannot be opened.
     """
-    if isinstance(image, str) and image[:5].lower() == "data:":
+    if isinstance(image, str) and is_data_url(image):
         open_image(image)
         return image, len(image)
     where, selection = split_selection(image)

@@ -132,8 +132,8 @@ def _get_count(usage: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0
 
 
-def count_failures(episodes: Sequence[Episode], max_reasons: int = 5) -> dict[str, int]:
-    """Return how many episodes ended as `error` or `timeout`, by reason; the most frequent reasons first."""
+def count_failures(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Return how many episodes ended as `error` or `timeout`, by reason; the five most frequent reasons."""
     failed = (episode for episode in episodes if episode.end_reason in ("error", "timeout"))
     reasons = Counter(str(e.info.get("error") or e.info.get("last_failure") or "out of time") for e in failed)
-    return dict(reasons.most_common(max_reasons))
+    return dict(reasons.most_common(5))

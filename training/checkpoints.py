@@ -153,7 +153,7 @@ class Checkpoints:
     def restore_state(self, state: dict[str, Any]) -> None:
         """Restore what `collect_state` returned."""
         self._tr_loss, self._globalstep_last_logged = state["loss"].to(self.args.device), state["last_logged"]
-        self._total_loss_scalar = state.get("total_loss", 0.0)  # not in checkpoints of earlier versions
+        self._total_loss_scalar = state["total_loss"]
         self._restore_best(state)
 
     def _restore_best(self, state: dict[str, Any]) -> None:

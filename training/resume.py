@@ -22,7 +22,7 @@ from ..envs.data.fingerprint import fingerprint_data, list_changed
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
 from ..rollouts.store.run_folder import HELD_OUT, LATEST, iter_leaves
-from ..utils.files import read_regular, write_atomically
+from ..utils.files import write_atomically
 from ..utils.terminal import make_line
 from . import checkpoints
 
@@ -75,7 +75,7 @@ def rewind(location: RunLocation, config: Config, *, has_changed: bool) -> None:
     rejection sampling if the config has changed, since they would be played otherwise now."""
     metrics = location.folder / "metrics.jsonl"
     if os.path.lexists(metrics):
-        write_atomically(metrics, "".join(_read_lines_until(metrics, location.step)))
+        write_atomically(metrics, "".join(f"{json.dumps(line)}\n" for line in _read_until(metrics, location.step)))
     for later in checkpoints.list_complete(location.folder):
         if checkpoints.get_step(later) > location.step:
             later.rename(_find_free(later.with_name(f"superseded-{later.name}")))
@@ -92,20 +92,14 @@ def _find_free(path: Path) -> Path:
     return path if not path.exists() else next(one for one in numbered if not one.exists())
 
 
-def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
+def _read_until(metrics: Path, step: int) -> Iterator[dict[str, object]]:
     try:
-        content = read_regular(metrics, limit=run_folder.MAX_METRICS, inside=metrics.parent).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{metrics}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    for line in content.splitlines():
-        try:
-            logged = json.loads(line)
-            logged_step = logged["step"]
-        except (ValueError, LookupError, TypeError, RecursionError):  # the torn last line of a killed process
-            continue
-        is_kept = isinstance(logged_step, int | float) and logged_step <= step
-        if is_kept and "train_runtime" not in logged:  # TRL's last line of a whole training
-            yield line + "\n"
+        for line in run_folder.read_metrics(metrics):
+            is_kept = isinstance(line.get("step"), int | float) and line["step"] <= step
+            if is_kept and "train_runtime" not in line:  # TRL's last line of a whole training
+                yield line
+    except OSError as error:
+        raise ConfigError(f"{metrics}: cannot be read ({error.strerror or error})") from error
 
 
 # What a changed setting does to a resumed run, by its key or that of a section around it. All others take effect from
@@ -205,7 +199,7 @@ def set_held_out_aside(folder: Path, step: int) -> None:
             continue
         aside = path.rename(_find_free(path.with_name(f"{path.stem}-until-step-{step}{path.suffix}")))
         if name == "metrics.jsonl":
-            lines = [dict(line) for line in run_folder.read_metrics(aside)]
+            lines = run_folder.read_metrics(aside)
             kept = [{key: line[key] for key in line if not key.startswith(f"{HELD_OUT}/")} for line in lines]
             write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))
 

@@ -36,7 +36,6 @@ from .evaluate import evaluate
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
-from .grpo.trl_reward import TRLReward
 from .held_out import HeldOutEvaluation, store_episodes
 from .precision import apply_precision, build_lora_config
 from .reporting import report, tracking
@@ -174,7 +173,7 @@ class Run:
         summary["warnings"] += [f"step {step}: {message}" for step, message in self.alarms.fired]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
-        lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
+        lines = list(run_folder.read_metrics(self.folder / "metrics.jsonl"))
         report.draw_curve(self.folder, lines, summary)
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         report.print_table(summary, self.folder)
@@ -274,7 +273,6 @@ class Run:
         count = len(to_sequence(self.env.tasks, self.env.name))
         trainer = EpisodeGRPOTrainer(
             model=self.model,
-            reward_funcs=TRLReward(self.env),
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
             processing_class=self.processor,

@@ -19,13 +19,12 @@ from .files import expand_path
 FORMS = "package.module:Name or path/to/file.py:Name"
 
 
-def load_object(path: str, *, folder: Path | None = None, kind: str = "object", key: str | None = None) -> object:
+def load_object(path: str, *, kind: str = "object", key: str | None = None) -> object:
     """Import the object at `path`.
 
     Args:
-        path: `package.module:Name` or `path/to/file.py:Name`; `Name` may be dotted (`Class.method`).
-        folder: where relative file paths start and own modules are searched, after everything that is installed
-            (default: the current folder).
+        path: `package.module:Name` or `path/to/file.py:Name`; `Name` may be dotted (`Class.method`). Relative paths
+            start in the current folder, where own modules are searched, too, after everything that is installed.
         kind: what is loaded, for the error message: "reward", "environment".
         key: the setting that names it, for the error.
 
@@ -43,11 +42,10 @@ JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
     module_name, _, name = expand_path(path, where=f"{where}: ", key=key).rpartition(":")
     if not module_name or not name:
         raise ConfigError(f"{where}; allowed: {FORMS}", key=key, given=path)
-    folder = folder or Path.cwd()
-    file = folder / module_name if module_name.endswith(".py") else None
+    file = Path.cwd() / module_name if module_name.endswith(".py") else None
     if file and not file.is_file():
         raise ConfigError(f"{where}: {module_name}: no such file; allowed: {FORMS}", key=key, given=path)
-    add_to_search_path(folder)
+    add_to_search_path()
     try:
         with contain_exit():
             module = _load_file(file.resolve()) if file else import_module(module_name)

@@ -2,14 +2,15 @@
 
 import base64
 import os
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
 
 from ..errors import ConfigError, ImageError
 from ..rollouts.scoring.filters import write_fields
 from ..rollouts.store.reader import load
+from ..utils.files import replace_atomically
 from .images import encode_picture, list_pictures
 from .page import build_data, build_end, build_head
 from .sources import EpisodeSet, compare_sets
@@ -20,7 +21,7 @@ BATCH = 50  # episodes in a block, which the browser reads when one of them is o
 MAX_COMPARED = 4  # sets of which every pair is compared
 
 
-def write_report(sets: Sequence[EpisodeSet], out: Path, on_progress: Callable[[int], None] | None = None) -> int:
+def write_report(sets: Sequence[EpisodeSet], out: Path) -> int:
     """Write the page of these sets (read already) as one file; returns its size in bytes.
 
     The file appears whole or not at all.
@@ -35,25 +36,17 @@ def write_report(sets: Sequence[EpisodeSet], out: Path, on_progress: Callable[[i
     if out.is_dir():
         raise ConfigError(f"--out {out}: is a folder; allowed: a file such as {out / 'report.html'}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            _write(sets, file, on_progress)
-            size = file.tell()
-        os.chmod(name, 0o600)  # what is in it may be private
-        os.replace(name, out)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return size
+    with replace_atomically(out) as draft, TextIOWrapper(draft, encoding="utf-8") as file:
+        os.fchmod(draft.fileno(), 0o600)  # what is in it may be private
+        _write(sets, file)
+        return file.tell()
 
 
-def _write(sets: Sequence[EpisodeSet], file: IO[str], on_progress: Callable[[int], None] | None) -> None:
+def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> None:
     file.write(build_head(served=False))
     about = [{"name": one.name, "path": str(one.index.folder), "curves": one.read_curves()} for one in sets]
     file.write(build_data("sets", about))
     written: set[str] = set()
-    done = 0
     for number, one in enumerate(sets):
         file.write(build_data(f"rows-{number}", one.index.to_dict()))
         reader = load(one.index.folder, errors="skip")
@@ -65,9 +58,6 @@ def _write(sets: Sequence[EpisodeSet], file: IO[str], on_progress: Callable[[int
             file.write(build_data(f"episodes-{number}-{block}", {line: one.build_page(line) for line in lines}))
             for line in lines:
                 _write_pictures(one, line, written, file)
-            done += len(lines)
-            if on_progress is not None:
-                on_progress(done)
             if file.tell() > MAX_BYTES:
                 raise ConfigError(f"more than {MAX_BYTES // 2**20} MB are too much for one file; serve them: --serve")
     for a in range(min(len(sets), MAX_COMPARED)):

@@ -3,7 +3,6 @@
 A run in progress is followed: `refresh` reads the lines that were appended since.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -18,9 +17,8 @@ from ..rollouts.scoring.compare import compare_runs
 from ..rollouts.store.layout import LINES, find_episodes_folder
 from ..rollouts.store.lines import LinePart, open_lines, read_lines
 from ..rollouts.store.reader import load
-from ..rollouts.store.run_folder import list_held_out
+from ..rollouts.store.run_folder import list_held_out, read_metrics
 from ..utils.conditions import parse_condition
-from ..utils.files import read_regular
 from .episode_page import build_episode_page, find_trusted_reward
 from .plain import to_plain
 
@@ -98,20 +96,14 @@ def compare_sets(a: EpisodeSet, b: EpisodeSet) -> dict[str, Any]:
 
 def _read_curves(path: Path) -> dict[str, Any] | None:
     """Return the plotted figures of metrics.jsonl, by step; a line that cannot be read is left out."""
-    try:
-        text = read_regular(path, limit=MAX_METRICS, inside=path.parent).decode(errors="replace")
-    except (OSError, ValueError):
-        return None
     steps: dict[int, dict[str, float]] = {}
-    for line in text.splitlines():
-        try:
-            values = json.loads(line)
-            step = values["step"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue
-        if isinstance(step, int) and isinstance(values, dict):
-            numbers = {str(name)[:80]: one for name, one in values.items() if _is_plotted(str(name), one)}
-            steps.setdefault(step, {}).update(numbers)
+    try:
+        for values in read_metrics(path, limit=MAX_METRICS):
+            numbers = {name[:80]: one for name, one in values.items() if _is_plotted(name, one)}
+            if isinstance(values.get("step"), int):
+                steps.setdefault(values["step"], {}).update(numbers)
+    except OSError:
+        return None
     order = sorted(steps)[:: max(1, math.ceil(len(steps) / MAX_POINTS))]
     names = list(dict.fromkeys(name for step in order for name in steps[step]))[:MAX_SERIES]
     return {"step": order, "series": {name: [steps[step].get(name) for step in order] for name in names}}

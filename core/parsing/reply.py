@@ -315,7 +315,6 @@ def parse_reply(
     answer_fields: AnswerFields | None = None,
     last: bool = False,
     thinking: TagPairs = THINKING,
-    max_bytes: int = MAX_BYTES,
 ) -> ParsedReply:
     """Return the tool calls of a reply if it has any, else its JSON object as the answer. Never raises.
 
@@ -328,7 +327,6 @@ def parse_reply(
     last: no further reply is possible. An object that was cut off is then closed after its last complete value.
         Of a list that was cut, the complete numbers are kept, unless the field needs more of them.
     thinking: pairs of tags around thinking.
-    max_bytes: length in UTF-8 above which a reply is malformed.
 
     >>> parse_reply('The lesion is left. {"answer": "left", "continue": "No"}')
     Answer(value={'answer': 'left'}, wants_more=False, flags=frozenset())
@@ -342,8 +340,8 @@ def parse_reply(
     >>> parse_reply("It is on the left.").kind
     'no_json'
     """
-    if len(text) > max_bytes or len((text := replace_surrogates(text)).encode()) > max_bytes:
-        return Malformed(f"the reply is longer than {max_bytes} bytes", "too_long")
+    if len(text) > MAX_BYTES or len((text := replace_surrogates(text)).encode()) > MAX_BYTES:
+        return Malformed(f"the reply is longer than {MAX_BYTES} bytes", "too_long")
     items = scan(text, tuple(thinking), answer_fields, finish_reason == "length")
     return decide(items, answer_fields, last)
 

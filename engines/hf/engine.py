@@ -26,7 +26,6 @@ from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
 from .chat_tokens import ChatTokens
-from .decode_graphs import choose_recorder
 from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
 from .model_runner import ModelRunner, use_eval_mode
 from .sampler import draw_uniform, sample_tokens
@@ -67,7 +66,6 @@ class HFGenerator(Generator):
             model_name, settings.temperature, max_tokens=settings.max_completion_tokens, versions=get_versions()
         )
         self.stats = Stats()
-        self.record = choose_recorder(settings.cuda_graphs, model.device)
         self.scheduler = Scheduler(settings.tool_wait_timeout)
         self.running: list[Sequence] = []
         self._loop_task: asyncio.Task[None] | None = None
@@ -76,7 +74,7 @@ class HFGenerator(Generator):
 
     def _create_cache(self) -> None:
         self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.settings.slots)
-        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats, self.record)
+        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats)
 
     @property
     def sequences(self) -> dict[Conversation, Sequence]:

@@ -108,7 +108,6 @@ class KVCache(Cache):
         self.bytes_copied = 0  # within the cache, by `copy_prefix`, `compact` and growth
         self.owners: list[Sequence | None] = [None] * slots
         self.max_len = 0  # tokens a slot may hold; 0: no limit
-        self.full_length = False  # grow to `max_len` at once, so that tensors stay where they are
         super().__init__(layers=[KVCacheLayer(self.index, slots) for _ in range(layers)])
 
     # ------------------------------------------------------------------ slots
@@ -195,7 +194,7 @@ class KVCache(Cache):
         if num_read >= capacity:
             larger = max(num_read + GROWTH, capacity + capacity // 2)
             if self.max_len:
-                larger = self.max_len + 1 if self.full_length else min(larger, self.max_len + 1)
+                larger = min(larger, self.max_len + 1)
             self._grow(larger)
 
     def list_tensors(self) -> list[torch.Tensor]:

@@ -23,7 +23,6 @@ from transformers import PreTrainedModel
 
 from .architectures import Pixels
 from .chat_tokens import ChatTokens
-from .decode_graphs import DecodeGraphs, Recorder
 from .kv_cache import KVCache, to_device
 from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
@@ -38,7 +37,6 @@ class ModelRunner:
         vision_cache: image features that were computed before.
         cache: keys and values, written in place.
         stats: counters, updated in place.
-        record: records decode steps (`decode_graphs.py`); None: they run one operation at a time.
     """
 
     def __init__(
@@ -48,9 +46,7 @@ class ModelRunner:
         vision_cache: VisionCache,
         cache: KVCache,
         stats: Stats,
-        record: Recorder | None = None,
     ) -> None:
-        self.graphs = None if record is None else DecodeGraphs(model, cache, self._compute, record)
         self.model, self.tokens, self.vision_cache, self.cache, self.stats = model, tokens, vision_cache, cache, stats
 
     @torch.no_grad()
@@ -99,21 +95,13 @@ class ModelRunner:
         """
         width, device = self.cache.compact(running), self.model.device
         num_read = 1 + max(sequence.length for sequence in running)
-        graphs = self.graphs if self.graphs is not None and self.graphs.problem is None else None
-        if graphs is not None:
-            width, num_read = graphs.choose_bucket(width, num_read)
         ids, positions = [self.tokens.pad_id] * width, [0] * width
         lengths = [0 if owner is None else owner.length for owner in self.cache.owners[:width]]
         for sequence in running:
             ids[sequence.held_slot], positions[sequence.held_slot] = sequence.output_ids[-1], sequence.position
-        if graphs is not None:
-            started = time.perf_counter()
-            logits = graphs.run(ids, positions, lengths, num_read)
-            self.stats.forward_seconds += time.perf_counter() - started
-        else:
-            position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
-            input_ids = to_device(ids, device)[:, None]
-            logits = self.forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
+        position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
+        input_ids = to_device(ids, device)[:, None]
+        logits = self.forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
         for sequence in running:
             sequence.position += 1
             sequence.length += 1
@@ -151,20 +139,6 @@ class ModelRunner:
         columns = self.cache.prepare(slots, lengths, width, num_read, device)
         last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
         started = time.perf_counter()
-        logits = self._compute(ids, positions, columns, num_read, last=last, **vision)
-        self.stats.forward_seconds += time.perf_counter() - started
-        return logits
-
-    def _compute(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        columns: torch.Tensor,
-        num_read: int,
-        last: Any = 1,
-        **vision: Any,
-    ) -> torch.Tensor:
-        """Return the model's forward; the cache's index says what it writes and reads."""
         mask = torch.arange(num_read, device=ids.device)[None, None, None, :] <= columns[:, None, :, None]
         output = self.model(
             input_ids=ids,
@@ -176,6 +150,7 @@ class ModelRunner:
             **vision,
         )
         logits: torch.Tensor = output.logits[:, 0].float()
+        self.stats.forward_seconds += time.perf_counter() - started
         return logits
 
 

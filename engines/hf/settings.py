@@ -1,7 +1,5 @@
 """The local engine's own keys of the section `rollout`."""
 
-from typing import Annotated
-
 from pydantic import Field
 
 from ...configs.sections import Bytes, NonNegativeFloat, RolloutSection
@@ -17,9 +15,4 @@ class Settings(RolloutSection):
     )
     tool_wait_timeout: NonNegativeFloat = Field(
         default=5.0, description="seconds the engine waits for a late tool before it continues without that episode"
-    )
-    cuda_graphs: Annotated[bool, Field(strict=True)] = Field(
-        default=False,
-        description="replay decode steps as CUDA graphs: fewer launches; the first replays are compared with plain "
-        "steps, and after any problem all steps are plain ones. Never run on a GPU so far",
     )

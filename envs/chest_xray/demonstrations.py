@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...core.base import BaseMultiTurnEnv, get_offered_tools
+from ...core.messages import write_call
 from ...records import Task
 from ...tools import Picture, Tool, ToolOutput
 from . import cases
@@ -50,7 +51,7 @@ def write_looks(
     phrase = PHRASE if case.spot is None else cases.name_finding(case.findings[case.spot])
     named = dict.fromkeys((*bearing.get(kind, ()), *bearing.get("all", ())))
     calls = [
-        _write_call(name, arguments)
+        write_call(name, arguments)
         for name in named
         if name in offered
         for image in images
@@ -59,7 +60,7 @@ def write_looks(
     if not calls and "zoom" in offered and case.spot is not None:
         box = cases.draw_case(seed, kind, difficulty)[0].findings[case.spot].box
         x1, y1, x2, y2 = env.write_box(box, task)
-        calls.append(_write_call("zoom", {"factor": 2, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}))
+        calls.append(write_call("zoom", {"factor": 2, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}))
     return (*replies, *(["\n".join(calls)] if calls else []))
 
 
@@ -69,7 +70,7 @@ def write_stray_look(
     """Return one call of a tool that does not bear on the question, such as a decoy; empty if there is none."""
     bears = {*bearing.get(task.metadata["question"], ()), *bearing.get("all", ())}
     calls = [
-        _write_call(name, arguments)
+        write_call(name, arguments)
         for name in get_offered_tools(env, task)
         if name not in bears and (arguments := _fill_arguments(env.toolbox[name], "image_1", PHRASE)) is not None
     ]
@@ -88,10 +89,6 @@ def _fill_arguments(tool: Tool, image: str, phrase: str) -> dict[str, Any] | Non
         else:
             return None
     return arguments if tool.takes_pictures else None
-
-
-def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 # ---------------------------------------------------------------------- a specialist that guesses

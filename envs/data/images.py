@@ -10,7 +10,7 @@ from ...core.answers import find_slice
 from ...core.contract import PARTS, Part
 from ...errors import BadRow, ImageError, ToolError
 from ...images.files import open_image
-from ...images.files.paths import split_selection
+from ...images.files.paths import is_data_url, split_selection
 from ...images.source import AXES, Source, Volume
 from ...images.task_images import TaskImages
 from ...utils.terminal import describe_error
@@ -58,7 +58,7 @@ class RowImages(Sequence[Source]):
     def is_volume(self, index: int) -> bool:
         """Return whether the name of an image says that it is a volume: a NIfTI file, or a folder."""
         where = get_location(self.values[index]) if index < len(self) else None
-        if not isinstance(where, str) or self._folder is None or _is_data_url(where):
+        if not isinstance(where, str) or self._folder is None or is_data_url(where):
             return False
         path = self._folder / str(split_selection(where)[0])
         return path.name.lower().endswith((".nii", ".nii.gz")) or path.is_dir()
@@ -83,7 +83,7 @@ class RowImages(Sequence[Source]):
         problem = check_path(where, self._folder)
         if problem is None:
             try:
-                source = open_image(where, None if isinstance(where, bytes) or _is_data_url(where) else self._folder)
+                source = open_image(where, None if isinstance(where, bytes) or is_data_url(where) else self._folder)
                 return Source.of(source, unit=self._unit) if self._unit and source.unit is None else source
             except ImageError as error:
                 problem = f"an image that can be opened ({error})"
@@ -119,7 +119,7 @@ def _get_path(value: Any) -> str | None:
 
 def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False) -> str | None:
     """Return what was expected of a path that cannot be used; None if it can, or if it is none."""
-    if isinstance(where, bytes) or _is_data_url(where):
+    if isinstance(where, bytes) or is_data_url(where):
         return None
     if "://" in where[:20]:
         return "a path on this machine, because nothing is downloaded"
@@ -132,10 +132,6 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
     if not found:
         return f"a file in {folder} (data.images names another folder)"
     return None
-
-
-def _is_data_url(where: str) -> bool:
-    return where[:5].lower() == "data:"
 
 
 # ---------------------------------------------------------------------- pictures with boxes

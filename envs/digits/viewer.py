@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ...core.messages import write_call
 from ...images.coordinates import Coordinates, from_unit
 from ...records import Task
 from .canvas import LABELS
@@ -38,8 +39,7 @@ class Habits:
 def write_zoom(env: DigitsView, factor: float, x: float, y: float) -> str:
     """Return a zoom about a point (fractions of the current view) in the tool-call format of the prompt."""
     center = list(from_unit((x, y), env.coordinates, env.overview_size))
-    body = json.dumps({"name": "zoom", "arguments": {"factor": factor, "center": center}})
-    return f"<tool_call>\n{body}\n</tool_call>"
+    return write_call("zoom", {"factor": factor, "center": center})
 
 
 def write_answer(env: DigitsView, task: Task, label: str | None = None) -> str:

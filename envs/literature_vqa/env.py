@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from ...core.base import BaseMultiTurnEnv, get_offered_tools
+from ...core.messages import write_call
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
@@ -324,9 +325,9 @@ def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[st
     replies = []
     web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
     if web in offered:
-        replies.append(_write_call(str(web), {"query": write_query(case.fact)}))
+        replies.append(write_call(str(web), {"query": write_query(case.fact)}))
     if task.metadata["question"] in NEEDS_PICTURE:
-        calls = [_write_call(name, arguments) for name, arguments in _look(env, task, case).items() if name in offered]
+        calls = [write_call(name, arguments) for name, arguments in _look(env, task, case).items() if name in offered]
         replies += ["\n".join(calls)] if calls else []
     return tuple(replies)
 
@@ -347,7 +348,3 @@ def _find_center(env: BaseMultiTurnEnv, task: Task, box: tuple[float, float, flo
     """Return the center of a box as the model writes points of the overview."""
     x1, y1, x2, y2 = env.write_box(box, task)
     return [(x1 + x2) / 2, (y1 + y2) / 2]
-
-
-def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"

@@ -1,6 +1,5 @@
 """`phantom`: is there a solid lesion in this CT slice, where, and how large? A narrow window and a zoom show it."""
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -9,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from ...core.base import BaseMultiTurnEnv
+from ...core.messages import write_call
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
 from ...images.coordinates import from_unit
@@ -157,7 +157,7 @@ class Phantom(BaseMultiTurnEnv):
         spot = _find_spot(_draw(seed, self.difficulty, task.metadata["has_lesion"]), seed)
         window = {"center": ORGAN_VALUES[spot.organ], "width": WINDOW_WIDTH}
         zoom = {"factor": GOLD_ZOOM, "center": self._write_point(spot)}
-        return (f"{_write_call('window_level', window)}\n{_write_call('zoom', zoom)}",)
+        return (f"{write_call('window_level', window)}\n{write_call('zoom', zoom)}",)
 
     def _write_point(self, spot: Lesion) -> list[float]:
         """Return the center of a spot as the model writes points of the overview."""
@@ -184,7 +184,3 @@ def _find_spot(drawn: Slice, seed: int) -> Lesion:
 @lru_cache(maxsize=CACHED)
 def _draw(seed: int, difficulty: float, has_lesion: bool) -> Slice:
     return draw_slice(seed, difficulty, has_lesion=has_lesion)
-
-
-def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...core.messages import write_call
 from ...records import Task
 from ...utils.frozen import FrozenDict
 from .answer import NEEDS_CLARIFICATION
@@ -148,11 +149,6 @@ def write_question(kind: HiddenKind) -> str:
     """Return a question back for a hidden fact."""
     said = {"status": NEEDS_CLARIFICATION, "question": QUESTIONS[kind]}
     return json.dumps({"conversation": said, "continue": False})
-
-
-def write_call(name: str, arguments: Mapping[str, object]) -> str:
-    """Return a tool call as a model writes it."""
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def _write_why(software: SoftwareTool) -> str:

@@ -140,12 +140,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def _repositories(self) -> Repositories:
         return self.repositories.open(self.software.values())
 
-    def check_may_train(self) -> None:
-        super().check_may_train()
-        reason = self.repositories.why_not_in_training
-        if reason is not None:
-            raise ConfigError(f"repositories.live: {reason}", key="repositories.live")
-
     @property
     def why_not_published(self) -> str | None:
         """Why no package can be made of these settings, and what is allowed instead; None if one can."""

@@ -1,5 +1,5 @@
-"""What `repo_info_batch` knows of GitHub repositories: a recorded snapshot, live facts if a config says so, and the
-sentences of the catalogue. A snapshot is a JSONL file, a repository a line:
+"""What `repo_info_batch` knows of GitHub repositories: a recorded snapshot, and the sentences of the catalogue. A
+snapshot is a JSONL file, a repository a line:
 
     {"repository": "owner/name", "recorded": "2026-11-23", "license": "MIT", "languages": ["Python", "C++"],
      "last_commit": "2026-10-01", "needs": ["torch"], "python": ">=3.10"}
@@ -8,34 +8,25 @@ Only facts are kept, no sentences of others. A line that cannot be read costs it
 """
 
 import datetime
-import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ...configs.sections import FilePath, Section
-from ...errors import ConfigError, ToolError
-from ...network import errors
-from ...network.connection import Connection
+from ...errors import ConfigError
 from ...network.hosts import UrlError, split_url
-from ...network.public import PublicTransport
 from ...tools.search.wording import make_line
 from .catalogue import SoftwareTool
 
 log = logging.getLogger("viewbox.envs")
 SHIPPED: Final = Path(__file__).with_name("repositories.jsonl")
 MAX_SHOWN: Final = 8  # names of a list that a summary holds
-API_HOST: Final = "api.github.com"
-LIVE_TIMEOUT: Final = 10.0  # seconds for one repository
-MAX_RESPONSE: Final = 2**20  # bytes
-MAX_KEPT: Final = 4096  # live summaries of a process: a public service is asked once for each repository
 HOSTS: Final = ("github.com", "www.github.com")
 MAX_ADDRESS: Final = 300  # characters
 NON_GITHUB_URL: Final = "NON_GITHUB_URL"  # an address of another host
@@ -167,113 +158,23 @@ def read_facts(path: str | Path = SHIPPED) -> dict[str, RepositoryFacts]:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """A line about a repository, and where it is from."""
-
-    text: str
-    origin: str
-
-
-class GitHub:
-    """GitHub's public API, without a key: 60 requests an hour for an address. What it said is kept in this process."""
-
-    def __init__(self, *, _transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport) -> None:
-        self._transport = _transport
-        self._kept: dict[str, str] = {}
-
-    async def summarize(self, repository: str) -> str:
-        """Return the facts of "owner/name" in a line; empty if there are none. Raise `ToolError` if it fails."""
-        if repository not in self._kept:
-            text = await self._ask(repository)
-            if len(self._kept) < MAX_KEPT:
-                self._kept[repository] = text
-            return text
-        return self._kept[repository]
-
-    async def _ask(self, repository: str) -> str:
-        url = f"https://{API_HOST}/repos/{repository}"
-        connection = Connection(
-            url,
-            attempts=1,
-            max_body=MAX_RESPONSE,
-            is_known=True,
-            attempt_timeout=LIVE_TIMEOUT,
-            transport=self._transport(API_HOST),
-            redirects=True,  # of repositories with a new name
-        )
-        try:
-            facts = await connection.request("GET", url, lambda content: read_api(repository, content))
-        except (errors.RequestError, errors.AddressError) as error:
-            if error.status == 404:
-                return ""
-            raise ToolError(f"HTTP {error.status}" if error.status else "it could not be reached") from error
-        finally:
-            await connection.close()
-        return facts.summarize()
-
-
-def read_api(repository: str, content: bytes) -> RepositoryFacts:
-    """Read the facts in a response of GitHub's API; fields of another type than documented are left out.
-
-    Raises:
-        ToolError: it is no JSON object.
-
-    >>> content = b'{"full_name": "a/b", "license": {"spdx_id": "MIT"}, "stargazers_count": "many"}'
-    >>> read_api("a/b", content).summarize()
-    'license MIT'
-    """
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ToolError("its answer could not be read")
-    terms = found.get("license")
-    license_id = terms.get("spdx_id") if isinstance(terms, dict) else None
-    given: dict[str, Any] = {
-        "license": "" if license_id == "NOASSERTION" else license_id,
-        "languages": [found.get("language")],
-        "last_commit": str(found.get("pushed_at"))[:10],
-        "topics": found.get("topics"),
-        "stars": found.get("stargazers_count"),
-        "archived": found.get("archived"),
-    }
-    facts = RepositoryFacts(repository=repository, recorded=datetime.date.today())
-    for name, value in given.items():
-        with suppress(ValidationError):
-            facts = RepositoryFacts.model_validate({**facts.model_dump(), name: value})
-    return facts
-
-
-@dataclass(frozen=True)
 class Repositories:
-    """What is known of repositories, by "owner/name" in lower case, in the order in which it is asked.
+    """What is known of repositories, by "owner/name" in lower case.
 
-    github: GitHub itself; None: it is not asked.
-    recorded: facts of a snapshot.
+    recorded: facts of a snapshot, which are looked at first.
     sentences: of the catalogue.
     """
 
     recorded: Mapping[str, RepositoryFacts]
     sentences: Mapping[str, str]
-    github: GitHub | None = None
 
-    async def summarize(self, repository: str) -> Summary | None:
-        """Return the first thing that is known; None if nothing is. Raise `ToolError` if only GitHub failed."""
-        failed = None
-        try:
-            text = await self.github.summarize(repository) if self.github else ""
-        except ToolError as error:
-            text, failed = "", error
-        origin = "GitHub"
-        if not text and repository in self.recorded:
-            facts = self.recorded[repository]
-            text, origin = facts.summarize(), f"recorded {facts.recorded}"
-        if not text:
-            text, origin = make_line(self.sentences.get(repository, ""), 600), "catalogue"
-        if failed and not text:
-            raise failed
-        return Summary(text, origin) if text else None
+    def summarize(self, repository: str) -> str:
+        """Return the first thing that is known, behind its origin; empty if nothing is."""
+        facts = self.recorded.get(repository)
+        if facts is not None and (text := facts.summarize()):
+            return f"(recorded {facts.recorded}): {text}"
+        text = make_line(self.sentences.get(repository, ""), 600)
+        return f"(catalogue): {text}" if text else ""
 
 
 class RepositorySettings(Section):
@@ -283,20 +184,6 @@ class RepositorySettings(Section):
         FilePath | None,
         Field(min_length=1, description="a recorded snapshot (JSONL); default: the one that is shipped"),
     ] = None
-    live: Annotated[bool, Field(description="ask GitHub's public API first, which allows 60 requests an hour")] = False
-    live_in_training: Annotated[
-        bool, Field(description="a policy may be trained with live facts, which change from day to day")
-    ] = False
-
-    @property
-    def why_not_in_training(self) -> str | None:
-        """Why no policy may be trained with these settings, and what is allowed instead; None if it may."""
-        if not self.live or self.live_in_training:
-            return None
-        return (
-            "live facts of repositories change from day to day and ask a public service for every episode; allowed in "
-            "training: repositories.live: false, or repositories.live_in_training: true"
-        )
 
     def open(self, tools: Iterable[SoftwareTool]) -> Repositories:
         """Read the snapshot, and the sentences of a catalogue. Raise `ConfigError` if the snapshot cannot be read."""
@@ -304,4 +191,4 @@ class RepositorySettings(Section):
         for tool in tools:
             with suppress(AddressError):
                 sentences[read_repository(tool.repository)] = tool.features
-        return Repositories(read_facts(self.snapshot or SHIPPED), sentences, GitHub() if self.live else None)
+        return Repositories(read_facts(self.snapshot or SHIPPED), sentences)

@@ -6,13 +6,12 @@ search returns, and what is searched at all are `Hidden` arguments: the environm
 the environment; the loop counts them in the episode's state.
 """
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from ...errors import ArgumentError, ToolError
+from ...errors import ArgumentError
 from ...tools import Hidden, Tool
 from ...tools.results import ToolOutput
 from ...tools.search.wording import join_items, make_line
@@ -26,7 +25,6 @@ MAX_ITEM: Final = 620  # characters of the text about one tool
 MAX_SHORT: Final = 300  # characters of the text about one tool with few facts
 MAX_REPOSITORIES: Final = 12  # of a batch
 MAX_ADDRESSES: Final = 100  # of a batch that are read
-MAX_LINE: Final = 640  # characters of the text about one repository
 TOO_MANY_URLS: Final = "TOO_MANY_URLS"
 UNKNOWN: Final = "nothing is known of it"
 
@@ -84,7 +82,7 @@ def search_alternative(
     return context.search(query)
 
 
-async def repo_info_batch(
+def repo_info_batch(
     urls: Annotated[list[str], "addresses of GitHub repositories, all that are needed in one call"],
     repositories: Hidden[Repositories],
 ) -> ToolOutput:
@@ -92,7 +90,7 @@ async def repo_info_batch(
     up once; an address elsewhere is skipped, and one that fails does not harm the others."""
     if not 0 < len(urls) <= MAX_ADDRESSES:
         raise ArgumentError(f"urls has {len(urls)} addresses; allowed: 1 to {MAX_ADDRESSES}")
-    answers = await ask_all(urls, repositories)
+    answers = ask_all(urls, repositories)
     facts = {
         "answered": [answer.name for answer in answers if answer.text],
         "skipped": {answer.name: answer.problem for answer in answers if answer.skipped},
@@ -173,34 +171,28 @@ class Answer:
         return f"{self.name} {self.text}"
 
 
-async def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[Answer]:
-    """Return one answer for each repository, and for each address that names none; repeated ones are asked once.
+def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[Answer]:
+    """Return one answer for each repository, and for each address that names none; repeated ones are looked up once.
 
     Args:
         addresses: as a model wrote them.
         repositories: what is known.
     """
     answers: dict[str, Answer] = {}
-    asked: list[str] = []
+    asked = 0
     for address in addresses[:MAX_ADDRESSES]:
         try:
-            name = read_repository(address)
-            problem = f"{TOO_MANY_URLS}: at most {MAX_REPOSITORIES} a call" if len(asked) >= MAX_REPOSITORIES else ""
+            name, problem = read_repository(address), ""
         except AddressError as error:
             name, problem = make_line(address, 100) or "(empty)", str(error)
-        if name not in answers:
+        if name in answers:
+            continue
+        if not problem and asked >= MAX_REPOSITORIES:
+            problem = f"{TOO_MANY_URLS}: at most {MAX_REPOSITORIES} a call"
+        if problem:
             answers[name] = Answer(name, problem=problem, skipped=True)
-            asked += [] if problem else [name]
-    found = await asyncio.gather(*(_ask(name, repositories) for name in asked))
-    answers.update(zip(asked, found, strict=True))
+            continue
+        asked += 1
+        text = repositories.summarize(name)
+        answers[name] = Answer(name, text, "" if text else UNKNOWN)
     return list(answers.values())
-
-
-async def _ask(name: str, repositories: Repositories) -> Answer:
-    try:
-        summary = await repositories.summarize(name)
-    except ToolError as error:
-        return Answer(name, problem=make_line(str(error), 100))
-    if summary is None:
-        return Answer(name, problem=UNKNOWN)
-    return Answer(name, f"({summary.origin}): {make_line(summary.text, MAX_LINE)}")

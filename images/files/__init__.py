@@ -6,20 +6,17 @@ other processes (`pool`), which end with an `ImageError` for the file if they ta
 file only pixels, spacing, display range and unit are read, and no message quotes it.
 """
 
-import os
-
 from PIL import Image
 
 from ...errors import ImageError
 from ..source import Source
 from . import paths, pool
+from .paths import Folder, ImageLocation
 
 __all__ = ["ImageLocation", "open_image", "open_picture"]
 
-ImageLocation = str | os.PathLike[str] | bytes  # a path, a data: URL, or the bytes of a file
 
-
-def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = None) -> Source:
+def open_image(where: ImageLocation, folder: Folder | None = None) -> Source:
     """Open an image file at its native depth.
 
     Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), MetaImage (.mha, .mhd), NRRD (.nrrd, .nhdr),
@@ -50,13 +47,13 @@ WebP, GIF, TIFF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy
     return source
 
 
-def open_picture(where: ImageLocation, folder: str | os.PathLike[str] | None = None) -> Image.Image:
-    """Open the first picture of a file as Pillow decodes it (mode, palette, alpha); deeper formats as displayed."""
+def open_picture(where: ImageLocation, folder: Folder | None = None) -> Image.Image:
+    """Open the first picture of a file as Pillow decodes it (mode, palette, alpha); TIFF and deeper formats as displayed."""
     found = _open_with("picture", where, folder)
     return Image.fromarray(found.render()) if isinstance(found, Source) else found
 
 
-def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[str] | None) -> Source | Image.Image:
+def _open_with(what: pool.What, where: ImageLocation, folder: Folder | None) -> Source | Image.Image:
     """Raise errors outside `except`, so that no error carries the decoder's own exception."""
     place, selection = paths.split_selection(where)
     name = paths.describe_location(place)

@@ -3,7 +3,7 @@
 Nothing that identifies the patient leaves the modules of DICOM (`dicom_header`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
@@ -16,11 +16,12 @@ from .dicom_display import choose_display
 from .dicom_frames import list_frames, plan
 from .dicom_header import HEADER_ROOM, SEGMENTATIONS, Header, get_text, inflate, parse, read_header
 from .dicom_values import DecodedFrames, decode_elements
+from .paths import Reserve
 
 MAX_CURVES = 2**18  # bytes of all gray curves of a volume
 
 
-def read(file: BinaryIO, reserve: Callable[[int], None], stack: int | None = None, notes: Sequence[str] = ()) -> Source:
+def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequence[str] = ()) -> Source:
     """Return the picture of a file, the first of its frames, or the middle slice of the volume that they are.
 
     Args:
@@ -48,6 +49,7 @@ def read(file: BinaryIO, reserve: Callable[[int], None], stack: int | None = Non
     if len({frame.spacing for frame in frames}) > 1:
         fields["spacing"] = None
     if len(decoded.pixels) == 1:
+        del fields["frame_of_reference"]
         return Source(decoded.pixels[0], **fields)
     fields["spacing"] = fields["spacing"] and (0.0, *fields["spacing"][::-1])
     return Volume(decoded.pixels, planes=False, displays=displays, **fields).get_slice(0)
@@ -73,8 +75,7 @@ def build_stack(
     """
     fields, displays = _list_fields(decoded, notes)
     known = fields.pop("spacing") is not None
-    fields |= {"displays": displays, "frame_of_reference": decoded.reference, "unread_times": unread_times}
-    volume = build_volume(decoded.pixels, affine, **fields)
+    volume = build_volume(decoded.pixels, affine, displays=displays, unread_times=unread_times, **fields)
     volume = volume if known else replace(volume, spacing=None, affine=None)  # of pixels of 1 mm
     return volume.get_middle_slice(volume.stacked)
 

@@ -93,8 +93,9 @@ def _merge_segments(
     Places without a frame are 0. Of frames, `places` are where they lie in the stack. Raise `ImageError` if segments
     overlap, or if there are fractions of several; `chosen` is the only one that is wanted.
     """
-    fractions = get_text(elements, "SegmentationType") == "FRACTIONAL"
-    labels, pixels = get_text(elements, "SOPClassUID") == SEGMENTATIONS[1], decoded.pixels
+    sort, pixels = get_text(elements, "SegmentationType"), decoded.pixels
+    fractions = sort == "FRACTIONAL"
+    labels = sort == "LABELMAP" or get_text(elements, "SOPClassUID") == SEGMENTATIONS[1]
     numbers = np.unique(pixels[pixels > 0]) if labels else np.unique([frame.segment for frame in frames])
     listed = "choose one segment as PATH#stack=NUMBER: " + ", ".join(map(str, numbers))
     if chosen is not None and chosen not in numbers:

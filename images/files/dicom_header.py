@@ -23,23 +23,8 @@ from .. import limits
 
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 COLORS = ("Red", "Green", "Blue")
-READ = (
-    *("SOPClassUID", "SOPInstanceUID", "Modality", "ImageType", "SeriesInstanceUID", "SeriesNumber"),
-    *("ImagePositionPatient", "ImageOrientationPatient", "FrameOfReferenceUID", "SpacingBetweenSlices"),
-    *("SliceThickness", "TemporalPositionIdentifier", "AcquisitionNumber", "GridFrameOffsetVector"),
-    *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
-    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "VOILUTSequence"),
-    *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
-    *("RescaleIntercept", "RescaleSlope", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction"),
-    *("DoseGridScaling", "DoseUnits", "SegmentationType", "RealWorldValueMappingSequence"),
-    *("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing", "PixelAspectRatio"),
-    *("PixelSpacingCalibrationType", "EstimatedRadiographicMagnificationFactor"),
-    *("DistanceSourceToDetector", "DistanceSourceToPatient"),
-    *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
-    *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
-    *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
-    *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
-)
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
+MAGNIFICATION = ("EstimatedRadiographicMagnificationFactor", "DistanceSourceToDetector", "DistanceSourceToPatient")
 GROUPS = {  # the sequence in which a multi-frame file keeps an element that others have at the top level
     "ImagePositionPatient": "PlanePositionSequence",
     "ImageOrientationPatient": "PlaneOrientationSequence",
@@ -50,6 +35,19 @@ GROUPS = {  # the sequence in which a multi-frame file keeps an element that oth
     **dict.fromkeys(("RealWorldValueSlope", "RealWorldValueIntercept"), "RealWorldValueMappingSequence"),
     "ReferencedSegmentNumber": "SegmentIdentificationSequence",
 }
+READ = (
+    *("SOPClassUID", "SOPInstanceUID", "Modality", "ImageType", "SeriesInstanceUID", "SeriesNumber"),
+    *("FrameOfReferenceUID", "TemporalPositionIdentifier", "AcquisitionNumber", "GridFrameOffsetVector"),
+    *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
+    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence", "SegmentationType"),
+    *(f"{name.removesuffix('Data')}Padding{part}" for name in PIXELS for part in ("Value", "RangeLimit")),
+    *(*GROUPS, "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", "DoseGridScaling", "DoseUnits"),
+    "RealWorldValueMappingSequence",
+    *(*SPACINGS, *MAGNIFICATION, "PixelSpacingCalibrationType", "PixelAspectRatio"),
+    *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
+    *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
+    *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
+)
 OF_FRAMES, SHARED = 0x52009230, 0x52009229  # Per-frame and Shared Functional Groups Sequence; by tag to be quick
 SEGMENTATIONS = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
 

@@ -7,11 +7,11 @@ other kinds are left out and named.
 import hashlib
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,20 +23,13 @@ from . import dicom, stacks
 from .dicom_frames import NO_PLACE, get_place, get_thickness
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
 from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
-from .paths import WHOLE, Selection, describe_location, open_in_folder
+from .paths import WHOLE, Reserve, Selection, describe_failure, describe_location, open_descriptor, open_in_folder
 from .stacks import Slice
 
 MAX_NAMES = 100_000  # of the files in a folder
 MAX_LISTED = 20  # series that a message lists
 TIMES = ("TemporalPositionIdentifier", "AcquisitionNumber")  # elements that number the time points of a series
-Reserve = Callable[[int], None]
-
-
-class SeriesKey(NamedTuple):
-    """What names a series. No message quotes the UID."""
-
-    uid: str
-    number: str
+SeriesKey = tuple[str, str]  # what names a series: its UID, which no message quotes, and its number, or ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +47,14 @@ class SeriesFile(Slice):
     header: Header | None = None
 
 
-def read(folder: Path | int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
+def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
     """Return the middle slice, in the plane of the series, of the first time point.
 
     Raise `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
     no more are read than `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone.
 
     Args:
-        folder: its path or its descriptor.
+        folder: its descriptor.
         reserve: called once before pixels are decoded, with their bytes.
         selection: which series, and which stack of it, if the folder holds several.
     """
@@ -69,13 +62,10 @@ def read(folder: Path | int, reserve: Reserve, selection: Selection = WHOLE) -> 
     if len(files) == 1 and not files[0].placed:
         with open_in_folder(folder, files[0].file) as content:
             return dicom.read(content or io.BytesIO(), reserve, notes=notes)
-    problem = ""
     try:
         times, affine = stacks.arrange(files)
     except ImageError as error:
-        problem = "; ".join([str(error), *notes])
-    if problem:
-        raise ImageError(problem)
+        raise ImageError("; ".join([str(error), *notes])) from None
     return _decode_stack(folder, times, affine, notes, reserve)
 
 
@@ -85,10 +75,11 @@ def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
     Raises:
         ImageError: the folder holds no such series or stack, or several.
     """
-    return [file.file for file in _find_files(folder, selection)[0]]
+    with open_descriptor(folder) as descriptor:
+        return [file.file for file in _find_files(descriptor, selection)[0]]
 
 
-def _find_files(folder: Path | int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
+def _find_files(folder: int, selection: Selection) -> tuple[list[SeriesFile], list[str]]:
     """Return the files that are meant, and notes on what is left out."""
     series: dict[SeriesKey, list[SeriesFile]] = {}
     unread: list[Slice] = []
@@ -108,7 +99,7 @@ def _find_files(folder: Path | int, selection: Selection) -> tuple[list[SeriesFi
     return chosen, [*notes, *stacks.describe_left_out([members for members in groups if members is not chosen])]
 
 
-def _drop_copies(folder: Path | int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
+def _drop_copies(folder: int, files: Sequence[SeriesFile]) -> list[SeriesFile]:
     """Return the first of all files with the same UID, place and pixels: some programs give one UID to all slices."""
     by_name: dict[tuple[str, str], list[SeriesFile]] = {}
     for file in files:
@@ -119,7 +110,7 @@ def _drop_copies(folder: Path | int, files: Sequence[SeriesFile]) -> list[Series
     return sorted(single, key=lambda file: file.file)
 
 
-def _hash_pixels(folder: Path | int, file: SeriesFile) -> str:
+def _hash_pixels(folder: int, file: SeriesFile) -> str:
     try:
         return hashlib.sha256(_decode(folder, file).pixels.tobytes()).hexdigest()
     except ImageError:
@@ -127,7 +118,7 @@ def _hash_pixels(folder: Path | int, file: SeriesFile) -> str:
 
 
 def _decode_stack(
-    folder: Path | int, times: list[list[SeriesFile]], affine: np.ndarray, notes: list[str], reserve: Reserve
+    folder: int, times: list[list[SeriesFile]], affine: np.ndarray, notes: list[str], reserve: Reserve
 ) -> Source:
     """Return the middle slice of the first of the stacks, each of which is sorted by position."""
     count = len(times[0])
@@ -161,11 +152,11 @@ def _choose_series(
     """Return the files of the series that is asked for, or of the only one."""
     if not groups:
         raise ImageError("; ".join(["the folder holds no DICOM slices", *notes]))
-    fitting = [key for key in groups if series is None or series in (key.uid, key.number)]
+    fitting = [key for key in groups if series is None or series in key]
     if len(fitting) == 1:
         return groups[fitting[0]]
-    ordered = sorted(groups, key=lambda key: (len(key.number), key.number))[:MAX_LISTED]
-    listed = ", ".join(f"{key.number or 'without a number'} ({len(groups[key])} slices)" for key in ordered)
+    ordered = sorted(groups.items(), key=lambda item: (len(item[0][1]), item[0][1]))[:MAX_LISTED]
+    listed = ", ".join(f"{number or 'without a number'} ({len(files)} slices)" for (_, number), files in ordered)
     more = ", …" if len(groups) > MAX_LISTED else ""
     if fitting and series is not None:
         raise ImageError(f"{len(fitting)} series of the folder have that number; choose by SeriesInstanceUID")
@@ -173,7 +164,7 @@ def _choose_series(
     raise ImageError(f"{what}; choose one as PATH#series=NUMBER (or its SeriesInstanceUID): {listed}{more}")
 
 
-def _list_names(folder: Path | int) -> list[str]:
+def _list_names(folder: int) -> list[str]:
     with os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, MAX_NAMES + 1)]
     if len(names) > MAX_NAMES:
@@ -181,7 +172,7 @@ def _list_names(folder: Path | int) -> list[str]:
     return sorted(names)
 
 
-def _read_file(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
+def _read_file(folder: int, name: str) -> tuple[SeriesKey, SeriesFile] | Slice | None:
     """Return a file and what names its series, or why it cannot be read; None if it is not DICOM."""
     with open_in_folder(folder, name) as file:
         if file is None or not is_dicom(file.read(132)):
@@ -189,18 +180,16 @@ def _read_file(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesFile] | 
         file.seek(0)
         try:
             return _build_file(name, read_header(file))
-        except MemoryError:
-            raise
         except NoPictureError:
             problem = "no picture"
         except Exception as error:  # pydicom raises anything for a damaged file
-            problem = f"cannot be read ({error if isinstance(error, ImageError) else 'damaged or cut short'})"
+            problem = f"cannot be read ({describe_failure(error)})"
     return Slice(name, (0, 0), stacks.NOWHERE, problem)
 
 
 def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     elements, number = header.elements, get_text(header.elements, "SeriesNumber")
-    key = SeriesKey(get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else "")
+    key = get_text(elements, "SeriesInstanceUID"), number if number.isdecimal() else ""
     photometric, place = get_text(elements, "PhotometricInterpretation"), get_place(elements)
     if header.frames > 1 or header.samples > 1 or photometric == "PALETTE COLOR":
         kind, place = f"{header.frames} frames" if header.frames > 1 else "in color", stacks.NOWHERE
@@ -218,16 +207,13 @@ def _build_file(name: str, header: Header) -> tuple[SeriesKey, SeriesFile]:
     return key, SeriesFile(describe_location(name), header.shape, *facts, **held)
 
 
-def _decode(folder: Path | int, file: SeriesFile) -> DecodedFrames:
-    problem = ""
+def _decode(folder: int, file: SeriesFile) -> DecodedFrames:
     with open_in_folder(folder, file.file) as content:
         try:
             assert file.header is not None
             decoded = dicom.decode(content or io.BytesIO(), file.header)
-        except ImageError as error:
-            problem = f"file {file.name}: {error}"
-    if problem:
-        raise ImageError(problem)
+        except Exception as error:
+            raise ImageError(f"file {file.name}: {describe_failure(error)}") from None
     if decoded.pixels.shape[:3] != (1, *file.shape):
         raise ImageError(f"file {file.name} has changed while it was read")
     return decoded

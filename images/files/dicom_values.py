@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from ...errors import ImageError
-from ..pixels import Native, Range, fit_integers, mark_blank, rescale, to_native_dtype
+from ..pixels import Native, Range, find_range, fit_integers, mark_blank, rescale, to_native_dtype
 from ..source import Unit
 from .dicom_display import Display, get_display, read_table
 from .dicom_header import (
+    MAGNIFICATION,
     OF_FRAMES,
     PIXELS,
     SEGMENTATIONS,
+    SPACINGS,
     Header,
     NoPictureError,
     get_count,
@@ -25,25 +27,8 @@ from .dicom_header import (
 )
 
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
-# (implicit types, little endian) → the transfer syntax of a file that does not name its own
-NATIVE = {
-    (True, True): "1.2.840.10008.1.2",
-    (False, True): "1.2.840.10008.1.2.1",
-    (False, False): "1.2.840.10008.1.2.2",
-}
-PLUGINS = {  # transfer syntaxes that pydicom decodes with another package (pydicom, guides/plugin_table)
-    "JPEG 2000": "pylibjpeg and pylibjpeg-openjpeg",
-    "High-Throughput JPEG 2000": "pylibjpeg and pylibjpeg-openjpeg",
-    "JPEG-LS": "pyjpegls",
-    "JPEG": "pylibjpeg and pylibjpeg-libjpeg",
-}
-RLE = "1.2.840.10008.1.2.5"
-JPEG_LS = tuple(f"1.2.840.10008.1.2.4.{part}" for part in (80, 81))
-JPEG_2000 = tuple(f"1.2.840.10008.1.2.4.{part}" for part in (90, 91, 92, 93, 201, 202, 203))
 COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
 KINDS = ("RGB", "YBR", "MONOCHROME1", "MONOCHROME2", "PALETTE")  # beginnings of PhotometricInterpretation
-SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
-MAGNIFICATION = ("EstimatedRadiographicMagnificationFactor", "DistanceSourceToDetector", "DistanceSourceToPatient")
 JP2 = b"\0\0\0\x0cjP  "  # the first box of a JPEG 2000 file
 
 
@@ -58,8 +43,7 @@ class DecodedFrames:
         wishes: how each frame asks to be shown; one for all if they share it.
         usual: the range that is shown if the file asks for none; None: from the lowest to the highest value.
         inverted: whether low values are bright.
-        fields: of `Source`: unit, spacing, at_detector, aspect, notes.
-        reference: what places in the patient count from, as a hash of the UID.
+        fields: of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, frame_of_reference.
     """
 
     pixels: np.ndarray
@@ -69,7 +53,6 @@ class DecodedFrames:
     usual: Range | None
     inverted: bool
     fields: dict[str, Any]
-    reference: str
 
 
 def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
@@ -82,10 +65,10 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     if header.frames == 1:
         frames, missing = frames[None], None if missing is None else missing[None]
     reference = get_text(dataset, "FrameOfReferenceUID")
-    reference = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
     fields, usual = get_pixel_size(dataset) | {"unit": get_unit(dataset)}, (0.0, 2.0**bits - 1)
+    fields["frame_of_reference"] = reference and hashlib.sha256(reference.encode()).hexdigest()[:16]
     if color:
-        return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields, reference)
+        return DecodedFrames(to_native_dtype(frames).pixels, None, usual, [None], usual, False, fields)
     segments = get_text(dataset, "SOPClassUID") in SEGMENTATIONS
     if missing is not None and (segments or frames.dtype.kind == "f"):  # what is in no segment is 0
         frames[missing], missing = 0 if segments else np.nan, None
@@ -111,13 +94,12 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
         native = to_native_dtype(join_slices(each))
     pixels, measured, blank = native if missing is None else _mark(native.pixels, missing)
     if pixels.dtype == np.uint8:
-        seen = pixels if blank is None else pixels[pixels != blank]
-        measured = float(seen.min(initial=255)), float(seen.max(initial=0))
+        measured = find_range(pixels, np.asarray(blank is None or pixels != blank))
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]
-    gray_levels = not segments and high <= 255 and ends == [low, high]  # also masks: 1 is white
+    gray_levels = not segments and high <= 255 and {*ends} == {low, high}  # also masks: 1 is white
     inverted = get_text(dataset, "PhotometricInterpretation") == "MONOCHROME1"
     shown = (low, high) if gray_levels else None
-    return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields, reference)
+    return DecodedFrames(pixels, blank, measured, wishes, shown, inverted, fields)
 
 
 def _mark(pixels: np.ndarray, missing: np.ndarray) -> Native:
@@ -192,36 +174,33 @@ def _get_spacing(value: Any) -> tuple[float, float] | None:
 
 def _decode_stored(dataset: Any, header: Header) -> tuple[np.ndarray, np.ndarray | None, int, bool]:
     """Return the stored values, which of them are padding, how many bits they have, and whether they are RGB."""
+    from pydicom import uid
     from pydicom.pixels import apply_color_lut, get_decoder
-    from pydicom.uid import UID, UID_dictionary
 
     name = next((name for name in PIXELS if name in dataset), None)
     if name is None:
         raise NoPictureError("the DICOM file holds no picture")
-    syntax = UID(dataset.file_meta.get("TransferSyntaxUID") or NATIVE[dataset.original_encoding])
-    known = syntax.name if syntax in UID_dictionary else "unknown"
+    implicit, little = dataset.original_encoding
+    plain = uid.ExplicitVRLittleEndian if little else uid.ExplicitVRBigEndian
+    syntax = uid.UID(dataset.file_meta.get("TransferSyntaxUID") or (uid.ImplicitVRLittleEndian if implicit else plain))
+    known = syntax.name if syntax in uid.UID_dictionary else "unknown"
     try:
-        decoder = get_decoder(syntax)
-        readable = decoder.is_available
+        decoder: Any = get_decoder(syntax)
     except NotImplementedError:
-        readable = False
-    if not readable:
-        raise ImageError(f"no decoder for its transfer syntax ({known}) is installed{_suggest_plugin(known)}")
+        decoder = None
+    if decoder is None or not decoder.is_available:
+        raise ImageError(f"no decoder for its transfer syntax ({known}) is installed{_suggest_plugin(decoder)}")
     layout = _get_layout(dataset, header, name, encapsulated=syntax.is_encapsulated)
-    if syntax in JPEG_2000:
+    if syntax in uid.JPEG2000TransferSyntaxes:
         _check_boxes(dataset.get("PixelData") or b"")
-    gray, bits, problem = header.samples == 1, layout["bits_stored"], ""
+    gray, bits = header.samples == 1, layout["bits_stored"]
     try:
         options: Any = {**layout, "allow_excess_frames": False, "correct_unused_bits": not gray}
         stored, meta = decoder.as_array(dataset, **options)
     except Exception as error:  # the decoders of pydicom and its plugins raise anything
-        problem = type(error).__name__
-    if problem:
-        better = "" if "pylibjpeg" in decoder.available_plugins else _suggest_plugin(known)
-        raise ImageError(
-            f"its pixels ({known}) cannot be decoded: damaged, cut short or of an unsupported kind ({problem})"
-            + (f"{better}, which reads more kinds" if better else "")
-        )
+        problem = f"damaged, cut short or of an unsupported kind ({type(error).__name__})"
+        more = ", which reads more kinds" if (better := _suggest_plugin(decoder)) else ""
+        raise ImageError(f"its pixels ({known}) cannot be decoded: {problem}{better}{more}") from None
     dataset.pop(name)  # they may be large
     kind = meta["photometric_interpretation"]
     if not gray:
@@ -229,8 +208,9 @@ def _decode_stored(dataset: Any, header: Header) -> tuple[np.ndarray, np.ndarray
             raise ImageError(COLOR_SPACES)
         return stored, None, bits, True
     missing = _find_padding(dataset, name, stored)
-    if bits < layout["bits_allocated"] and name == "PixelData" and syntax not in (*JPEG_2000, *JPEG_LS):
-        high = get_count(dataset, "HighBit", 0) if syntax == RLE or not syntax.is_encapsulated else 0
+    lossless = (*uid.JPEG2000TransferSyntaxes, *uid.JPEGLSTransferSyntaxes)  # their decoders know the bits
+    if bits < layout["bits_allocated"] and name == "PixelData" and syntax not in lossless:
+        high = get_count(dataset, "HighBit", 0) if syntax == uid.RLELossless or not syntax.is_encapsulated else 0
         size, high = 8 * stored.dtype.itemsize, max(high, bits - 1)
         np.left_shift(stored, max(0, size - 1 - high), out=stored)
         np.right_shift(stored, size - bits, out=stored)
@@ -300,10 +280,11 @@ def _check_boxes(content: bytes) -> None:
         start = content.find(JP2, box)
 
 
-def _suggest_plugin(syntax: str) -> str:
-    """Return the package that decodes a transfer syntax, as the end of an error message."""
-    package = next((package for start, package in PLUGINS.items() if syntax.startswith(start)), None)
-    return f"; install {package}" if package else ""
+def _suggest_plugin(decoder: Any) -> str:
+    """Return the packages with which pydicom would decode more, as the end of an error message."""
+    if decoder is None or {"pydicom", "pylibjpeg"} & set(decoder.available_plugins) or not decoder.missing_dependencies:
+        return ""
+    return f"; install {decoder.missing_dependencies[-1].partition(' requires ')[2]}"
 
 
 def join_slices(slices: list[np.ndarray]) -> np.ndarray:

@@ -1,8 +1,6 @@
 """Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`)."""
 
-import ast
 import io
-from collections.abc import Callable
 from typing import BinaryIO
 
 import numpy as np
@@ -14,13 +12,12 @@ from ..pixels import SHAPES
 from ..source import Source
 from . import pillow
 from .dicom_header import is_dicom
-from .paths import WHOLE, Selection, open_in_folder, read_exactly
+from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly
 
 MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
 
 Content = BinaryIO | int  # an open file, or the descriptor of a folder
-Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
 def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Source:
@@ -66,31 +63,19 @@ def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOL
     return read_source(content, reserve, selection)
 
 
-def describe_failure(error: BaseException) -> str:
-    """Return why a file could not be read; decoders raise anything, and what they say may quote the file."""
-    if isinstance(error, ImageError):
-        return str(error)
-    if isinstance(error, MemoryError):
-        return "it needs more memory than its size explains, or than there is"
-    return f"it is damaged or cut short ({type(error).__name__})"
-
-
-def _read_npy(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
+def _read_npy(file: BinaryIO, reserve: Reserve) -> Source:
     """Return the array in a file; raise `ImageError` for another shape or type, a damaged header, or missing bytes."""
-    version = np.lib.format.read_magic(file)
-    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
-    if not 0 < length < 10_000:
-        raise ImageError("the header of the .npy file is damaged")
-    header = ast.literal_eval(file.read(length).decode("latin1"))
-    shape, dtype = tuple(header["shape"]), np.dtype(header["descr"])
-    if dtype.kind not in "biuf" or not all(isinstance(side, int) for side in shape):
+    first = np.lib.format.read_magic(file) == (1, 0)
+    read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read_header(file)
+    if dtype.kind not in "biuf":
         raise ImageError(f"a .npy file of {dtype.name}; allowed: booleans, integers and floats")
     if len(shape) not in (2, 3):
         raise ImageError(f"array of shape {str(shape)[:60]}; allowed: {SHAPES}")
     limits.check_size(shape, dtype.itemsize)
     reserve(limits.estimate_size(shape, dtype.itemsize))
     content = read_exactly(file, int(np.prod(shape)) * dtype.itemsize)
-    return Source.of(content.view(dtype).reshape(shape, order="F" if header["fortran_order"] else "C"))
+    return Source.of(content.view(dtype).reshape(shape, order="F" if by_columns else "C"))
 
 
 def _read_head(content: BinaryIO) -> bytes:

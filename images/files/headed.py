@@ -6,7 +6,6 @@ The elements are those of MetaIO (ITK) and of NRRD (teem.sourceforge.net/nrrd/fo
 import math
 import re
 import zlib
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ from ...errors import ImageError
 from ..pixels import to_native_dtype
 from ..source import Source, build_volume
 from .nifti import check_affine, choose_display, read_stack
-from .paths import PART, open_in_folder
+from .paths import PART, Reserve, open_in_folder
 
 MAX_HEADER = 2**16  # bytes
 META_END, NRRD_END = re.compile(rb"^ElementDataFile[ \t]*=.*\n?", re.MULTILINE), re.compile(rb"\r?\n\r?\n|\Z")
@@ -37,7 +36,7 @@ def is_headed(head: bytes) -> bool:
     return head.startswith(b"NRRD000") or bool(meta)
 
 
-def read(file: BinaryIO, reserve: Callable[[int], None], folder: int | None) -> Source:
+def read(file: BinaryIO, reserve: Reserve, folder: int | None) -> Source:
     """Return the middle axial slice of a volume, or a picture of two axes; `folder` is the header's, a descriptor."""
     header = read_header(file)
     fields, name = _parse(header), get_data_name(header)

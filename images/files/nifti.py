@@ -3,8 +3,7 @@
 import gzip
 import io
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import product
 from typing import IO, Any, BinaryIO, Literal
 
@@ -14,7 +13,7 @@ from ...errors import ImageError
 from .. import limits
 from ..pixels import Range, rescale
 from ..source import Source, Volume, build_volume
-from .paths import read_exactly
+from .paths import Reserve, read_exactly
 
 SIZES = (348, 540)  # bytes of a header, version 1 and 2
 MM = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
@@ -36,7 +35,7 @@ def _get_header_size(head: bytes) -> int | None:
     return None
 
 
-def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Source:
+def read(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
     """Return the middle axial slice of a volume; if there are several volumes in time, of the first.
 
     Of many volumes in time, no more are read than `limits.MAX_TIMES` allows.
@@ -63,12 +62,10 @@ def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Sou
         raise ImageError(f"vox_offset in the NIfTI header is {offset}; allowed: {size + 4} to {limits.MAX_BYTES}")
     stream.seek(offset)
     stored, unread = read_stack(stream, reserve, sides, dtype)
-    return replace(_build_volume(header, stored), unread_times=unread).get_middle_slice()
+    return _build_volume(header, stored, unread).get_middle_slice()
 
 
-def read_stack(
-    stream: Any, reserve: Callable[[int], None], sides: Sequence[int], dtype: np.dtype[Any]
-) -> tuple[np.ndarray, int]:
+def read_stack(stream: Any, reserve: Reserve, sides: Sequence[int], dtype: np.dtype[Any]) -> tuple[np.ndarray, int]:
     """Return the values (t, z, y, x) of an array, and how many time points `limits.MAX_TIMES` does not allow to read.
 
     `sides` are those of the array, the fastest axis first; all axes beyond the third count as time.
@@ -82,7 +79,7 @@ def read_stack(
     return content.view(dtype).reshape(times, *shape), count - times
 
 
-def _build_volume(header: Any, stored: np.ndarray) -> Volume:
+def _build_volume(header: Any, stored: np.ndarray, unread: int) -> Volume:
     """Return the volume of stored values (t, z, y, x), turned to the patient's axes by the header's affine."""
     slope, intercept = (float(header[name]) for name in ("scl_slope", "scl_inter"))
     if slope == 0 or math.isnan(slope):  # the values are as they are stored
@@ -96,7 +93,8 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
     values = rescale(stored, slope, intercept)
     display = choose_display(values.pixels, (float(header["cal_min"]), float(header["cal_max"])))
     known = max(int(header["sform_code"]), int(header["qform_code"])) > 0  # else the affine is nibabel's default
-    return build_volume(values.pixels, affine, display, known=known, blank=values.blank, notes=tuple(notes))
+    more: dict[str, Any] = {"known": known, "blank": values.blank, "unread_times": unread, "notes": tuple(notes)}
+    return build_volume(values.pixels, affine, display, **more)
 
 
 def _get_affine(header: Any, sides: Sequence[int]) -> tuple[np.ndarray, list[str]]:

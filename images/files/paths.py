@@ -1,11 +1,10 @@
 """Where an image may come from: a regular file or a folder inside the task's folder, bytes, or a `data:` URL."""
 
 import base64
-import binascii
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple
@@ -17,7 +16,11 @@ from .. import limits
 
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
+ImageLocation = str | os.PathLike[str] | bytes  # a path, a data: URL, or the bytes of a file
+Folder = str | os.PathLike[str]
+Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 DETACHED = (".mhd", ".nhdr")  # headers of MetaImage and NRRD, which may name a file beside them that has the pixels
+NO_WAIT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # nor follow a link
 MAX_PATH = 2**14  # characters of a path that may select a part
 # a SeriesNumber or a SeriesInstanceUID; a group of slices that are alike, or a segment
 _SELECTED = re.compile(r"(.+?)(?:#series=([0-9][0-9.]{0,63}))?(?:#stack=([0-9]{1,5}))?", re.DOTALL)
@@ -45,7 +48,7 @@ class Selection(NamedTuple):
 WHOLE = Selection()
 
 
-def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
+def describe_location(where: ImageLocation) -> str:
     """Return the name of an image in messages: the last part of its path, or a description if it has no path.
 
     >>> describe_location("/data/case 7/slice.png"), describe_location("data:image/png;base64,AAAA")
@@ -56,19 +59,17 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
     if isinstance(where, bytes):
         return f"({len(where)} bytes)"
     path = os.fspath(where)
-    if path[:5].lower() == "data:":
+    if is_data_url(path):
         return "(data URL)"
     name = os.path.basename(path.rstrip("/")) or path[-MAX_NAME:]
     return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
 
 
-def split_selection(
-    where: "str | os.PathLike[str] | bytes",
-) -> "tuple[str | os.PathLike[str] | bytes, Selection]":
+def split_selection(where: ImageLocation) -> tuple[ImageLocation, Selection]:
     """Return a location without what it selects, and that.
 
     >>> split_selection("study 7#series=3#stack=2"), split_selection("study 7")[1] == WHOLE
-    (('study 7', Selection(series='3', stack=2)), True)
+    (('study 7', Selection(series='3', stack=2, header=None)), True)
     """
     if isinstance(where, bytes) or len(os.fspath(where)) >= MAX_PATH:
         return where, WHOLE
@@ -79,9 +80,7 @@ def split_selection(
 
 
 @contextmanager
-def open_location(
-    where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
-) -> Iterator[tuple[BinaryIO | bytes | int, str | None]]:
+def open_location(where: ImageLocation, folder: Folder | None) -> Iterator[tuple[BinaryIO | bytes | int, str | None]]:
     """Open the file at `where` for reading; raise `ImageError` if it may not be read.
 
     Yields:
@@ -94,13 +93,13 @@ def open_location(
         yield where, None
         return
     text = os.fspath(where)
-    if text[:5].lower() == "data:":
+    if is_data_url(text):
         yield decode_data_url(text), None
         return
     path = resolve_inside(text, folder)
     _check_kind(path.stat())  # to open a device can have effects
     detached = path.suffix.lower() in DETACHED and path.is_file()
-    with _open_descriptor(path.parent if detached else path) as descriptor:
+    with open_descriptor(path.parent if detached else path) as descriptor:
         kind = os.fstat(descriptor)
         _check_kind(kind)
         if stat.S_ISDIR(kind.st_mode):
@@ -121,7 +120,7 @@ def _describe_size(size: int) -> str:
     return f"the file has {size / 2**30:.1f} GiB; allowed: {limits.MAX_FILE / 2**30:.1f} GiB"
 
 
-def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
+def resolve_inside(text: str, folder: Folder | None) -> Path:
     """Return the path with all links resolved; raise `ImageError` if it does not exist or leaves `folder`."""
     try:
         if folder is None:
@@ -134,22 +133,18 @@ def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
     except ImageError:
         raise
     except FileNotFoundError:
-        reason = "there is no such file"
+        raise ImageError("there is no such file") from None
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a zero byte in it, a circle of links
-        reason = f"its path cannot be followed ({type(error).__name__})"
-    raise ImageError(reason)
+        raise ImageError(f"its path cannot be followed ({type(error).__name__})") from None
 
 
 @contextmanager
-def _open_descriptor(path: Path) -> Iterator[int]:
+def open_descriptor(path: Path) -> Iterator[int]:
     """Open a path whose links are resolved; what has taken its place since is not followed and not waited for."""
-    reason = ""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, NO_WAIT)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-    if reason:
-        raise ImageError(f"it cannot be read ({reason})")
+        raise ImageError(f"it cannot be read ({error.strerror or type(error).__name__})") from None
     try:
         yield descriptor
     finally:
@@ -157,15 +152,11 @@ def _open_descriptor(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def open_in_folder(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
+def open_in_folder(folder: int, name: str) -> Iterator[BinaryIO | None]:
     """Yield a file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        if isinstance(folder, int):
-            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
-        else:
-            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
+        regular = stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        descriptor = os.open(name, NO_WAIT, dir_fd=folder) if regular else None
     except OSError:
         descriptor = None
     if descriptor is None:
@@ -173,6 +164,11 @@ def open_in_folder(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
         return
     with open(descriptor, "rb") as file:
         yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def is_data_url(where: str) -> bool:
+    """Return whether a location is a `data:` URL, and no path."""
+    return where[:5].lower() == "data:"
 
 
 def decode_data_url(url: str) -> bytes:
@@ -188,9 +184,8 @@ def decode_data_url(url: str) -> bytes:
         raise ImageError("a data URL is data:<type>;base64,<content>")
     try:
         return base64.b64decode(re.sub(r"[ \t\r\n]+", "", body), validate=True)  # RFC 2045 breaks its lines
-    except (binascii.Error, ValueError):
-        pass
-    raise ImageError("the content of the data URL is not base64")
+    except ValueError:
+        raise ImageError("the content of the data URL is not base64") from None
 
 
 def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
@@ -204,3 +199,12 @@ def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
         content[done : done + len(part)] = np.frombuffer(part, np.uint8)
         done += len(part)
     return content
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return why a file could not be read; decoders raise anything, and what they say may quote the file."""
+    if isinstance(error, ImageError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "it needs more memory than its size explains, or than there is"
+    return f"it is damaged or cut short ({type(error).__name__})"

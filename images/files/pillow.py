@@ -4,7 +4,8 @@ The plugins are called directly and not through `Image.open`, which has one size
 what is allowed here, and would try some forty formats.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,6 +22,7 @@ from ...errors import ImageError
 from .. import limits
 from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
 from ..source import Source, Volume
+from .paths import Reserve
 
 FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "PNG": (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImagePlugin.PngImageFile),
@@ -30,7 +32,6 @@ FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "GIF": (lambda head: head[:6] in (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
 }
 CHANNELS = {2: [2, 1, 0, 3], 4: [0, 3], 6: [2, 1, 0, 3]}  # of OpenCV's BGRA, for the color types of a PNG
-Reserve = Callable[[int], None]
 ANIMATED = ("GIF", "WEBP", "PNG")  # a JPEG with several pictures holds previews of the same one
 # Bytes of a pixel in Pillow's memory. Other modes need 4, because they become RGB; WebP needs 16 for copies.
 BYTES = {"1": 1, "L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
@@ -45,18 +46,22 @@ def is_picture(head: bytes) -> bool:
 
 def load_picture(file: BinaryIO, head: bytes, reserve: Reserve) -> Image.Image:
     """Decode the first picture of a file; raise `ImageError` if it is damaged or, from its header, too large."""
-    return _load(file, head, reserve, frames=False)[0]
+    return _load(file, head, reserve)[0]
 
 
 def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     """Return the first frame of a file; if there are several, its volume has the others."""
-    image, count = _load(file, head, reserve, frames=True)
+    image, count = _load(file, head, reserve)
     if _is_deep_color(head):
         if count > 1:
             raise ImageError("an animated PNG of 16 bits a channel; allowed: 8 bits, or a single picture")
         return Source.of(_read_deep_color(file, head, image))
     first = pillow_to_array(image)
-    frames = [first, *_read_frames(image, count)]
+    frames = [first]
+    with suppress(EOFError):  # there are fewer than the file says
+        for number in range(1, count):
+            image.seek(number)
+            frames.append(pillow_to_array(image))
     if len(frames) == 1:
         key = image.info.get("transparency")
         if image.mode.startswith("I;16") and isinstance(key, int) and (first == key).any():
@@ -70,8 +75,8 @@ def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
     return Volume(voxels, display, planes=False, blank=blank).get_slice(0)
 
 
-def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tuple[Image.Image, int]:
-    """Return the first picture, decoded, and how many frames the file has: 1 if they are not wanted."""
+def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, int]:
+    """Return the first picture, decoded, and how many frames the file has."""
     opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
     if opener is None:
         kinds = f"{', '.join(FORMATS)}, TIFF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
@@ -94,7 +99,7 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tup
         if image.format != "WEBP":
             reserve(size)
         image.load()
-        return image, count if frames else 1
+        return image, count
     except Image.DecompressionBombError:
         reason = f"more pixels than this kind of file may have; allowed: {2 * (Image.MAX_IMAGE_PIXELS or 0)}"
     except (OSError, SyntaxError) as error:  # Pillow's messages
@@ -134,16 +139,6 @@ def _measure_webp(file: BinaryIO) -> int:
     file.seek(0)
     one = limits.check_size((height, width), 16)
     return max(one, limits.check_size((height, width), 3, frames=max(1, frames)))
-
-
-def _read_frames(image: Image.Image, count: int) -> Iterator[np.ndarray]:
-    """Yield the frames after the first one."""
-    for number in range(1, count):
-        try:
-            image.seek(number)
-        except EOFError:
-            return
-        yield pillow_to_array(image)
 
 
 def _is_deep_color(head: bytes) -> bool:

@@ -163,11 +163,9 @@ class WorkerProcess:
 
     def _send(self, what: What, content: formats.Content | bytes, selection: Selection) -> None:
         request: Message = {"what": what} if selection == WHOLE else {"what": what, "selection": selection}
-        known, self.limits = self.limits, _get_limits()
+        known, self.limits = self.limits, {name: getattr(limits, name) for name in LIMITS}  # a program may change them
         if known != self.limits:
             request["limits"] = self.limits
-        if isinstance(content, int):
-            request["folder"] = True
         if isinstance(content, bytes) and len(content) <= INLINE:
             self.channel.send({**request, "inline": len(content)}, content)
         elif isinstance(content, bytes):
@@ -283,11 +281,6 @@ def decode(what: What, content: formats.Content | bytes, selection: Selection = 
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
             return worker.decode(what, content, _pool.memory, selection)
-
-
-def _get_limits() -> dict[str, float]:
-    """Return the limits as they are in this process, where a program or a test may have changed them."""
-    return {name: getattr(limits, name) for name in LIMITS}
 
 
 def _start_again() -> None:

@@ -8,7 +8,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO
@@ -20,8 +20,9 @@ from ...errors import ImageError
 from .. import limits
 from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, rescale, turn_upright
 from ..source import Source, Volume
-from .paths import read_exactly
+from .paths import Reserve, read_exactly
 
+PRIVATE_NAMES = ("TIFF.DECOMPRESSORS._codecs",)  # of tifffile: decoders by their number
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), PackBits, LZMA, Zstandard: of plain bytes
 UNPREDICTED = (1, 32773)  # none and PackBits, which do not know of the tag Predictor (TIFF 6.0, section 14)
@@ -32,7 +33,7 @@ GRAY_BITS = (2, 4)  # of a sample, as which Pillow has 8; 1 bit is black and whi
 MAX_WIDTH = 2**16  # pixels: Pillow's buffer has some rows
 
 
-def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
+def read(file: BinaryIO, reserve: Reserve) -> Source:
     """Return the first page of a file that is no preview; if there are several like it, its volume has the others."""
     import tifffile
 
@@ -64,12 +65,14 @@ def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
 
 def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     """Return the first page that is no preview and those like it, and what is left out."""
-    listed = list(islice(tiff.pages, limits.MAX_FRAMES + 1))
-    pages = list({page.offset: page for page in listed}.values())
-    ring = len(pages) < len(listed)  # tifffile would follow it for long
-    if len(pages) > limits.MAX_FRAMES:
+    by_place: dict[int, Any] = {}
+    for page in islice(tiff.pages, limits.MAX_FRAMES + 1):
+        if page.offset in by_place:  # the list leads back to itself
+            break
+        by_place[page.offset] = page
+    if len(by_place) > limits.MAX_FRAMES:
         raise ImageError(f"more than {limits.MAX_FRAMES} pages; allowed: {limits.MAX_FRAMES}")
-    pages = [page for page in pages if page.tags]
+    pages = [page for page in by_place.values() if page.tags]
     for page in pages:
         if PHOTOMETRIC not in page.tags:
             page.photometric = RGB if page.samplesperpixel >= 3 else BLACK_IS_ZERO
@@ -86,9 +89,8 @@ def _choose_pages(tiff: Any) -> tuple[list[Any], list[str]]:
     named = ", ".join(f"page {page.index + 1} ({page.imagewidth}x{page.imagelength})" for page in others[:5])
     named += f" and {len(others) - 5} more" if len(others) > 5 else ""
     notes = [f"left out, because of another size or type: {named}"] if others else []
-    if not ring:
-        tiff.filehandle.seek(tiff.pages.next_page_offset)
-    if ring or any(tiff.filehandle.read(tiff.tiff.offsetsize)):
+    tiff.filehandle.seek(tiff.pages.next_page_offset)
+    if any(tiff.filehandle.read(tiff.tiff.offsetsize)):
         notes.append(f"the list of pages is broken or cut short after page {len(pages)}")
     return [page for page, kind in zip(whole, kinds, strict=True) if kind == kinds[0]], notes
 

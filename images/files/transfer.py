@@ -9,6 +9,7 @@ import json
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from math import isfinite
 from typing import Any
 
@@ -22,6 +23,8 @@ from ..source import Source, Volume
 MAX_MESSAGE = 2**20  # bytes of JSON
 JOINED = 2**16  # bytes behind a message that are sent in one call with it
 AHEAD = 2**16  # bytes that are asked for when a message is expected: a short one comes whole, with what is behind it
+
+MAX_NOTES, MAX_NOTE = 50, 1000  # notes of a reader, and characters of each
 
 Message = dict[str, Any]
 
@@ -47,7 +50,7 @@ class Channel:
 
     def send(self, message: Message, payload: "bytes | memoryview" = b"", descriptors: Sequence[int] = ()) -> None:
         """Send a message, the bytes behind it, and open files; raise `ChannelClosed` or `TimeoutError`."""
-        head = json.dumps(message, separators=(",", ":")).encode()
+        head = json.dumps(message, separators=(",", ":"), default=_to_plain).encode()
         first = len(head).to_bytes(4, "little") + head
         if payload and len(payload) <= JOINED:
             first, payload = first + payload, b""
@@ -119,78 +122,65 @@ class Channel:
             self.sock.settimeout(max(0.001, self.deadline - time.monotonic()))
 
 
+def _to_plain(value: Any) -> Any:
+    """Return what JSON can hold of bytes, an array, or a number of NumPy."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value.tolist()
+
+
 DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow image
-
-
-VOLUME = ("planes", "plane", "index", "time", "unread_times", "frame_of_reference", "stored_axes")
-COMMON = ("spacing", "unit", "aspect", "at_detector", "notes")
+ARRAYS = ("pixels", "voxels", "times", "volume")  # fields that are not in the message
 
 
 def pack_source(source: Source) -> tuple[Message, memoryview]:
     """Return a source, with all slices if it has a volume, as a message and the bytes behind it."""
-    volume = source.volume
-    values = source.pixels if volume is None else volume.all_voxels
-    array, order, flipped = _order_as_in_memory(values)
-    whole: Source | Volume = source if volume is None else volume
-    message: Message = {"dtype": CODES[array.dtype.str[1:]], "shape": array.shape}
-    message |= {name: getattr(whole, name) for name in COMMON}
-    message |= {"display": _pack_display(whole.display, whole.curve), "blank": whole.blank}
+    volume, whole = source.volume, source.volume or source
+    array, order, flipped = _order_as_in_memory(source.pixels if volume is None else volume.all_voxels)
+    named: dict[str, Any] = {one.name: getattr(whole, one.name) for one in fields(whole) if one.name not in ARRAYS}
+    message: Message = {"dtype": CODES[array.dtype.str[1:]], "shape": array.shape, "fields": named}
     if flipped or order != sorted(order):
         message |= {"order": order, "flipped": flipped}
     if volume is not None:
-        kept = {name: getattr(volume, name) for name in VOLUME}
-        affine = None if volume.affine is None else volume.affine.ravel().tolist()
-        message["volume"] = kept | {"affine": affine, "several": volume.times is not None}
-        if volume.displays is not None:
+        message["several"] = volume.times is not None
+        if volume.displays is not None:  # most are alike
             distinct = {display: number for number, display in enumerate(dict.fromkeys(volume.displays))}
-            numbers = [distinct[display] for display in volume.displays]
-            message["volume"]["displays"] = [[_pack_display(*display) for display in distinct], numbers]
+            message["numbers"] = [distinct[display] for display in volume.displays]
+            named["displays"] = list(distinct)
     return message, array.reshape(-1).view(np.uint8).data
 
 
 def unpack_source(message: Message, array: np.ndarray) -> Source:
     """Return the source of a message; raises for any that `pack_source` cannot have written."""
+    import msgspec  # a worker does not need it
+
     if "order" in message:
         for axis in message["flipped"]:
             array = np.flip(array, int(axis))
         if sorted(message["order"]) != list(range(array.ndim)):
             raise ImageError("it is damaged")
         array = array.transpose([message["order"].index(axis) for axis in range(array.ndim)])
-    display, curve = _unpack_display(message["display"])
-    fields: dict[str, Any] = {"unit": {"HU": "HU", "Gy": "Gy", None: None}[message["unit"]], "curve": curve}
-    fields |= {"spacing": message["spacing"] and _get_floats(message["spacing"], len(message["spacing"]))}
-    fields |= {"blank": None if message["blank"] is None else float(message["blank"])}
-    fields |= {"aspect": _get_floats([message["aspect"]], 1)[0], "at_detector": bool(message["at_detector"])}
-    fields |= {"notes": tuple(str(note) for note in message["notes"])}
-    place = message.get("volume")
-    if place is None:
-        return Source(array, display, **fields)
-    affine = place["affine"] and np.array(_get_floats(place["affine"], 16)).reshape(4, 4)
-    stored: Any = tuple((int(axis), bool(backwards)) for axis, backwards in place["stored_axes"])
-    if sorted(axis for axis, _ in stored) != [0, 1, 2]:
+    named = message["fields"]
+    named["notes"] = [note[:MAX_NOTE] for note in named["notes"][:MAX_NOTES]]
+    if "several" not in message:
+        return _check(msgspec.convert({**named, "pixels": array}, Source))
+    if "numbers" in message:
+        named["displays"] = [named["displays"][number] for number in message["numbers"]]
+    named |= {"voxels": array[named["time"]], "times": array} if message["several"] else {"voxels": array}
+    named["affine"] = named["affine"] and np.array(named["affine"], float).reshape(4, 4)
+    volume = msgspec.convert(named, Volume)
+    if sorted(axis for axis, _ in volume.stored_axes) != [0, 1, 2]:
         raise ImageError("it is damaged")
-    fields |= {"planes": bool(place["planes"]), "affine": affine, "stored_axes": stored}
-    fields |= {"frame_of_reference": str(place["frame_of_reference"]), "unread_times": int(place["unread_times"])}
-    if "displays" in place:
-        distinct, numbers = [_unpack_display(one) for one in place["displays"][0]], place["displays"][1]
-        fields["displays"] = tuple(distinct[number] for number in numbers)
-    if place["several"]:
-        volume = Volume(array[int(place["time"])], display, times=array, time=int(place["time"]), **fields)
-    else:
-        volume = Volume(array, display, **fields)
-    return volume.get_slice(int(place["index"]), place["plane"])
+    return _check(volume.get_slice(volume.index, volume.plane))
 
 
-def _pack_display(display: tuple[float, float], curve: bytes | None) -> list[Any]:
-    return [*map(float, display), None if curve is None else base64.b64encode(curve).decode()]
-
-
-def _unpack_display(packed: Any) -> tuple[Any, bytes | None]:
-    black, white, text = packed
-    curve = None if text is None else base64.b64decode(text)
-    if curve is not None and len(curve) < 2:
+def _check(source: Source) -> Source:
+    """Return the source, whose fields are of the right types; raise `ImageError` for numbers that mean nothing."""
+    volume = source.volume
+    displays = [(source.display, source.curve), *((volume and volume.displays) or ())]
+    numbers = [*(end for display, _ in displays for end in display), *(source.spacing or ()), source.aspect]
+    numbers += [] if volume is None or volume.affine is None else volume.affine.ravel().tolist()
+    if not all(map(isfinite, numbers)) or any(curve is not None and len(curve) < 2 for _, curve in displays):
         raise ImageError("it is damaged")
-    return _get_floats([black, white], 2), curve
+    return source
 
 
 def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[int]]:
@@ -205,13 +195,6 @@ def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[
     inside = array.transpose(order)
     flipped = [axis for axis, stride in enumerate(inside.strides) if stride < 0]
     return np.ascontiguousarray(np.flip(inside, tuple(flipped))), order, flipped
-
-
-def _get_floats(values: Any, count: int) -> Any:
-    floats = tuple(float(value) for value in values)
-    if len(floats) != count or not all(map(isfinite, floats)):
-        raise ImageError("it is damaged")
-    return floats
 
 
 def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:

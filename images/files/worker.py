@@ -12,6 +12,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import sys
 import warnings
 from contextlib import suppress
@@ -21,7 +22,7 @@ from PIL import Image
 from .. import limits
 from ..source import Source
 from . import formats
-from .paths import Selection
+from .paths import Selection, describe_failure
 from .transfer import Channel, ChannelClosed, Message, pack_picture, pack_source
 
 IDLE = 60.0  # seconds without a file after which a worker ends
@@ -91,10 +92,9 @@ class Worker:
             request, descriptors = self.channel.receive()
             vars(limits).update(request.get("limits", {}))
             content: formats.Content
-            if request.get("folder"):
-                (content,) = descriptors
-            elif descriptors:
-                content = os.fdopen(descriptors[0], "rb")
+            if descriptors:
+                (given,) = descriptors
+                content = given if stat.S_ISDIR(os.fstat(given).st_mode) else os.fdopen(given, "rb")
             else:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
@@ -121,7 +121,7 @@ class Worker:
         except ChannelClosed:
             raise
         except Exception as error:  # decoders raise anything for a damaged file
-            return {"error": formats.describe_failure(error)}, b""
+            return {"error": describe_failure(error)}, b""
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 

@@ -10,14 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...core.messages import read_tool_calls, to_openai_messages
+from ...core.messages import read_tool_calls, to_openai_messages, write_call
 from ...errors import ImageError, StoreError, describe_unknown
 from ...images.files import open_picture
 from ...images.ref import ImageRef
 from ...records import Episode, Message, ToolCall, ToolResult, Turn
 from ...utils.frozen import thaw
 
-CALL = "<tool_call>\n{}\n</tool_call>"
 RESPONSE = "<tool_response>\n", "\n</tool_response>"
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
@@ -113,7 +112,7 @@ def to_plain_messages(messages: Sequence[Message]) -> list[Message]:
     plain: list[Message] = []
     for message in messages:
         if message.role == "assistant" and message.tool_calls:
-            calls = [CALL.format(_write_call(call)) for call in message.tool_calls]
+            calls = [_write_call(call) for call in message.tool_calls]
             plain.append(Message("assistant", ("\n".join([*([message.text] if message.text else []), *calls]),)))
         elif message.role == "tool":
             plain.append(Message("user", (RESPONSE[0], *message.content, RESPONSE[1])))
@@ -127,7 +126,7 @@ def _write_call(call: ToolCall) -> str:
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments or "{}")
-    return json.dumps({"name": call.name, "arguments": thaw(arguments)}, ensure_ascii=False)
+    return write_call(call.name, thaw(arguments))
 
 
 def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[ImageRef]]:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, ViewboxError
-from ...utils.files import open_regular
 from ..store.layout import LINES, check_format
-from ..store.lines import open_lines, parse_line, read_lines
+from ..store.lines import open_lines
 from ..store.reader import load
-from ..store.run_folder import MAX_METRICS, read_config, read_json
+from ..store.run_folder import read_config, read_json, read_metrics
 
 MAX_DEPTH = 3  # folders between the folder that is listed and a run
 MAX_FOLDERS = 10_000
@@ -153,21 +152,15 @@ def _average_stored(folder: Path) -> float | None:
 
 
 def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None]:
-    """Return the last step, and the rewards of the first and the last step that have one; a torn last line is passed
-    over."""
+    """Return the last step, and the rewards of the first and the last step that have one."""
     if not os.path.lexists(path):
         return None, None, None
     step, first, last = None, None, None
-    with open_regular(path, limit=MAX_METRICS, inside=path.parent) as file:
-        for line in read_lines(file):
-            try:
-                data = parse_line(line or b"")
-            except ValueError:
-                continue
-            number, reward = data.get("step"), _get_number(data, "reward")
-            step = number if type(number) is int else step
-            if reward is not None:
-                first, last = reward if first is None else first, reward
+    for data in read_metrics(path):
+        number, reward = data.get("step"), _get_number(data, "reward")
+        step = number if type(number) is int else step
+        if reward is not None:
+            first, last = reward if first is None else first, reward
     return step, first, last
 
 

@@ -10,7 +10,6 @@ it, into a folder beside the one that was asked for, which is renamed when it is
 import gzip
 import os
 import re
-import shutil
 import tarfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +22,7 @@ from ...errors import ConfigError, ImageError, ViewboxError
 from ...images.files import open_picture
 from ...images.ref import ImageRef
 from ...plugins import ENVIRONMENTS
-from ...utils.files import lock_file, open_regular, try_lock
+from ...utils.files import create_whole, open_regular, replace_atomically
 from ..scoring.trust import MIXTURE
 from ..store.layout import IMAGES, LINES, MAX_FILE, find_episodes_folder
 from ..store.reader import load
@@ -83,20 +82,14 @@ def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restric
     files.sort(key=lambda name: (PurePosixPath(name).name != LINES, name))  # the lines first: see above
     if len(files) > MAX_FILES:
         raise ConfigError(f"{run}: has {len(files):,} files; allowed: {MAX_FILES:,}")
-    draft = out.with_name(f".{out.name}.part")
     try:
-        with draft.open("wb") as file:
-            if not try_lock(file.fileno()):
-                raise ConfigError(f"{out}: another process is writing it")
-            file.truncate(0)
-            with (
-                gzip.GzipFile("", "wb", 1, file, mtime=0) as stream,  # most bytes are those of pictures
-                tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive,
-            ):
-                size = sum(_add_file(archive, run, name) for name in files)
-        os.replace(draft, out)
+        with (
+            replace_atomically(out) as file,
+            gzip.GzipFile("", "wb", 1, file, mtime=0) as stream,  # most bytes are those of pictures
+            tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive,
+        ):
+            size = sum(_add_file(archive, run, name) for name in files)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise ConfigError(f"{error.filename or out}: cannot be packed ({error.strerror or error})") from error
     return PackedRun(str(out), len(files), size)
 
@@ -113,28 +106,16 @@ def unpack_run(pack: str | Path, out: str | Path) -> PackedRun:
     Raises:
         ConfigError: the file is not a pack, is damaged or forged, or `out` exists or cannot be written.
     """
-    pack, out = Path(pack), Path(out)
-    if os.path.lexists(out):
-        raise ConfigError(f"{out}: exists already; give another --out", key="out", given=str(out))
-    draft, lock = out.with_name(f".{out.name}.part"), out.with_name(f".{out.name}.lock")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with lock_file(lock):
-            try:
-                _remove(draft)  # of an unpacking that was killed
-                draft.mkdir()
-                files, size, left_out = _unpack(pack, draft)
-                find_episodes_folder(draft)
-                os.rename(draft, out)
-            finally:
-                _remove(draft)
-                lock.unlink(missing_ok=True)
-    except BlockingIOError:
-        raise ConfigError(f"{out}: another process is writing it") from None
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RecursionError) as error:
-        raise ConfigError(f"{pack}: not a packed run, or damaged ({error})") from error
-    except OSError as error:
-        raise ConfigError(f"{error.filename or out}: cannot be unpacked ({error.strerror or error})") from error
+    pack = Path(pack)
+    with create_whole(Path(out)) as draft:
+        draft.mkdir()
+        try:
+            files, size, left_out = _unpack(pack, draft)
+        except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RecursionError) as error:
+            raise ConfigError(f"{pack}: not a packed run, or damaged ({error})") from error
+        except OSError as error:
+            raise ConfigError(f"{error.filename or out}: cannot be unpacked ({error.strerror or error})") from error
+        find_episodes_folder(draft)
     return PackedRun(str(out), files, size, left_out)
 
 
@@ -320,10 +301,3 @@ def _check_image(path: Path, folder: Path, digest: str) -> str | None:
     except ViewboxError as error:
         return str(error) if isinstance(error, ImageError) else f"cannot be opened: {error}"
     return None if found == digest else f"holds other pixels ({found[:12]})"
-
-
-def _remove(folder: Path) -> None:
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)

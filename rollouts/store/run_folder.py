@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from ...utils.secrets import mask_settings
 from ...utils.terminal import make_printable
 from ...version import get_versions
 from .layout import LINES, MAX_FILE
+from .lines import read_lines
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 _NOT_CHECKED = ("images", "tokens", "wandb")
@@ -133,9 +134,19 @@ def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
     return value
 
 
-def read_metrics(path: Path) -> list[dict[str, object]]:
-    """Read the lines of a metrics.jsonl."""
-    return [json.loads(line) for line in read_regular(path, limit=MAX_METRICS).decode().splitlines()]
+def read_metrics(path: Path, *, limit: int = MAX_METRICS) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a metrics.jsonl. What is no object of JSON is passed over, such as the torn last line of a
+    killed process.
+
+    Raises:
+        OSError: the file cannot be read, or is larger than `limit` bytes.
+    """
+    with open_regular(path, limit=limit, inside=path.parent) as file:
+        for line in read_lines(file):
+            with suppress(ValueError, RecursionError):
+                values = json.loads(line or b"")
+                if isinstance(values, dict):
+                    yield values
 
 
 def list_held_out(run: Path) -> list[Path]:
@@ -157,7 +168,7 @@ def describe_view(run: str | Path) -> str:
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
 # What may change on resume: settings of speed, the number of tasks, and the address of the same model.
-SPEED_SETTINGS = ("slots", "timeout", "prefill_tokens", "kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")
+SPEED_SETTINGS = ("slots", "timeout", "prefill_tokens", "kv_cache_bytes", "tool_wait_timeout")
 CHANGEABLE = frozenset({*(f"rollout.{name}" for name in SPEED_SETTINGS), "command.tasks", "command.endpoint"})
 
 

@@ -15,7 +15,7 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.job import build_job, check_for_endpoint
 from viewbox.training.checks.outline import describe_filters
 
-OWN_KEYS = ("kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")
+OWN_KEYS = ("kv_cache_bytes", "tool_wait_timeout")
 GIVEN = {
     "slots": 3,
     "temperature": 0.5,
@@ -28,7 +28,6 @@ GIVEN = {
     "prefill_tokens": 300,
     "kv_cache_bytes": "3MiB",
     "tool_wait_timeout": 2.5,
-    "cuda_graphs": True,
     "timeout": 60.0,
 }
 

@@ -13,7 +13,7 @@ from pydicom.data import get_testdata_file
 from viewbox.core.answers import is_same_image
 from viewbox.errors import ImageError
 from viewbox.images import limits
-from viewbox.images.files import dicom_series, formats, open_image
+from viewbox.images.files import dicom_series, formats, open_image, paths
 from viewbox.images.source import AXES, Source, Volume
 from viewbox.images.view import View
 from viewbox.tools import call_stateful
@@ -304,7 +304,8 @@ def test_the_time_points_of_a_series_are_told_apart(times_folder, keyword):
 
 def test_no_more_time_points_are_read_than_fit(times_folder, monkeypatch):
     monkeypatch.setattr(limits, "MAX_TIMES", 2 * 6 * 8 * 5 * 4)
-    volume = dicom_series.read(write_times(times_folder, AcquisitionNumber=int), lambda size: None).volume
+    with paths.open_descriptor(write_times(times_folder, AcquisitionNumber=int)) as folder:
+        volume = dicom_series.read(folder, lambda size: None).volume
     assert (volume.count_times(), volume.unread_times) == (2, 1)
 
 

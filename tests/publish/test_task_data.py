@@ -11,7 +11,8 @@ import yaml
 from PIL import Image
 
 from tests.support import ct_folder, odd_images
-from viewbox import make
+from tests.support.data_kit import write_jsonl
+from viewbox import make, open_image
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
 from viewbox.publish.task_data import write_tasks
@@ -153,6 +154,25 @@ def test_the_file_that_a_header_names_travels_under_a_name_of_nobody(tmp_path, m
     copied = list((package / "data" / "images").iterdir())
     assert len(copied) == 4
     assert not any(b"Doe" in path.name.encode() + path.read_bytes() for path in copied)
+
+
+def test_of_a_folder_whose_stack_is_chosen_that_stack_alone_travels(tmp_path):
+    folder = odd_images.series(tmp_path / "scans" / "s", odd_images.flat(range(3)))
+    turned = {"rows": [1, 0, 0, 0, 0, -1], "step": (0, 5, 0), "SeriesNumber": 1}
+    for file in odd_images.series(tmp_path / "other", odd_images.flat(range(2)), **turned).iterdir():
+        file.rename(folder / f"9{file.name}")
+    write_jsonl(tmp_path / "rows.jsonl", [{"image": "s#stack=2", "q": "?", "a": "yes"}])
+    columns = {"image": "image", "question": "q", "answer": "a"}
+    data = {"source": str(tmp_path / "rows.jsonl"), "images": str(tmp_path / "scans"), "columns": columns}
+    package = tmp_path / "package"
+    package.mkdir()
+    env = make("vqa", data=data)
+    write_tasks(env, package)
+    [copied] = (package / "data" / "images").iterdir()
+    assert len(list(copied.iterdir())) == 2
+    [row] = (package / "data" / "tasks.jsonl").read_text().splitlines()
+    assert "#stack" not in row
+    assert open_image(copied).volume.plane == env.images(env.tasks[0])[0].volume.plane == "coronal"
 
 
 @pytest.mark.slow

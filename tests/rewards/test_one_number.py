@@ -23,7 +23,6 @@ from viewbox.rewards import (
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.grpo.trl_reward import TRLReward
 
 YAML = """
 type: combined
@@ -66,10 +65,6 @@ def episodes():
     return found
 
 
-def totals(scored):
-    return [one.total for one in scored]
-
-
 def test_the_numbers_are_different_ones(episodes):
     """Else the tests below would say little."""
     first, second, third, last = (episode.scores for episode in episodes)
@@ -85,17 +80,6 @@ def test_a_reward_from_yaml_gives_the_number_of_python(episodes):
             episode.scores.total,
             dict(episode.scores.components),
         )
-
-
-def test_trl_is_given_the_number_of_the_episode(episodes):
-    assert TRLReward(ENV)(completions=["?"] * 4, episodes=episodes) == totals(one.scores for one in episodes)
-
-
-def test_trl_gives_the_number_of_the_answer_where_it_has_only_the_text(episodes):
-    """Without the episode its components do not apply, so that is what it is compared with."""
-    texts = [replies(number)[-1] for number in range(4)]
-    given = TRLReward(ENV)(completions=texts, task=[0, 1, 2, 3])
-    assert given == [PYTHON(episode.answer, episode.task.reference) for episode in episodes]
 
 
 @pytest.mark.slow

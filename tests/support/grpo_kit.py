@@ -7,7 +7,6 @@ from trl import GRPOConfig
 from viewbox.configs.sections import RolloutSection
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.training.reporting.callbacks import MetricsFile, ProgressPrinter
 
 GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}
@@ -32,7 +31,6 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
     count = min(len(env.tasks), 64)
     return cls(
         model=kit.model() if model is None else model,
-        reward_funcs=TRLReward(env),
         args=GRPOConfig(output_dir=str(folder / "checkpoints"), **fixed | arguments | given),
         train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
         processing_class=kit.processor if processor is None else processor,

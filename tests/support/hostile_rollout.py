@@ -123,7 +123,7 @@ def play_hostile(
             progress = Progress(tasks, console, heading="ward, m", get_load=getattr(player, "get_load", None))
             with open_session(job, folder) as session:
                 asyncio.run(_play(session, progress))
-                console.print(progress.render_table())
+                console.print(progress.render_live())
                 summary = session.write_summary()
             for block in show_summary(summary):
                 console.file.write(f"{block}\n" if isinstance(block, str) else "\n".join([*format_table(block), ""]))

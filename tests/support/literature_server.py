@@ -17,7 +17,8 @@ from tests.support.servers import make_response, send_bytes
 from tests.support.small_literature import make_png
 from tests.support.tls_server import StandIn, serve_tls
 from viewbox.tools.search import eutils, openi
-from viewbox.tools.search.live import LiveSource, Setup
+from viewbox.tools.search.live import LiveSource
+from viewbox.tools.search.service import Setup
 
 DOCTYPE = (
     '<?xml version="1.0" ?>\n<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" '
@@ -193,7 +194,7 @@ def serve_literature(folder, *ids):
     with serve_tls(folder, literature.answer, eutils.HOST, openi.HOST) as server:
         literature.server, literature.port = server, server.server_port
         servers = {eutils.HOST: server, openi.HOST: server}
-        yield literature, Setup(lambda host: StandIn(host, servers), 10_000, 10_000, first_pause=0.02)
+        yield literature, Setup(lambda host: StandIn(host, servers), 10_000, first_pause=0.02)
 
 
 def make_source(setup, **settings):

@@ -97,7 +97,7 @@ class Outcome:
     @cached_property
     def steps(self) -> dict[int, dict[str, Any]]:
         """The logged lines, by step."""
-        lines = read_metrics(self.folder / "metrics.jsonl")
+        lines = list(read_metrics(self.folder / "metrics.jsonl"))
         return {line["step"]: line for line in lines if "train_runtime" not in line}
 
     @property

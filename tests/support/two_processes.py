@@ -12,7 +12,6 @@ from viewbox.engines.hf import Settings
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Reply
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.grpo.trl_reward import TRLReward
 
 
 class Thirds(Digits):
@@ -41,7 +40,6 @@ def main(argv):
     settings |= {"gradient_checkpointing": False, "remove_unused_columns": False, "dataloader_pin_memory": False}
     trainer = Recording(
         model=AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32),
-        reward_funcs=TRLReward(env),
         args=GRPOConfig(out, per_device_train_batch_size=int(batch), num_generations=4, **settings),
         train_dataset=Dataset.from_dict({"prompt": [""] * 60, "task": list(range(60))}),
         processing_class=AutoProcessor.from_pretrained(folder),

@@ -126,7 +126,7 @@ def test_the_shipped_policy_learns_which_tool_to_trust_and_when_to_ask(tmp_path,
     if name == "chest_xray_tiny":
         assert before["tools/classify_b/calls"] > 0.3 > after["tools/classify_b/calls"]
         assert before["tools/classify_a/calls"] < 0.5 < after["tools/classify_a/calls"]
-        steps = read_metrics(folder / "metrics.jsonl")
+        steps = list(read_metrics(folder / "metrics.jsonl"))
         assert any("tools/classify_b/calls" in line for line in steps), "calls of each tool are logged while it trains"
 
 

@@ -50,7 +50,6 @@ def test_a_file_elsewhere_finds_the_modules_beside_it(folder, monkeypatch):
     monkeypatch.chdir(folder / "elsewhere")
     assert load_object(f"{folder}/my_env.py:number") == 7
     assert load_object("../my_env.py:Env") is load_object(f"{folder}/my_env.py:Env")
-    assert load_object("my_env.py:number", folder=folder) == 7
 
 
 def test_a_file_that_failed_is_read_again(folder):

@@ -75,19 +75,18 @@ def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
     count = max(abs(x2 - x1), abs(y2 - y1)) + 1
     columns, rows = (np.rint(np.linspace(*ends, count)).astype(int) for ends in ((x1, x2), (y1, y2)))
     values = to_luminance(view.source.pixels[rows, columns][None])[0].astype(float)
-    there = np.ones(count, bool) if view.source.measured is None else view.source.measured[rows, columns]
-    listed, text = [value if known else None for value, known in zip(values.tolist(), there, strict=True)], "profile"
+    places, text = np.arange(count), "profile"
     if count > LONGEST_PROFILE:
-        listed = [listed[place] for place in np.rint(np.linspace(0, count - 1, LONGEST_PROFILE)).astype(int)]
+        places = np.rint(np.linspace(0, count - 1, LONGEST_PROFILE)).astype(int)
         text = f"profile ({LONGEST_PROFILE} evenly spaced samples; the other numbers use all samples)"
-    facts: dict[str, Any] = {"profile": listed, "n_samples": count}
-    if there.any():
-        known = values[there]
-        facts |= {"mean": float(known.mean()), "std": float(known.std())}
-        facts |= {"min": float(known.min()), "max": float(known.max())}
-    if not there.all():
+    facts: dict[str, Any] = {"profile": values[places].tolist(), "n_samples": count}
+    if view.source.measured is not None and not (there := view.source.measured[rows, columns]).all():
+        facts["profile"] = [float(values[place]) if there[place] else None for place in places]
         facts["pixels_not_measured"] = int((~there).sum())
-        text += "; null where nothing was measured (padding)"
+        text, values = text + "; null where nothing was measured (padding)", values[there]
+    if values.size:
+        facts |= {"mean": float(values.mean()), "std": float(values.std())}
+        facts |= {"min": float(values.min()), "max": float(values.max())}
     return ToolOutput(text, {**facts, "pixel_points": [[x1, y1], [x2, y2]], **_name_unit(view)})
 
 

@@ -13,11 +13,12 @@ from typing import Annotated, ClassVar, Literal
 import cv2
 import numpy as np
 
+from ...images.statistics import to_luminance
 from ...images.view import View
 from ..arguments import Range
 from ..results import ToolOutput
 from ..tool import tool
-from .intensity import get_mask, to_gray
+from .intensity import get_mask
 
 STRIP = 64  # rows in which edges are computed at a time: floats of a whole grid would not fit the cache
 SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray into white
@@ -89,7 +90,7 @@ class LocalContrast:
     tiles: int
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = to_gray(view.source.to_uint8(pixels))
+        pixels = to_luminance(view.source.to_uint8(pixels))
         height, width = pixels.shape
         if pixels.min() == pixels.max():
             return pixels
@@ -130,7 +131,7 @@ class Edges:
     top: float
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = reduce_magnified(to_gray(view.source.to_uint8(pixels)), view)
+        pixels = reduce_magnified(to_luminance(view.source.to_uint8(pixels)), view)
         edges = np.zeros_like(pixels)
         if self.top > 0:
             for start, strength in iter_edge_strips(pixels, self.method):
@@ -168,9 +169,10 @@ def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") ->
     method: sobel shows borders, laplacian also thin lines and specks
     """
     pixels, mask = reduce_magnified(view.to_gray(), view), get_mask(view)
-    mask = np.ones_like(pixels) if mask is None else cv2.resize(mask, pixels.shape[::-1], None, 0, 0, cv2.INTER_NEAREST)
+    if mask is not None:
+        mask = cv2.resize(mask, pixels.shape[::-1], interpolation=cv2.INTER_NEAREST)
     strips = iter_edge_strips(pixels, method)
-    top = max(cv2.norm(part, cv2.NORM_INF, mask[start : start + len(part)]) for start, part in strips)
+    top = max(cv2.norm(part, cv2.NORM_INF, mask if mask is None else mask[at : at + STRIP]) for at, part in strips)
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
 
@@ -192,7 +194,7 @@ class Morphology:
     level: int | None
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = to_gray(view.source.to_uint8(pixels))
+        pixels = to_luminance(view.source.to_uint8(pixels))
         if self.level is not None:
             pixels = cv2.threshold(pixels, self.level, 255, cv2.THRESH_BINARY)[1]
         square = np.ones((3, 3), np.uint8)

@@ -15,10 +15,6 @@ SMALLEST_CROP = 10  # native pixels, drawn to scale
 SMALLEST_ZOOM = 1  # native pixels along the longer side; a closer view would show nothing new
 
 
-def _list_size(view: View) -> list[int]:
-    return list(view.size)
-
-
 @tool
 def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Point | None = (0.5, 0.5)) -> ToolOutput:
     """Zoom in or out around a point of the current view.
@@ -31,7 +27,7 @@ def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Poin
     longer = max((x2 - x1) * view.source.width, (y2 - y1) * view.source.height)
     if factor > 1 and longer < SMALLEST_ZOOM:
         raise ArgumentError("zoom: maximum zoom reached: the view would show less than one pixel of the image")
-    facts = {"factor": factor, "original_size": _list_size(view), "new_size": _list_size(closer)}
+    facts = {"factor": factor, "original_size": list(view.size), "new_size": list(closer.size)}
     return ToolOutput("zoomed", facts, view=closer)
 
 
@@ -52,7 +48,7 @@ def crop(view: View, box: Box) -> ToolOutput:
         )
     part = view.crop(box)
     share = 100 * (x2 - x1) * (y2 - y1)
-    facts = {"original_size": _list_size(view), "new_size": _list_size(part), "area_percentage": share}
+    facts = {"original_size": list(view.size), "new_size": list(part.size), "area_percentage": share}
     return ToolOutput("cropped", facts, view=part)
 
 
@@ -63,7 +59,7 @@ def rotate(view: View, clockwise: bool = True) -> ToolOutput:
     clockwise: true turns it to the right, false to the left
     """
     turned = view.rotate(clockwise)
-    facts = {"clockwise": clockwise, "original_size": _list_size(view), "new_size": _list_size(turned)}
+    facts = {"clockwise": clockwise, "original_size": list(view.size), "new_size": list(turned.size)}
     return ToolOutput("rotated", facts, view=turned)
 
 
@@ -71,7 +67,7 @@ def rotate(view: View, clockwise: bool = True) -> ToolOutput:
 def flip_horizontal(view: View) -> ToolOutput:
     """Mirror the view: swap left and right."""
     after = view.flip_horizontal()
-    facts = {"size": _list_size(after), "laterality": _compare_to_original(after, 0)}
+    facts = {"size": list(after.size), "laterality": _compare_to_original(after, 0)}
     return ToolOutput(f"mirrored left to right. {_describe_mirroring(after)}", facts, view=after)
 
 
@@ -79,7 +75,7 @@ def flip_horizontal(view: View) -> ToolOutput:
 def flip_vertical(view: View) -> ToolOutput:
     """Mirror the view: swap top and bottom."""
     after = view.flip_vertical()
-    facts = {"size": _list_size(after), "orientation": _compare_to_original(after, 1)}
+    facts = {"size": list(after.size), "orientation": _compare_to_original(after, 1)}
     return ToolOutput(f"mirrored top to bottom. {_describe_mirroring(after)}", facts, view=after)
 
 
@@ -103,7 +99,7 @@ def undo(view: View) -> ToolOutput:
         raise ArgumentError("undo: there is nothing to undo; this is the first view")
     before = view.undo()
     other = "" if before.source is view.source else " (another image)"
-    return ToolOutput(f"one step back: {_describe_view(before)}{other}", {"size": _list_size(before)}, view=before)
+    return ToolOutput(f"one step back: {_describe_view(before)}{other}", {"size": list(before.size)}, view=before)
 
 
 def _describe_view(view: View) -> str:
@@ -125,7 +121,7 @@ def open_image(view: View, image: ImageName, images: Hidden[Sequence[Source]] = 
         raise ArgumentError("open_image: this task has no other image")
     number = find_named(image, len(images))
     opened = view.show(images[number])
-    facts = {"image": name_image(number), "images": len(images), "size": _list_size(opened)}
+    facts = {"image": name_image(number), "images": len(images), "size": list(opened.size)}
     return ToolOutput("opened", facts, view=opened)
 
 
@@ -133,4 +129,4 @@ def open_image(view: View, image: ImageName, images: Hidden[Sequence[Source]] = 
 def reset(view: View) -> ToolOutput:
     """Go back to the whole original image; drops every change."""
     whole = view.reset()
-    return ToolOutput("back to the original", {"size": _list_size(whole)}, view=whole)
+    return ToolOutput("back to the original", {"size": list(whole.size)}, view=whole)

@@ -17,11 +17,6 @@ from ..results import ToolOutput
 from ..tool import tool
 
 
-def to_gray(pixels: np.ndarray) -> np.ndarray:
-    """Gray pixels, (height, width), of color or gray ones: ITU-R BT.601 luma, within one level of Pillow's mode L."""
-    return cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
-
-
 @dataclass(frozen=True)
 class Table:
     """Replaces every value by its entry in `entries` (256 bytes); `grays`: drops color first.

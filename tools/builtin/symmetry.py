@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 
 from ...errors import ArgumentError
+from ...images.statistics import to_luminance
 from ...images.view import View
 from ..results import ToolOutput
 from ..tool import tool
-from .intensity import to_gray
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Difference:
     top: int
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = to_gray(view.source.to_uint8(pixels))
+        pixels = to_luminance(view.source.to_uint8(pixels))
         difference = np.zeros_like(pixels)
         if self.top == 0:
             return difference

@@ -14,12 +14,12 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ...images.source import stretch
+from ...images.statistics import to_luminance
 from ...images.view import View
 from ..arguments import Hidden, Range
 from ..results import ToolOutput
 from ..tool import Tool, tool
 from ..window_presets import PRESETS, WindowPreset, find_percentiles
-from .intensity import to_gray
 
 NARROWEST = 50  # gray levels: smallest width of a threshold
 
@@ -50,7 +50,7 @@ class Window:
         return f"{self.preset} ({numbers})" if self.preset else numbers
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        return stretch(to_gray(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
+        return stretch(to_luminance(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
 
 
 @tool
@@ -100,7 +100,7 @@ def window_level(
         raise ArgumentError(f"window_level: width = {width:g}; allowed: above 0")
     native = _is_deep(base) if chosen is None else chosen.unit != "gray"
     low, high, unit = center - width / 2, center + width / 2, _name_unit(base, native and _is_deep(base))
-    darkest, brightest = cv2.minMaxLoc(to_gray(base.get_values() if native else base.to_uint8()))[:2]
+    darkest, brightest = cv2.minMaxLoc(to_luminance(base.get_values() if native else base.to_uint8()))[:2]
     if high < darkest or low > brightest:
         raise ArgumentError(
             f"window_level: the window {low:g} to {high:g} does not overlap the data: this view holds {darkest:g} to "

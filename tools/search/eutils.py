@@ -25,7 +25,7 @@ a small text cannot grow, and nothing that it names is loaded.
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 from xml.etree.ElementTree import Element, ParseError
@@ -36,7 +36,7 @@ from defusedxml.ElementTree import fromstring
 from ...network.body import parse_body
 from ...network.errors import UnusableReplyError
 from .records import Article, ArticleQuery, SearchType
-from .service import Service
+from .service import UNCHANGED, Service, Setup
 from .snapshot.rows import RECENT_YEARS
 
 log = logging.getLogger("viewbox.envs")
@@ -86,17 +86,18 @@ def _drop_brackets(words: str) -> str:
     return re.sub('[()"]', " ", words)
 
 
-class EutilsClient:
+class PubMed(Service):
     """Searches PubMed.
 
     Args:
-        service: the host of the E-utilities, with the limiter for this key.
         api_key: of NCBI; None: without.
         email: where NCBI may write to; None: not told.
+        setup: of tests.
     """
 
-    def __init__(self, service: Service, api_key: str | None = None, email: str | None = None) -> None:
-        self.service = service
+    def __init__(self, api_key: str | None = None, email: str | None = None, setup: Setup = UNCHANGED) -> None:
+        advice = "is the key in NCBI_API_KEY valid?" if api_key else ""
+        super().__init__(HOST, "PubMed", RATE_WITH_KEY if api_key else RATE, advice, setup)
         names = {"tool": TOOL, "email": email, "api_key": api_key}
         self._always = {"db": "pubmed", **{name: value for name, value in names.items() if value}}
 
@@ -111,13 +112,11 @@ class EutilsClient:
         if not limit or not term.strip("() "):
             return []
         asked = {"term": term, "retmax": str(limit), "sort": "relevance", "retmode": "json"}
-        ids = await self.service.ask(
-            f"{PATH}esearch.fcgi", {**self._always, **asked}, lambda body: read_ids(body, limit)
-        )
+        ids = await self.ask(f"{PATH}esearch.fcgi", {**self._always, **asked}, lambda body: read_ids(body, limit))
         batches = [ids[start : start + BATCH] for start in range(0, len(ids), BATCH)]
-        return [article for batch in batches for article in await self._load(batch)]
+        return [article for batch in batches for article in await self._load_articles(batch)]
 
-    async def _load(self, ids: list[str]) -> list[Article]:
+    async def _load_articles(self, ids: list[str]) -> list[Article]:
         """Return the articles with these PMIDs, in their order; others that the server sends are dropped."""
         asked = {**self._always, "id": ",".join(ids), "retmode": "xml"}
 
@@ -128,7 +127,7 @@ class EutilsClient:
                 raise UnusableReplyError("EFetch gave no record of what ESearch found")
             return found
 
-        found = await self.service.ask(f"{PATH}efetch.fcgi", asked, read)
+        found = await self.ask(f"{PATH}efetch.fcgi", asked, read)
         if len(found) < len(ids):
             log.warning("PubMed named %d articles and gave records of %d", len(ids), len(found))
         return found
@@ -141,6 +140,12 @@ _MATH = "{http://www.w3.org/1998/Math/MathML}math"
 _PMID = re.compile(r"[1-9][0-9]{0,9}")
 _YEAR = re.compile(r"(?<![0-9])(1[5-9]|20)[0-9]{2}(?![0-9])")
 _DOI = re.compile(r"10\.[0-9]{3,9}/[!-~]{1,190}")
+BOOK = "PubmedBookArticle"
+ABOUT: Final[Mapping[str, str]] = {"PubmedArticle": "MedlineCitation", BOOK: "BookDocument"}
+DATES = (
+    "Journal/JournalIssue/PubDate/Year", "Journal/JournalIssue/PubDate/MedlineDate", "ArticleDate/Year",
+    "ContributionDate/Year", "Book/PubDate/Year", "Book/PubDate/MedlineDate",
+)  # fmt: skip
 _NO_LABELS = frozenset({"", "UNLABELLED", "UNASSIGNED"})
 
 
@@ -199,61 +204,39 @@ def read_articles(content: bytes) -> dict[str, Article]:
         raise UnusableReplyError(f"EFetch failed: {str(root.tag)[:40]} {reason}".strip())
     articles: dict[str, Article] = {}
     for record in root:
-        article = _read_article(record) if record.tag == "PubmedArticle" else None
-        article = _read_chapter(record) if record.tag == "PubmedBookArticle" else article
+        part = ABOUT.get(record.tag)
+        about = None if part is None else record.find(part)
+        article = None if about is None else _read_record(record, about)
         if article is not None:
             articles.setdefault(article.pmid, article)
     return articles
 
 
-def _read_article(record: Element) -> Article | None:
-    pmid = read_pmid(record.findtext("MedlineCitation/PMID"))
-    citation = record.find("MedlineCitation")
-    article = record.find("MedlineCitation/Article")
-    if not pmid or citation is None:
+def _read_record(record: Element, about: Element) -> Article | None:
+    """Return an article of a journal or a chapter of a book, whose elements lie elsewhere; None without a PMID."""
+    pmid = read_pmid(about.findtext("PMID"))
+    if not pmid:
         return None
+    article = about if record.tag == BOOK else about.find("Article")
     article = Element("Article") if article is None else article
     types = _list_texts(article.iterfind("PublicationTypeList/PublicationType"))
-    corrections = {one.get("RefType") for one in citation.iterfind("CommentsCorrectionsList/CommentsCorrections")}
-    dates = ("Journal/JournalIssue/PubDate/Year", "Journal/JournalIssue/PubDate/MedlineDate", "ArticleDate/Year")
+    types += _list_texts(article.iterfind("PublicationType"))
+    corrections = {one.get("RefType") for one in about.iterfind("CommentsCorrectionsList/CommentsCorrections")}
     dois = [
         *(one.text for one in article.iterfind("ELocationID[@EIdType='doi']") if one.get("ValidYN", "Y") == "Y"),
-        *(one.text for one in record.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='doi']")),
+        *(one.text for one in record.iterfind("*/ArticleIdList/ArticleId[@IdType='doi']")),
     ]
     return Article(
         pmid,
-        title=_read(article.find("ArticleTitle")) or _read(article.find("VernacularTitle")),
-        journal=_read(article.find("Journal/Title")) or _read(article.find("Journal/ISOAbbreviation")),
-        year=_read_year(article, dates),
+        title=_read_first(article, "ArticleTitle", "VernacularTitle", "Book/BookTitle"),
+        journal=_read_first(article, "Journal/Title", "Journal/ISOAbbreviation", "Book/BookTitle"),
+        year=next((year for path in DATES if (year := read_year(article.findtext(path))) is not None), None),
         abstract=_read_abstract(article),
         doi=next(filter(None, map(read_doi, dois)), ""),
         url=build_url(pmid),
         types=types,
-        mesh=_list_texts(citation.iterfind("MeshHeadingList/MeshHeading/DescriptorName")),
+        mesh=_list_texts(about.iterfind("MeshHeadingList/MeshHeading/DescriptorName")),
         retracted="RetractionIn" in corrections or "retracted publication" in {name.casefold() for name in types},
-    )
-
-
-def _read_chapter(record: Element) -> Article | None:
-    pmid = read_pmid(record.findtext("BookDocument/PMID"))
-    chapter = record.find("BookDocument")
-    if not pmid or chapter is None:
-        return None
-    dates = ("ContributionDate/Year", "Book/PubDate/Year", "Book/PubDate/MedlineDate")
-    dois = [
-        *record.iterfind("BookDocument/ArticleIdList/ArticleId[@IdType='doi']"),
-        *record.iterfind("PubmedBookData/ArticleIdList/ArticleId[@IdType='doi']"),
-    ]
-    book = _read(chapter.find("Book/BookTitle"))
-    return Article(
-        pmid,
-        title=_read(chapter.find("ArticleTitle")) or book,
-        journal=book,
-        year=_read_year(chapter, dates),
-        abstract=_read_abstract(chapter),
-        doi=next((doi for one in dois if (doi := read_doi(one.text))), ""),
-        url=build_url(pmid),
-        types=_list_texts(chapter.iterfind("PublicationType")),
     )
 
 
@@ -267,8 +250,8 @@ def _read_abstract(parent: Element) -> str:
     return " ".join(parts)[:MAX_TEXT]
 
 
-def _read_year(parent: Element, paths: Iterable[str]) -> int | None:
-    return next((year for path in paths if (year := read_year(parent.findtext(path))) is not None), None)
+def _read_first(parent: Element, *paths: str) -> str:
+    return next((text for path in paths if (text := _read(parent.find(path)))), "")
 
 
 def _list_texts(elements: Iterator[Element]) -> tuple[str, ...]:

@@ -10,13 +10,12 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import httpx
 import msgspec
 
 from ...errors import ConfigError, ToolError
@@ -25,60 +24,52 @@ from ...network.answers import AnswerCache
 from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key
 from ...network.http import check_api_key
-from ...network.limiter import Limiter
-from ...network.public import PublicTransport
 from ...utils import secrets
 from . import eutils, openi
+from .eutils import PubMed
+from .openi import OpenI
 from .records import Article, ArticleQuery, FoundImage, ImageQuery
-from .service import FIRST_PAUSE, RETRY_TIMEOUT, Service
+from .service import UNCHANGED, Setup
 
 VERSION = 1  # of what is kept
 FILE = "viewbox-search.sqlite"
+KEY, EMAIL = "NCBI_API_KEY", "NCBI_EMAIL"  # environment variables
+CACHE_DAYS = 7.0  # after which an answer is asked for anew
 _EMAIL = re.compile(r"[!-?A-~]{1,64}@[A-Za-z0-9.-]{1,190}")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What tests change: the transport, requests a second, and pauses."""
+class _Clients:
+    """What belongs to one event loop; a forked process has another."""
 
-    transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport
-    eutils_rate: int | None = None
-    openi_rate: int = openi.RATE
-    first_pause: float = FIRST_PAUSE
-    retry_timeout: float = RETRY_TIMEOUT
+    pubmed: PubMed
+    openi: OpenI
+    locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # of each search
 
 
 class LiveSource:
     """A `SearchSource` that asks PubMed and Open-i.
 
+    NCBI_API_KEY may hold a key of NCBI, and NCBI_EMAIL an address that NCBI may write to. The key goes to NCBI alone
+    and is masked in everything written.
+
     Args:
-        api_key_env: the environment variable with a key of NCBI, if there is one. The key goes to NCBI alone and is
-            masked in everything written.
-        email_env: the same for an address that NCBI may write to.
         cache_dir: the folder for answers; None: they are kept in memory.
-        cache_days: after which an answer is asked for anew.
         _setup: of tests.
 
     Raises:
-        ConfigError: a variable does not hold what it should, or the key is another server's.
+        ConfigError: a variable does not hold what it should.
     """
 
-    def __init__(
-        self,
-        api_key_env: str = "NCBI_API_KEY",
-        email_env: str = "NCBI_EMAIL",
-        cache_dir: str | Path | None = None,
-        cache_days: float = 7.0,
-        _setup: Setup = Setup(),
-    ) -> None:
+    def __init__(self, cache_dir: str | Path | None = None, _setup: Setup = UNCHANGED) -> None:
         self._setup = _setup
         self._key = None
-        if os.environ.get(api_key_env, "").strip():
-            self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", api_key_env))
-        self._email = _read_email(email_env)
-        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir) / FILE, cache_days)
+        if os.environ.get(KEY, "").strip():
+            self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", KEY))
+        self._email = _read_email()
+        self._cache = AnswerCache(None if cache_dir is None else Path(cache_dir) / FILE, CACHE_DAYS)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
 
     def prepare(self) -> None:
@@ -89,7 +80,7 @@ class LiveSource:
         """Return the articles of PubMed, the best first."""
         kind = "articles" if query.search_type != "recent" else f"articles {datetime.now(UTC).year}"
         key = _build_key(kind, asdict(query))
-        return await self._answer(eutils.HOST, key, lambda clients: clients.eutils.search(query), list[Article])
+        return await self._answer(eutils.HOST, key, lambda clients: clients.pubmed.search(query), list[Article])
 
     async def search_images(self, query: ImageQuery) -> Sequence[FoundImage]:
         """Return the figures of Open-i, the best first."""
@@ -101,14 +92,14 @@ class LiveSource:
         if not found.image_url:
             raise ToolError("the figure has no picture")
         key = _build_key("picture", {"url": found.image_url})
-        return await self._answer(openi.HOST, key, lambda clients: clients.openi.load(found.image_url), bytes)
+        return await self._answer(openi.HOST, key, lambda clients: clients.openi.load_picture(found.image_url), bytes)
 
-    async def _answer(self, host: str, key: str, ask: "Callable[[_Clients], Awaitable[T]]", kind: type[T]) -> T:
+    async def _answer(self, host: str, key: str, ask: Callable[[_Clients], Awaitable[T]], kind: type[T]) -> T:
         check_sending(f"https://{host}")
         return await background.run_beside(self._find(key, ask, kind))
 
     # ------------------------------------------------------------------ on the background's event loop
-    async def _find(self, key: str, ask: "Callable[[_Clients], Awaitable[T]]", kind: type[T]) -> T:
+    async def _find(self, key: str, ask: Callable[[_Clients], Awaitable[T]], kind: type[T]) -> T:
         """Return what is kept, or what the service answers."""
         clients = self._get_clients()
         async with clients.locks.setdefault(key, asyncio.Lock()):
@@ -122,41 +113,17 @@ class LiveSource:
             )
             return found
 
-    def _get_clients(self) -> "_Clients":
+    def _get_clients(self) -> _Clients:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            self._clients[loop] = _Clients(self._setup, self._key, self._email)
+            self._clients[loop] = _Clients(PubMed(self._key, self._email, self._setup), OpenI(self._setup))
         return self._clients[loop]
 
 
-class _Clients:
-    """What belongs to one event loop; a forked process has another."""
-
-    def __init__(self, setup: Setup, key: str | None, email: str | None) -> None:
-        def build(host: str, title: str, rate: int, advice: str = "") -> Service:
-            return Service(
-                host,
-                title,
-                Limiter(rate),
-                advice=advice,
-                first_pause=setup.first_pause,
-                retry_timeout=setup.retry_timeout,
-                transport=setup.transport,
-            )
-
-        rate = setup.eutils_rate or (eutils.RATE_WITH_KEY if key else eutils.RATE)
-        advice = "is the key in NCBI_API_KEY valid?" if key else ""
-        self.eutils = eutils.EutilsClient(build(eutils.HOST, "PubMed", rate, advice), key, email)
-        self.openi = openi.OpeniClient(build(openi.HOST, "Open-i", setup.openi_rate))
-        self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of searches in progress
-
-
-def _read_email(variable: str) -> str | None:
-    email = os.environ.get(variable, "").strip()
+def _read_email() -> str | None:
+    email = os.environ.get(EMAIL, "").strip()
     if email and not _EMAIL.fullmatch(email):
-        raise ConfigError(
-            f"email_env = {variable!r}: the variable does not hold an address such as name@example.org", key="email_env"
-        )
+        raise ConfigError(f"{EMAIL}: the variable does not hold an address such as name@example.org")
     return secrets.remember(email)
 
 

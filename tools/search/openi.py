@@ -21,7 +21,7 @@ from ...network.errors import RequestError, UnusableReplyError
 from ..specialists.remote import JPEG, PNG
 from .eutils import build_url, read_object, read_pmid, read_text, read_year
 from .records import FoundImage, ImageQuery
-from .service import Service
+from .service import UNCHANGED, Service, Setup
 
 HOST = "openi.nlm.nih.gov"
 RATE = 3  # requests a second
@@ -61,15 +61,11 @@ def build_parameters(query: ImageQuery, limit: int) -> dict[str, str]:
     return {"query": words, "m": "1", "n": str(limit)} | ({"it": kind} if kind else {})
 
 
-class OpeniClient:
-    """Searches figures and loads their pictures.
+class OpenI(Service):
+    """Searches figures and loads their pictures; `setup` is of tests."""
 
-    Args:
-        service: Open-i's host.
-    """
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, setup: Setup = UNCHANGED) -> None:
+        super().__init__(HOST, "Open-i", RATE, setup=setup)
 
     async def search(self, query: ImageQuery) -> list[FoundImage]:
         """Return the figures, the best first.
@@ -82,12 +78,12 @@ class OpeniClient:
         if not limit or not parameters["query"]:
             return []
         modality = query.modality.strip() if "it" in parameters else ""
-        base = f"https://{self.service.host}"
-        return await self.service.ask("/api/search", parameters, lambda body: read_figures(body, base, limit, modality))
+        base = f"https://{self.host}"
+        return await self.ask("/api/search", parameters, lambda body: read_figures(body, base, limit, modality))
 
-    async def load(self, url: str) -> bytes:
+    async def load_picture(self, url: str) -> bytes:
         """Return the file of a picture, PNG or JPEG; raise `ToolError`."""
-        return await self.service.load(url, _check_format)
+        return await self.load(url, _check_format)
 
 
 def _check_format(content: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Requests to one public service: in its rate, again after a temporary failure, and never anywhere else."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -14,48 +15,55 @@ from ...network.public import PublicTransport, check_public_url
 
 MAX_ATTEMPTS = 6
 TIMEOUT = 30.0  # seconds of an attempt
-RETRY_TIMEOUT = 50.0  # seconds after the first failure within which there is another attempt
-FIRST_PAUSE = 0.5  # seconds
 MAX_BYTES = 10 * 2**20  # of an answer
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What tests change.
+
+    Args:
+        transport: what connects to a host.
+        rate: requests a second; None: what the service allows.
+        first_pause: seconds before the second attempt.
+        retry_timeout: seconds after the first failure within which there is another attempt.
+    """
+
+    transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport
+    rate: int | None = None
+    first_pause: float = 0.5
+    retry_timeout: float = 50.0
+
+
+UNCHANGED = Setup()
+
+
 class Service:
-    """One host.
+    """One host. It belongs to one event loop.
 
     Args:
         host: its full name.
         title: its name for people and models.
-        limiter: of requests to it.
+        rate: requests a second.
         advice: why it may refuse a request, for messages about statuses 400 to 403.
-        first_pause: seconds before the second attempt.
-        retry_timeout: seconds after the first failure within which there is another attempt.
-        transport: what connects to a host; tests have another.
+        setup: of tests.
     """
 
-    def __init__(
-        self,
-        host: str,
-        title: str,
-        limiter: Limiter,
-        *,
-        advice: str = "",
-        first_pause: float = FIRST_PAUSE,
-        retry_timeout: float = RETRY_TIMEOUT,
-        transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport,
-    ) -> None:
-        self.host, self.title, self.limiter, self.advice = host, title, limiter, advice
+    def __init__(self, host: str, title: str, rate: int, advice: str = "", setup: Setup = UNCHANGED) -> None:
+        self.host, self.title, self.advice = host, title, advice
+        self.limiter = Limiter(setup.rate or rate)
         self._connection = Connection(
             f"https://{host}",
             attempts=MAX_ATTEMPTS,
-            first_pause=first_pause,
+            first_pause=setup.first_pause,
             max_body=MAX_BYTES,
             is_known=True,
             attempt_timeout=TIMEOUT,
-            retry_timeout=retry_timeout,
-            limiter=limiter,
-            transport=transport(host),
+            retry_timeout=setup.retry_timeout,
+            limiter=self.limiter,
+            transport=setup.transport(host),
         )
 
     async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:

@@ -58,13 +58,6 @@ class LiteratureSpecialist(Specialist):
     ] = False
     item_chars: Annotated[int, Field(ge=120, description="characters of one result that the model reads")] = 500
     total_chars: Annotated[int, Field(ge=200, description="characters of all results of a call")] = 5_000
-    api_key_env: Annotated[
-        str,
-        Field(min_length=1, description="the environment variable with a key of NCBI; it is never saved"),
-    ] = "NCBI_API_KEY"
-    email_env: Annotated[
-        str, Field(min_length=1, description="the environment variable with an address that NCBI may write to")
-    ] = "NCBI_EMAIL"
     cache: Annotated[FilePath | None, Field(min_length=1, description="a folder that keeps live answers")] = None
 
     @property
@@ -96,7 +89,7 @@ class LiteratureSpecialist(Specialist):
         """Return the source that answers; all tools of a process with the same settings share one."""
         if self.snapshot is not None:
             return _open_snapshot(resolve_snapshot_path(self.snapshot))
-        return _open_live(self.api_key_env, self.email_env, self.cache)
+        return _open_live(self.cache)
 
 
 @lru_cache(maxsize=8)
@@ -107,10 +100,10 @@ def _open_snapshot(path: str) -> SearchSource:
 
 
 @lru_cache(maxsize=8)
-def _open_live(api_key_env: str, email_env: str, cache: str | None) -> SearchSource:
+def _open_live(cache: str | None) -> SearchSource:
     from .live import LiveSource
 
-    return LiveSource(api_key_env=api_key_env, email_env=email_env, cache_dir=cache)
+    return LiveSource(cache)
 
 
 class LiteratureTools:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
-from pydantic import ByteSize, Field, field_validator
+from pydantic import AfterValidator, ByteSize, Field
 
 from ...errors import ConfigError, ToolError, ToolFault
 from ...network import background
@@ -32,7 +32,7 @@ from ...network.data_policy import check_sending
 from ...network.errors import AddressError, RequestError, UnusableReplyError
 from ...network.hosts import check_key_name, parse_url, read_api_key
 from ...utils import concurrency
-from ...utils.frozen import FrozenDict
+from ...utils.frozen import FrozenDict, freeze
 from ..results import ToolOutput
 from ..tool import Tool
 from .remote import (
@@ -61,6 +61,7 @@ class HttpSpecialist(Specialist):
     url: Annotated[str, Field(description="http(s)://host[:port]/path, to which every call is sent")]
     parameters: Annotated[
         Mapping[str, Any],
+        AfterValidator(freeze),
         Field(
             description="JSON Schema of the arguments; `x-kind: picture`, `point` or `box` marks what is "
             "written as for other tools"
@@ -79,11 +80,6 @@ class HttpSpecialist(Specialist):
     concurrency: Annotated[int, Field(ge=1, description="requests in flight at once")] = 16
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a request")
     max_reply: ByteSize = Field(default="16MiB", gt=0, validate_default=True, description="limit of a reply")
-
-    @field_validator("parameters")
-    @classmethod
-    def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return FrozenDict(value)
 
     @property
     def address(self) -> str | None:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic import AfterValidator, ByteSize, Field, model_validator
 
 from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault
@@ -30,7 +30,7 @@ from ...network.body import parse_body
 from ...network.data_policy import check_sending
 from ...network.hosts import check_key_name, is_read_by_others
 from ...utils import concurrency
-from ...utils.frozen import FrozenDict
+from ...utils.frozen import FrozenDict, freeze
 from ..results import ToolOutput
 from ..tool import Tool
 from .mcp_server import ServerSettings, find_difference, get_server, list_offered
@@ -63,14 +63,11 @@ class McpToolSpec(Section):
 
     description: Annotated[str, Field(description="what the model reads about the tool")] = ""
     parameters: Annotated[
-        Mapping[str, Any], Field(description="JSON Schema of the arguments; `x-kind` as for the kind http")
+        Mapping[str, Any],
+        AfterValidator(freeze),
+        Field(description="JSON Schema of the arguments; `x-kind` as for the kind http"),
     ] = FrozenDict()
     returns: Annotated[Returns, Field(description="what the fields of a result mean; the others are facts")] = Returns()
-
-    @field_validator("parameters")
-    @classmethod
-    def _freeze(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return FrozenDict(value)
 
 
 @register_specialist("mcp")
@@ -79,6 +76,7 @@ class McpSpecialist(ServerSettings, Specialist):
 
     tools: Annotated[
         Mapping[str, McpToolSpec],
+        AfterValidator(freeze),
         Field(min_length=1, description="the wanted tools by name, each with description, parameters and returns"),
     ]
     prefix: Annotated[
@@ -96,11 +94,6 @@ class McpSpecialist(ServerSettings, Specialist):
         ),
     ] = True
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a call")
-
-    @field_validator("tools")
-    @classmethod
-    def _freeze(cls, value: Mapping[str, McpToolSpec]) -> Mapping[str, McpToolSpec]:
-        return FrozenDict(value)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

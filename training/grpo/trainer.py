@@ -113,7 +113,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
                 "rollout: {engine: vllm} (docs/scaling.md)",
                 key="train.use_vllm",
             )
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, reward_funcs=score_nothing, **kwargs)
         use_float32_adapters(self.model)
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
             raise ConfigError("the launcher chose FSDP or DeepSpeed; allowed: one device, or several with DDP")
@@ -331,6 +331,11 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def add_figures(self, figures: Mapping[str, float]) -> None:
         """Add figures to the next line of metrics."""
         self.figures.add(figures)
+
+
+def score_nothing(**columns: object) -> list[None]:
+    """Stand for the reward without which TRL makes no trainer: it is never called, as episodes come with scores."""
+    raise NotImplementedError
 
 
 class SkipEmptyUpdates(TrainerCallback):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ...core.base import BaseMultiTurnEnv, get_offered_tools
 from ...core.loop import parse_reply
+from ...core.messages import write_call
 from ...core.parsing.reply import ToolCalls
 from ...core.prompts.templates import Prompts
 from ...core.settings import ReplyFormat
@@ -87,14 +88,6 @@ def _tell(what: str, problems: Counter[str], print_line: Callable[[str], None]) 
         print_line(f"note: {what}: {count} ({reason:.300})")
 
 
-_CALLS: dict[ReplyFormat, str] = {
-    "native": "<tool_call>\n{}\n</tool_call>",
-    "hermes": "<tool_call>\n{}\n</tool_call>",
-    "fenced": "```tool\n{}\n```",
-    "json": "{}",
-}
-
-
 def tokenize_conversation(
     messages: Sequence[Message],
     tokens: ChatTokens,
@@ -161,9 +154,7 @@ def _write_call(call: ToolCall, reply_format: ReplyFormat) -> str:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
             raise StoreError(f"the arguments of a call of {call.name} are not JSON") from error
-    name = "tool" if reply_format == "json" else "name"
-    body = json.dumps({name: call.name, "arguments": thaw(arguments)}, ensure_ascii=False)
-    return _CALLS[reply_format].format(body)
+    return write_call(call.name, thaw(arguments), reply_format)
 
 
 # ---------------------------------------------------------------------- saved episodes

@@ -39,7 +39,7 @@ from ..launch import build_server
 from ..process import ServerProcess
 from ..settings import Settings
 from ..vllm import FLAGS, Served, VLLMGenerator, clean_url
-from .transfers import FileTransfer, NCCLTransfer, iterate_weights
+from .transfers import FileTransfer, iterate_weights
 
 WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts
@@ -114,7 +114,8 @@ class WeightSender:
         process: ServerProcess | None = None,
         sleeps: bool = False,
     ) -> None:
-        self.url, self.folder, self.check, self.wait, self.pause = clean_url(url), folder, check, wait, pause
+        self.url, self.check, self.wait, self.pause = clean_url(url), check, wait, pause
+        self.transfer = FileTransfer(folder)
         self.process, self.sleeps = process, sleeps
         self.num_sent = 0
         self.kept_change = math.nan  # of the adapters, in the weights that were sent last; see `KeptChange`
@@ -122,7 +123,6 @@ class WeightSender:
         self._run = uuid4().hex[:8]
         self._served: Served | None = None
         self._key: Hashable = None
-        self._transfers: dict[str, FileTransfer | NCCLTransfer] = {}
         self._client = httpx.Client(timeout=TIMEOUT, **build_client_settings(self.url))
 
     def send(self, model: object, key: Hashable = None) -> Served:
@@ -191,9 +191,9 @@ class WeightSender:
         if is_known and key is not None and key == self._key:
             return self._served  # type: ignore[return-value]
         name = self._served.model if is_known and self._served else self._check()
-        transfer, dtype = self._choose_transfer()
+        dtype = self._read_dtype()
         if not is_known:
-            transfer.connect(self._post)
+            self.transfer.connect(self._post)
         self._served = None  # until all of it has arrived, nobody knows what the server has
         self.num_sent += 1
         version = f"{self._run}-{self.num_sent}"
@@ -201,7 +201,7 @@ class WeightSender:
         try:
             self._post("/start_weight_update", {})
             change = KeptChange()
-            transfer.send(self._post, iterate_weights(model, dtype, key if isinstance(key, int) else 0, change))
+            self.transfer.send(self._post, iterate_weights(model, dtype, key if isinstance(key, int) else 0, change))
             self.kept_change = change.share
             self._post("/finish_weight_update", {"weight_version": version})
             for path in CACHES:  # pictures and prefixes were computed with the weights before
@@ -224,21 +224,17 @@ class WeightSender:
                 raise _TemporaryError(str(error)) from error
             raise
 
-    def _choose_transfer(self) -> tuple[FileTransfer | NCCLTransfer, torch.dtype | None]:
-        """Return the way that the server takes weights, and the precision in which it keeps them, if it says so."""
+    def _read_dtype(self) -> torch.dtype | None:
+        """Return the precision in which the server keeps its weights, if it says so; `ConfigError` if it takes none."""
         info = self._request("GET", "/server_info?config_format=json")
         backend = _get(info, "vllm_config", "weight_transfer_config", "backend")
-        dtype = DTYPES.get(str(_get(info, "vllm_config", "model_config", "dtype")).removeprefix("torch."))
-        shown = make_line(backend, 80)
-        if backend not in ("file", "nccl"):
+        if backend != "file":
             raise ConfigError(
-                f"rollout.url = {self.url}: the server takes no weights (its backend is {shown}); allowed: file, "
-                f"nccl; {HOW_TO_START}",
+                f"rollout.url = {self.url}: the server takes no weights from files (its backend is "
+                f"{make_line(backend, 80)}); allowed: file; {HOW_TO_START}",
                 key="rollout.url",
             )
-        if backend not in self._transfers:
-            self._transfers[backend] = FileTransfer(self.folder) if backend == "file" else NCCLTransfer(self.url)
-        return self._transfers[backend], dtype
+        return DTYPES.get(str(_get(info, "vllm_config", "model_config", "dtype")).removeprefix("torch."))
 
     def _read_version(self) -> Any:
         info = self._request("GET", "/weight_info")

@@ -1,4 +1,4 @@
-"""Which tensors a server is sent, and two ways for them to reach it: its `--weight-transfer-config` says which."""
+"""Which tensors a server is sent, and the files by which they reach it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -38,44 +38,6 @@ class FileTransfer:
                 post("/update_weights", {"update_info": {"path": str(file)}})
             finally:
                 file.unlink(missing_ok=True)
-
-
-class NCCLTransfer:
-    """vLLM's own NCCL engine, driven by TRL's client. It needs a GPU here and vLLM installed beside the trainer.
-
-    Of TRL 1.16 it uses `VLLMClient`: `init_communicator`, `update_named_params`, `close_communicator` and the flag
-    `_updating_weights`, because the update is begun and ended by `WeightSender`. **Never run so far.**
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._client: Any = None
-
-    def connect(self, post: Post) -> None:
-        if not torch.cuda.is_available():
-            raise ConfigError(
-                "rollout.url: the server takes weights over NCCL, which needs a GPU here; allowed on other machines: a "
-                """server with `--weight-transfer-config '{"backend": "file"}'` (docs/scaling.md)""",
-                key="rollout.url",
-            )
-        try:
-            from trl.generation.vllm_client import VLLMClient
-
-            if self._client is not None:
-                self._client.close_communicator()
-            self._client = VLLMClient(base_url=self.url, connection_timeout=60.0)
-        except ImportError as error:
-            raise ConfigError(
-                f"rollout.url: weights over NCCL need vLLM beside the trainer ({error}): pip install vllm",
-                key="rollout.url",
-            ) from error
-        self._client.init_communicator(device=torch.cuda.current_device())
-        self._client._updating_weights = True
-
-    def send(self, post: Post, tensors: Tensors) -> None:
-        named = [(name, tensor.to("cuda")) for name, tensor in tensors]
-        metadata = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in named]
-        self._client.update_named_params(metadata, iter(named))
 
 
 def split_tensors(tensors: Tensors, size: int) -> Iterator[dict[str, torch.Tensor]]:

@@ -32,7 +32,6 @@ from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.grpo.trl_reward import TRLReward
 from viewbox.training.reporting import tracking
 from viewbox.utils.frozen import FrozenDict
 
@@ -206,8 +205,6 @@ def play_once(cls, reward):
 DRIVERS = {
     "play": play_once,
     "play_many": lambda cls, reward: play(cls(reward=reward), lambda messages: ANSWER),
-    "trl": lambda cls, reward: TRLReward(cls(reward=reward))(completions=[ANSWER], task=[0]),
-    "a reward of trl": lambda cls, reward: TRLReward(cls(), reward)(completions=[ANSWER], task=[0]),
 }
 WAYS = [*((place, "play_many") for place in JUDGES), *(("in a closure", driver) for driver in DRIVERS)]
 

@@ -170,7 +170,7 @@ def test_a_gzip_file_without_a_volume_is_refused():
 def test_a_file_that_is_cut_short_is_an_image_error():
     for kind in ["PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF"]:
         content = saved(COLOR, kind)
-        with pytest.raises(ImageError, match="damaged or cut short"):
+        with pytest.raises(ImageError, match="cut short"):
             open_image(content[: len(content) // 2])
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.tables import each
 from viewbox import make
+from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_call, write_query, write_question
+from viewbox.envs.software_adviser.demonstrations import QUESTIONS, write_query, write_question
 from viewbox.envs.software_adviser.request import REASONS
 
 ENV = make("software_adviser", split="test", boundary=False)

@@ -120,7 +120,7 @@ def test_the_progress_of_a_rollout(evil, capsys):
     progress = Progress(4, console, heading=evil)
     scores = Scores(0.5, {evil: 0.5})
     progress.add(Episode(Task(evil), scores=scores, end_reason="error", info={"error": evil}))
-    console.print(progress.render_table())
+    console.print(progress.render_live())
     progress._print_line()
     metrics = compute_episode_metrics([Episode(Task("a"), scores=scores)])
     summary = {"environment": evil, "model": evil, "episodes": 1, "metrics": metrics, "errors": {evil: 1}}

@@ -97,7 +97,6 @@ SCHEMAS = {
         "CREATE VIEW article_terms AS SELECT * FROM synonyms",
     ],
     "one more table": ["CREATE TABLE more(x)"],
-    "an unread table of another form": ["CREATE TABLE synonyms(class, phrase, x AS (upper(phrase)))"],
     "one more index": ["CREATE INDEX more ON articles(upper(title))"],
     "a missing table": ["DROP TABLE pictures"],
     "a generated column": ["ALTER TABLE articles ADD COLUMN evil TEXT GENERATED ALWAYS AS (upper(title)) VIRTUAL"],

@@ -7,9 +7,10 @@ import pytest
 from tests.support.tables import each
 from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools
+from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.answer import OVER_QUOTA
-from viewbox.envs.software_adviser.demonstrations import write_call, write_question
+from viewbox.envs.software_adviser.demonstrations import write_question
 from viewbox.envs.software_adviser.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
 from viewbox.errors import ConfigError

@@ -8,18 +8,10 @@ from viewbox import Task
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.repositories import Repositories, RepositoryFacts
 from viewbox.envs.software_adviser.retrieval import Retriever
-from viewbox.errors import ToolError
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
 SENTENCES = {"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."}
 KNOWN = Repositories({FACTS.repository: FACTS}, SENTENCES)
-
-
-class Busy:
-    """A service that says no in words."""
-
-    async def summarize(self, repository):
-        raise ToolError("HTTP 403")
 
 
 def call(name, **arguments):
@@ -160,14 +152,6 @@ def test_addresses_elsewhere_are_skipped_with_their_reason():
     assert result.facts["skipped"] == {"https://gitlab.com/owner/cutter": "NON_GITHUB_URL", "nonsense": "INVALID_URL"}
     assert "[1] https://gitlab.com/owner/cutter: skipped (NON_GITHUB_URL)" in result.text
     assert result.facts["answered"] == ("owner/cutter",)
-
-
-def test_a_service_that_fails_fails_neither_the_batch_nor_what_is_asked_next():
-    urls = ("https://github.com/owner/twin", "https://github.com/owner/unknown")
-    result = ask(*urls, repositories=Repositories({}, SENTENCES, Busy()))
-    assert result.success
-    assert result.facts["answered"] == ("owner/twin",)
-    assert dict(result.facts["failed"]) == {"owner/unknown": "HTTP 403"}
 
 
 def test_a_batch_of_bad_addresses_only_is_an_answer_too():

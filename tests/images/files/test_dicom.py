@@ -15,6 +15,7 @@ from pydicom.pixels import apply_modality_lut, apply_windowing, pixel_array
 from pydicom.sequence import Sequence
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
+from tests.support import odd_images
 from tests.support.image_files import damage
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
@@ -237,9 +238,9 @@ def test_a_compression_without_a_decoder_is_named():
 
 def test_the_package_of_a_missing_decoder_is_named():
     for name, package in [
-        ("MR_small_jpeg_ls_lossless.dcm", "install pyjpegls"),
-        ("SC_rgb_jpeg_gdcm.dcm", "install pylibjpeg and pylibjpeg-libjpeg"),  # JPEG Lossless
-        ("JPGExtended.dcm", "install pylibjpeg and pylibjpeg-libjpeg, which reads more kinds"),  # 12 bits
+        ("MR_small_jpeg_ls_lossless.dcm", r"install numpy and pyjpegls>=[\d.]+"),
+        ("SC_rgb_jpeg_gdcm.dcm", r"install pylibjpeg>=[\d.]+ and pylibjpeg-libjpeg>=[\d.]+"),  # JPEG Lossless
+        ("JPGExtended.dcm", r"and pylibjpeg-libjpeg>=[\d.]+, which reads more kinds"),  # 12 bits
     ]:
         with pytest.raises(ImageError, match=rf"{package}$"):
             open_image(path(name))
@@ -346,3 +347,58 @@ def test_a_damaged_file_is_a_right_source_or_an_image_error(name, seed):
         return
     assert source.pixels.dtype.name in DEPTHS
     assert np.isfinite([*source.limits, *source.display]).all()
+
+
+# ---- frames
+
+
+def test_frames_of_eight_bits_are_shown_as_they_are_though_each_has_its_own_groups(tmp_path):
+    frames = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
+    each = [odd_images.groups((0, 0, place)) for place in (4, 2, 0)]
+    shared = odd_images.groups(rows=odd_images.AXIAL, spacing=(1, 1))
+    source = open_image(odd_images.enhanced(tmp_path / "a.dcm", frames, each, shared, "enhanced MR", Modality="MR"))
+    assert np.array_equal(source.volume.voxels, frames[::-1])
+    assert source.volume.display == (0, 255)
+
+
+def test_every_frame_keeps_its_own_window_when_frames_are_sorted(tmp_path):
+    frames = np.stack([np.full((4, 4), 1024 + place, np.int16) for place in (20, 0, 10)])
+    each = [odd_images.groups((0, 0, place), window=(place, 40)) for place in (20, 0, 10)]
+    volume = open_image(odd_images.enhanced(tmp_path / "a.dcm", frames, each)).volume
+    assert [volume.get_slice(index).display for index in range(3)] == [(-20, 19), (-10, 29), (0, 39)]
+
+
+def test_a_group_of_frames_is_opened_by_its_number(tmp_path):
+    frames = np.stack([np.full((4, 4), value, np.int16) for value in range(5)])
+    turned = [1, 0, 0, 0, 0, -1]
+    each = [odd_images.groups((0, 0, place), odd_images.AXIAL) for place in (0, 2, 4)]
+    each += [odd_images.groups((0, place, 0), turned) for place in (2, 0)]
+    shared = odd_images.groups(spacing=(1, 1), scale=(1, 0, "US"))
+    where = odd_images.enhanced(tmp_path / "a.dcm", frames, each, shared)
+    assert [open_image(f"{where}#stack={stack}").volume.plane for stack in (1, 2)] == ["axial", "coronal"]
+    both = open_image(where)
+    assert not both.volume.planes
+    assert "there are 2 kinds of frames; choose one as PATH#stack=NUMBER: 1 (3 frames: " in both.notes[0]
+    with pytest.raises(ImageError, match="there is no stack 3"):
+        open_image(f"{where}#stack=3")
+    with pytest.raises(ImageError, match="nothing in this file says where it lies"):
+        open_image(f"{path('CT_small.dcm')}#stack=1")
+
+
+def test_slices_of_a_series_that_are_nothing_but_padding_are_not_measured(tmp_path):
+    pixels = [np.full((4, 4), value, np.int16) for value in (-2000, 100, 300)]
+    volume = open_image(odd_images.series(tmp_path / "s", pixels, PixelPaddingValue=("SS", -2000))).volume
+    assert [volume.get_slice(index).measured is None for index in range(3)] == [False, True, True]
+    assert volume.display == (100 - 1024, 300 - 1024)
+
+
+def test_segments_are_numbers_and_one_is_opened_by_its_number(tmp_path):
+    masks = np.zeros((3, 4, 4), np.uint8)
+    masks[0, 0], masks[1, 1], masks[2, 2] = 1, 1, 1
+    where = odd_images.segmentation(tmp_path / "a.dcm", masks, (10, 0, 0), [7, 7, 300])
+    voxels = open_image(where).volume.voxels
+    assert (voxels.dtype, voxels.shape) == (np.uint16, (3, 4, 4))  # 5 mm apart, as the slices say
+    assert [voxels[0, 1, 0], voxels[0, 2, 0], voxels[1].max(), voxels[2, 0, 0]] == [7, 300, 0, 7]
+    assert np.unique(open_image(f"{where}#stack=300").volume.voxels).tolist() == [0, 300]
+    with pytest.raises(ImageError, match="there is no segment 1; choose one segment as PATH#stack=NUMBER: 7, 300"):
+        open_image(f"{where}#stack=1")

@@ -2,6 +2,7 @@
 
 import io
 import struct
+from operator import attrgetter
 
 import cv2
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 
 from tests.support.image_files import COLOR, DEEP, GRAY, RANDOM, damage, open_damaged, same, saved
 from viewbox.errors import ImageError
-from viewbox.images.files import open_image
+from viewbox.images.files import open_image, tiff
 
 
 def written(*pages, **options):
@@ -229,3 +230,10 @@ def test_a_damaged_file_is_an_error_of_its_own():
     ]
     for seed in range(60):
         assert open_damaged(damage(files[seed % 3], seed, [8, 200]))
+
+
+def test_the_private_names_of_tifffile_exist():
+    for name in tiff.PRIVATE_NAMES:
+        found = attrgetter(name)(tifffile)
+        assert isinstance(found, dict)
+        assert all(callable(decode) for decode in found.values())

@@ -58,7 +58,7 @@ def test_the_config_can_be_read_back_and_the_versions_are_those_installed(tmp_pa
 
 def test_every_log_is_a_line_of_the_metrics_file_with_its_step(metrics):
     path = metrics({"loss": 0.5}, {"loss": 0.25, "reward": None}, {"train_runtime": 3.0})
-    assert run_folder.read_metrics(path) == [
+    assert list(run_folder.read_metrics(path)) == [
         {"step": 1, "loss": 0.5},
         {"step": 2, "loss": 0.25, "reward": None},
         {"step": 3, "train_runtime": 3.0},
@@ -80,7 +80,7 @@ def test_a_step_without_a_reward_is_told_all_the_same(metrics, told):
 def test_only_every_nth_step_is_told_and_every_one_is_written(metrics, told):
     path = metrics(*[STEP] * 10, every=5)
     assert [line.split("  ")[0] for line in told if line.startswith("step")] == ["step 5/10", "step 10/10"]
-    assert len(run_folder.read_metrics(path)) == 10
+    assert len(list(run_folder.read_metrics(path))) == 10
 
 
 def test_other_processes_write_nothing(metrics, told):

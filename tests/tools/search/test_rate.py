@@ -69,7 +69,7 @@ def test_requests_that_are_late_on_their_way_do_not_meet_those_sent_after_them(t
             return make(body, number)
 
         literature.server.answer = answer_late
-        found = asyncio.run(search_all(make_source(replace(setup, eutils_rate=5)), "late", 8))
+        found = asyncio.run(search_all(make_source(replace(setup, rate=5)), "late", 8))
     assert found == {"found": 8, "failed": []}
     assert literature.find_densest(1.0) <= 5
 

@@ -12,7 +12,7 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.store.reader import load
 from viewbox.training.checks import preflight
 
-LIVE = {"repositories": {"live": True}}
+LIVE = {"specialists": {"lit": {"kind": "literature"}}}
 GRPO = {"method": "grpo", "num_generations": 2}
 SMALL = {"name": "software_adviser", "num_tasks": 2, "split": "test", "ambiguous": 0.0, "unanswerable": 0.0}
 
@@ -31,35 +31,35 @@ def write_config(folder, env, **train):
 
 def test_an_environment_without_anything_live_may_be_trained_in():
     make("software_adviser").check_may_train()
-    make("software_adviser", repositories={"live": True, "live_in_training": True}).check_may_train()
+    make("software_adviser", specialists={"lit": {"kind": "literature", "live_in_training": True}}).check_may_train()
 
 
 @pytest.mark.parametrize(
     ("env", "train", "key"),
     [
-        ({**SMALL, **LIVE}, GRPO, "env.repositories.live"),
+        ({**SMALL, **LIVE}, GRPO, "env.specialists.lit"),
         (
             {"name": "mixture", "environments": {"digits": {}, "adviser": {**SMALL, **LIVE}}},
             GRPO,
-            "env.environments.adviser.repositories.live",
+            "env.environments.adviser.specialists.lit",
         ),
         (
             SMALL,
             {**GRPO, "curriculum": {"levels": [{"env": {"top_k": [3]}}, {"env": LIVE}]}},
-            "train.curriculum.levels.1.env.repositories.live",
+            "train.curriculum.levels.1.env.specialists.lit",
         ),
     ],
     ids=["alone", "mixture", "curriculum"],
 )
-def test_live_facts_of_repositories_are_refused_in_training(tmp_path, env, train, key):
+def test_live_search_is_refused_in_training(tmp_path, env, train, key):
     config = schema.load(str(write_config(tmp_path, env, **train)))
-    with pytest.raises(ConfigError, match=r"live facts of repositories .* allowed in training") as caught:
+    with pytest.raises(ConfigError, match=r"live search .* allowed in training") as caught:
         preflight.check(config)
     assert caught.value.key == key
     assert "line " in str(caught.value)
 
 
-def test_live_facts_are_played_by_rollout(viewbox, tmp_path, monkeypatch):
+def test_live_search_is_played_by_rollout(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = write_config(tmp_path, {**SMALL, **LIVE}, **GRPO)
 

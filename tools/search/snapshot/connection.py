@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ....errors import ConfigError
 from ....utils.terminal import describe_error
-from .schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS, UNREAD
+from .schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
 
 MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
 NO_SNAPSHOT: Final = "it is not a snapshot; allowed: a file that `viewbox snapshot build` wrote"
@@ -95,16 +95,16 @@ def _decode(text: bytes) -> str:
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Raise `ConfigError` unless the schema is exactly that of `schema.py`."""
-    expected = {**SCHEMA, **SHADOWS, **UNREAD}
+    expected = {**SCHEMA, **SHADOWS}
     found: dict[str, str] = {}
     for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 1000"):
         if not isinstance(name, str) or name not in expected or name in found:
             raise refuse(path, f"it is not a snapshot: its schema holds {str(name)[:80]!r}")
         found[name] = sql if isinstance(sql, str) else ""
     for name, sql in expected.items():
-        if name not in found and name not in UNREAD:
+        if name not in found:
             raise refuse(path, f"it is not a snapshot: its schema has no {name!r}")
-        if name in found and _squeeze(found[name]) != _squeeze(sql):
+        if _squeeze(found[name]) != _squeeze(sql):
             raise refuse(path, f"it is not a snapshot: its schema has another {name!r}")
 
 

@@ -47,13 +47,6 @@ SCHEMA: Final = {
     "article_index": _write_index("article_index", ARTICLE_WEIGHTS),
     "figure_index": _write_index("figure_index", FIGURE_WEIGHTS),
 }
-# Tables that the shipped snapshot has and nothing reads.
-UNREAD: Final = {
-    "synonyms": "CREATE TABLE synonyms(class INTEGER NOT NULL, phrase TEXT NOT NULL)",
-    "article_terms": "CREATE TABLE article_terms(word TEXT PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID",
-    "figure_terms": "CREATE TABLE figure_terms(word TEXT PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID",
-}
-
 # The tables that FTS5 makes for each index, with their SQL.
 _SHADOWS = {
     "data": "(id INTEGER PRIMARY KEY, block BLOB)",

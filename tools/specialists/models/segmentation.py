@@ -110,6 +110,7 @@ def describe_regions(view: View, found: Segmented, label: str | None, most: int)
     return ToolOutput(text, {"regions": regions}, picture, beside=((view, WHOLE),))
 
 
+MAX_REGIONS = 10  # shown, the largest ones
 BACKGROUND = ("background", "unlabeled")  # labels that are no region unless `labels` names them
 
 
@@ -207,14 +208,12 @@ def find_usable(outputs: Any, count: int) -> list[bool]:
 class SegmentPicture(ServedTool):
     """The tool: all regions, or those of one label."""
 
-    max_regions: int = 10
-
     async def __call__(
         self, image: Picture, label: Annotated[str | None, "show regions of this label only"] = None
     ) -> ToolOutput:
         """Mark the regions of a picture with colors, and measures each: area, box, mean intensity."""
         found: Segmented = await self.ask(image)
-        return describe_regions(image, found, label, self.max_regions)
+        return describe_regions(image, found, label, MAX_REGIONS)
 
 
 @register_specialist("segmentation")
@@ -227,14 +226,12 @@ class SegmentationSpecialist(ModelSpecialist):
     ] = "auto"
     labels: Annotated[tuple[str, ...], Field(description="labels that are shown; default: all but the background")] = ()
     threshold: Annotated[float, Field(ge=0, le=1, description="lowest score of an object (instance)")] = 0.5
-    max_regions: Annotated[int, Field(ge=1, description="regions shown, the largest ones")] = 10
 
     runner = SegmentationRunner
 
     def build_tools(self, name: str) -> Sequence[Tool]:
         server = self.get_server(task=self.task, labels=self.labels, threshold=self.threshold)
-        tool = SegmentPicture(name, server, self.max_regions)
-        return [Tool.from_function(tool, name, self.description, self.max_calls)]
+        return [Tool.from_function(SegmentPicture(name, server), name, self.description, self.max_calls)]
 
 
 LABEL = "region"

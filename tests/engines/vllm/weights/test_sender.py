@@ -224,20 +224,13 @@ def test_a_server_that_takes_no_weights_is_refused_with_the_flags_to_add(served,
         for path, answer, says in (
             (info, {"vllm_config": {}}, "its backend is None"),
             (info, [], "its backend is None"),
-            (info, {"vllm_config": {"weight_transfer_config": {"backend": "rdt"}}}, "rdt"),
+            (info, {"vllm_config": {"weight_transfer_config": {"backend": "nccl"}}}, "nccl"),
             ("/weight_info", make_response(404, "Not Found"), "VLLM_SERVER_DEV_MODE=1"),
         ):
             server.by_path[path] = lambda body, answer=answer: answer
             with pytest.raises(ConfigError, match="weight-transfer-config") as caught:
                 make_sender(server.url).send(policy)
             assert says in str(caught.value)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_weights_over_nccl_need_a_gpu_here(served, policy, make_sender):
-    served.backend = "nccl"
-    with served.serve() as server, pytest.raises(ConfigError, match="needs a GPU here"):
-        make_sender(server.url).send(policy)
 
 
 def test_a_server_that_cannot_be_used_at_all_ends_the_run_at_once(served, policy, tmp_path):
@@ -262,7 +255,7 @@ def test_settings_that_do_not_fit_a_server_are_named():
     assert refuse(lora={"quantize": "4bit"}) == "lora.quantize"
     assert refuse(rollout={"top_p": 0.9}) == "rollout.top_p"
     assert refuse(rollout={"url": "here"}) == "rollout.url"
-    assert refuse(rollout={"cuda_graphs": True}) == "rollout.cuda_graphs"
+    assert refuse(rollout={"tool_wait_timeout": 1.0}) == "rollout.tool_wait_timeout"
 
 
 def test_a_dry_run_says_where_the_episodes_come_from_and_counts_no_memory_for_them(viewbox, tmp_path):
