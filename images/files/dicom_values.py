@@ -28,6 +28,7 @@ from .dicom_header import (
 
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
 COLOR_SPACES = "its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR"
+KINDS = ("RGB", "YBR", "MONOCHROME1", "MONOCHROME2", "PALETTE")  # beginnings of PhotometricInterpretation
 JP2 = b"\0\0\0\x0cjP  "  # the first box of a JPEG 2000 file
 
 
@@ -216,8 +217,12 @@ def _decode_stored(dataset: Any, header: Header) -> tuple[np.ndarray, np.ndarray
         again = _find_padding(dataset, name, stored)  # it may be written with the unused bits or without
         missing = again if missing is None else missing if again is None else missing | again
     if kind == "PALETTE COLOR" and get_text(dataset, "SOPClassUID") not in SEGMENTATIONS:
+        entry = parse_numbers(dataset.get("RedPaletteColorLookupTableDescriptor"))[2:]
+        if entry not in ([8.0], [16.0]):
+            raise ImageError("RedPaletteColorLookupTableDescriptor does not end with 8 or 16 bits an entry")
         colors = apply_color_lut(stored, dataset)[..., :3]
-        return (colors if colors.dtype == np.uint8 else (colors >> 8).astype(np.uint8)), None, 8, True
+        wide = colors.dtype != np.uint8 and entry == [16.0]  # 8 bits may be kept in 16 (C.7.6.3.1.6, note)
+        return (colors >> 8 if wide else colors).astype(np.uint8), None, 8, True
     return stored, missing, bits, False
 
 
@@ -229,7 +234,7 @@ def _get_layout(dataset: Any, header: Header, name: str, *, encapsulated: bool) 
         raise ImageError(f"BitsStored {bits} of BitsAllocated {allocated}; allowed: up to 1, 8, 16, 32 or 64")
     if not photometric:
         raise ImageError("the element PhotometricInterpretation is missing")
-    if header.samples != (3 if color else 1) or not photometric.startswith(("RGB", "YBR", "MONOCHROME", "PALETTE")):
+    if header.samples != (3 if color else 1) or not photometric.startswith(KINDS):
         raise ImageError(COLOR_SPACES)
     layout: dict[str, Any] = {"bits_allocated": allocated, "bits_stored": bits, "samples_per_pixel": header.samples}
     layout["photometric_interpretation"] = photometric

@@ -87,6 +87,8 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, i
     try:
         image: Image.Image = opener(file, "")
         shape = image.height, image.width
+        if head[12:16] == b"IHDR" and head[24] in (2, 4) and isinstance(image.info.get("transparency"), int):
+            image.info["transparency"] *= 255 // (2 ** head[24] - 1)  # Pillow stretches the samples, not this one
         wide = 16 if image.format == "WEBP" else 8 if _is_deep_color(head) else BYTES.get(image.mode, 4)
         size, count = limits.check_size(shape, wide), 1
         if image.format in ANIMATED and getattr(image, "is_animated", False):

@@ -9,6 +9,7 @@ import base64
 import io
 import re
 import struct
+import zlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -548,6 +549,12 @@ row("05-palette-16", palette([256, 0, 16], TABLE, np.arange(256, dtype=np.uint8)
 row("05-palette-first", palette([4, 10, 16], np.array([0, 20000, 40000, 65535], "<u2"), tile(X + 4).astype(np.uint8)),
     lambda p: shown(p)[0, :, 0], gray([0] * 7 + [77.8, 155.6] + [255] * 7),
     "PS3.3 C.7.6.3.1.5: indices beyond the ends", "pydicom/pydicom#942")
+row("05-palette-8-in-16", palette([16, 0, 8], np.arange(0, 256, 17, dtype="<u2"), tile(X).astype(np.uint8)),
+    lambda p: shown(p)[0, :, 0], gray(17 * X), "PS3.3 C.7.6.3.1.6, note: 8 bits in 16, padded; twice as long")
+row("05-palette-12", palette([16, 0, 12], np.arange(0, 4096, 273, dtype="<u2"), tile(X).astype(np.uint8)), shown,
+    refused("PaletteColorLookupTableDescriptor"), "PS3.3 C.7.6.3.1.5: 8 or 16 bits")
+row("05-monochrome3", colored(tile(X).astype(np.uint8), PhotometricInterpretation="MONOCHROME3"), shown,
+    refused("color space"), "PS3.3 C.7.6.3.1.2: there is no such value")
 row("05-gray-10",
     lambda f: dicom(f / "a.dcm", tile(100 + 50 * X).astype(np.uint16), "MR", Modality="MR", BitsStored=10), line,
     gray(X * 17), "no window: lowest to highest value")
@@ -757,6 +764,14 @@ row("11-finer", masked(SQUARE.repeat(2, 0).repeat(2, 1), moved(-0.25, -0.25, sca
 row("11-part", masked(SQUARE[1:9, 6:14], moved(1, 6)), overlaid(), either(BOX, PLACED), "nibabel: a mask of a part")
 row("11-without-a-place", masked(SQUARE, sform_code=0, qform_code=0), overlaid(), either(BOX, PLACED),
     "nothing is known but the grid")
+ONE_IN_RED = np.zeros((20, 20, 3), np.uint8)
+ONE_IN_RED[8:12, 8:12, 0] = 1
+row("11-color", lambda f: [picture(f / "a.png", np.zeros((20, 20), np.uint8)), picture(f / "b.png", ONE_IN_RED)],
+    facts("box", go("overlay_mask", image="image_2")), Near([0.4, 0.4, 0.6, 0.6]),
+    "labels are numbers, not gray levels: (1, 0, 0) is not 0")
+row("11-transparent", lambda f: [picture(f / "a.png", np.zeros((24, 32), np.uint8)), picture(f / "b.png",
+    text_on((0, 0, 0, 0), "RGBA", (255, 0, 0, 255)))], all_of(facts("box", go("overlay_mask", image="image_2")),
+    text(go("overlay_mask", image="image_2"))), says(r"covers all|0\.25, 0\.33"), "a ground that is white is no 0")
 row("11-elsewhere", masked(SQUARE, moved(z=500)), overlaid(), either(None, PLACED), "nothing of it is in the image")
 CORNER = Near([0.25, 0.25, 0.5, 0.5], 0.01)
 MARKED = [np.pad(np.full((4, 4), 1124, np.int16), ((4, 8), (4, 8)), constant_values=1024) for _ in range(6)]
@@ -1106,6 +1121,18 @@ row("23-trns-rgb", lambda f: picture(f / "a.png", text_on((1, 2, 3), "RGB", (0, 
     contrast, [255, 0], "ISO 15948 11.3.2.1, tRNS of RGB")
 row("23-trns-gray", lambda f: picture(f / "a.png", text_on(7, "L", 0), transparency=7), contrast, [255, 0],
     "ISO 15948 11.3.2.1, tRNS of gray")
+def nibbles(folder):
+    """A PNG of 16 gray levels of 4 bits (ISO 15948), 5 of which is transparent."""
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", 16, 1, 4, 0, 0, 0, 0)), (b"tRNS", b"\0\5")]
+    parts += [(b"IDAT", zlib.compress(b"\0" + bytes(range(0x01, 0x100, 0x22)))), (b"IEND", b"")]
+    body = ((kind + part, len(part)) for kind, part in parts)
+    chunks = [struct.pack(">I", length) + part + struct.pack(">I", zlib.crc32(part)) for part, length in body]
+    (folder / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    return folder / "a.png"
+
+
+row("23-trns-gray-4", nibbles, line, gray([*range(0, 85, 17), 255, *range(102, 256, 17)]),
+    "ISO 15948 11.3.2.1: the sample is of the depth of the picture")
 row("23-trns-gray-16", lambda f: png16(f / "a.png", GRAY, (b"tRNS", (1000).to_bytes(2, "big"))), pixels,
     either(Near(np.where(GRAY == 1000, 65535, GRAY)), Near(np.where(GRAY == 1000, np.nan, GRAY)),
     refused("transparent|tRNS")), "ISO 15948 11.3.2.1")

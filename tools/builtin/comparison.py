@@ -18,7 +18,6 @@ from ...images.files import open_image as open_file
 from ...images.ref import ImageRef
 from ...images.resample import fit_size
 from ...images.source import AXES, Source
-from ...images.statistics import to_luminance
 from ...images.task_images import find_named, name_image
 from ...images.view import WHOLE, Box, View
 from ..arguments import Hidden, ImageName, Range, ViewFractions
@@ -152,6 +151,7 @@ def overlay_mask(
     box = find_mask_box(inside)
     if box is None:
         return ToolOutput(f"nothing of the mask is in this view{doubt}", facts, picture)
+    doubt += "; it covers all of this view" if inside.all() else ""
     return ToolOutput(f"mask shown{doubt}", {**facts, "box": ViewFractions(box)}, picture)
 
 
@@ -204,7 +204,7 @@ def _sample_mask(view: View, mask: Source) -> np.ndarray:
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
     if the structure is too thin for that.
     """
-    whole = to_luminance(mask.filled) != 0
+    whole = np.asarray(mask.filled.any(axis=2) if mask.color else mask.filled != 0)
     if mask.measured is not None:
         whole &= mask.measured
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
