@@ -44,7 +44,7 @@ class Native(NamedTuple):
 def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     """Convert an image in memory to native pixels and the range of values that is shown.
 
-    8 bits are shown as they are, other depths from the lowest to the highest finite value.
+    8 bits are shown as they are, other depths from the lowest to the highest finite value, and colors from 0.
     A fourth channel is opacity, up to 255, 65535, or 1.0 in floats: see `lay_over`.
 
     Args:
@@ -69,7 +69,10 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
     if image.ndim == 3 and image.shape[2] == 4:
         image = lay_over(image)
-    return to_native_dtype(image)
+    native = to_native_dtype(image)
+    if image.ndim == 3 and native.pixels.dtype != np.uint8:  # colors keep their hue
+        native = native._replace(display=(min(0.0, native.display[0]), native.display[1]))
+    return native
 
 
 def to_native_dtype(values: np.ndarray) -> Native:

@@ -58,14 +58,15 @@ def read(file: BinaryIO, reserve: Reserve, folder: int | None) -> Source:
         if not unread and values.read(1):
             raise ImageError("there are more bytes of pixels than the sizes and the type in the header explain")
     pixels, _, blank = to_native_dtype(stored)
+    notes = ["the fourth axis is shown as time points"] if len(sizes) == 4 else []
+    scale = [_get_numbers(fields, 1, f"ElementToIntensityFunction{part}") for part in ("Slope", "Offset")]
+    if any(given is not None and given[0] != usual for given, usual in zip(scale, (1, 0), strict=True)):
+        notes.append("values are as stored: ElementToIntensityFunction is not applied, as in ITK")
+    common: dict[str, Any] = {"blank": blank, "notes": tuple(notes)}
     if len(sizes) == 2:
         x, y = np.linalg.norm(affine[:2, :2], axis=0)
-        return Source(
-            pixels[0, 0], choose_display(pixels), None if steps is None else (float(x), float(y)), blank=blank
-        )
-    notes = ("the fourth axis is shown as time points",) if len(sizes) == 4 else ()
-    more: dict[str, Any] = {"known": known, "blank": blank, "unread_times": unread, "notes": notes}
-    volume = build_volume(pixels, affine, choose_display(pixels), **more)
+        return Source(pixels[0, 0], choose_display(pixels), None if steps is None else (float(x), float(y)), **common)
+    volume = build_volume(pixels, affine, choose_display(pixels), known=known, unread_times=unread, **common)
     return (volume if steps is not None else replace(volume, spacing=None)).get_middle_slice()
 
 

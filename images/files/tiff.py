@@ -56,7 +56,10 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
         pixels, display, blank = mark_blank(pixels, missing | ~np.isfinite(pixels))
     if page.bitspersample in GRAY_BITS and pixels.ndim == 3:
         display = (0.0, 2.0**page.bitspersample - 1)
-    display = display[::-1] if page.photometric == WHITE_IS_ZERO else display
+    if page.photometric == WHITE_IS_ZERO:
+        display = display[::-1]
+    elif stored.ndim == 4:  # colors keep their hue
+        display = min(0.0, display[0]), display[1]
     fields: dict[str, Any] = {"blank": blank, "notes": tuple(dict.fromkeys(notes))}
     if len(pixels) == 1:
         return Source(pixels[0], display, **fields)

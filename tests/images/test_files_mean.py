@@ -599,6 +599,9 @@ row("07-png-gray-alpha", lambda f: png16(f / "a.png", np.concatenate([GRAY[..., 
 row("07-png-gray", lambda f: png16(f / "a.png", GRAY), pixels, Near(GRAY), "ISO 15948", "python-pillow/Pillow#4044")
 row("07-tiff-rgb", lambda f: tiff(f / "a.tif", RGB), pixels, either(Near(RGB), refused("16")),
     "TIFF 6.0, BitsPerSample")
+HUE = Near(255.0 * RGB[0, 0] / RGB.max(), 1)
+row("07-hue", lambda f: png16(f / "a.png", RGB), lambda p: shown(p)[0, 0], HUE, "stretched from 0: ratios stay")
+row("07-hue-tiff", lambda f: tiff(f / "a.tif", RGB), lambda p: shown(p)[0, 0], HUE, "stretched from 0: ratios stay")
 row("07-tiff-planes", lambda f: tiff(f / "a.tif", RGB.transpose(2, 0, 1), photometric="rgb", planarconfig="separate"),
     pixels, either(Near(RGB), refused("16|planar")), "TIFF 6.0, PlanarConfiguration 2")
 row("07-tiff-rgba", lambda f: tiff(f / "a.tif", HALF, extrasamples=["unassalpha"]), pixels,
@@ -1342,6 +1345,9 @@ def replaced(path, old, new):
 
 row("29-mha", mha(), place, HERE, "MetaIO: Offset + TransformMatrix ElementSpacing index; ITK's frame is LPS")
 row("29-tabs", lambda f: replaced(mha()(f), b" = ", b"\t=\t"), place, HERE, "MetaIO: any blanks around =")
+row("29-intensity", mha(ElementToIntensityFunctionSlope="2"), notes, says("ElementToIntensityFunction is not applied"),
+    "MetaIO: intensity = slope element + offset; ITK leaves it out")
+row("29-intensity-of-1", mha(ElementToIntensityFunctionSlope="1.0"), place, HERE, "MetaIO")
 row("29-mhd", mha("a.mhd", data="a.raw"), place, HERE, "MetaIO: ElementDataFile in the same folder")
 row("29-zraw", mha("a.mhd", data="a.zraw", packed=True), place, HERE, "MetaIO: CompressedData is zlib")
 row("29-big-endian", mha(order=">"), place, HERE, "MetaIO: BinaryDataByteOrderMSB")
