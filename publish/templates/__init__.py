@@ -1,5 +1,4 @@
-"""Fills templates of files: `new` are those of `viewbox new`, `package` those of a published package, and `openenv` those
-of an OpenEnv server.
+"""Fills templates of files: those of `viewbox new`, of a published `package`, and of the folder for `openenv`.
 
 In them, `@name@` stands for the field `name`.
 """
