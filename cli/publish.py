@@ -237,7 +237,7 @@ def openenv(
 
     chosen = parse_key_values(settings, "--set")
     if write is not None:
-        from ..integrations.openenv_folder import write_openenv
+        from ..publish.openenv import write_openenv
 
         for path in write_openenv(environment, write, chosen):
             typer.echo(f"wrote {path}")

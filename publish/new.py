@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..version import __version__
-from .templates import fill
+from .templates import write_files
 
 FILES = {  # of the new package: the template
     "pyproject.toml": "pyproject.toml",
@@ -51,8 +51,5 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
         "viewbox": ".".join(__version__.split(".")[:2]),
         "year": str(datetime.date.today().year),
     }
-    for path, template in FILES.items():
-        file = root / path.format(module=module)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(fill(f"new/{template}", fields), encoding="utf-8")
+    write_files(root, "new", {path.format(module=module): template for path, template in FILES.items()}, fields)
     return root

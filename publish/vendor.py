@@ -25,7 +25,7 @@ DEFAULT: Provision = "copy"
 ROOT = Path(__file__).parents[1]
 ROOMS = ("images", "rewards", "tools", "core", "envs", "integrations")
 SUFFIXES = (".py", ".j2")  # code and templates
-DATA_SUFFIXES = (".jsonl", ".txt", ".npz")  # only files that the code beside them names
+DATA_SUFFIXES = (".jsonl", ".txt", ".yaml", ".npz")  # only files that the code beside them names
 ADAPTERS = Path("integrations")  # each needs a library of its own; only the one for verifiers is copied
 TRAINER = Path("envs/from_config.py")  # reads the config of a run, which a package has none of
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface

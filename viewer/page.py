@@ -4,10 +4,12 @@ import base64
 import hashlib
 import json
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from ..rollouts.scoring.filters import describe_fields
+from ..utils.templates import fill_template
 
+STATIC = Path(__file__).with_name("static")
 STYLES = ("uplot.css", "app.css")
 PROGRAMS = (
     "uplot.js",
@@ -20,30 +22,12 @@ PROGRAMS = (
     "app.js",
 )
 TITLE = "viewbox"
-_HTML = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#main">Skip to the content</a>
-<header id="header"></header>
-<main id="main" tabindex="-1"></main>
-<p id="status" role="status" aria-live="polite"></p>
-<noscript>This page needs JavaScript. Nothing is loaded from elsewhere.</noscript>
-"""
 _END = "<script>{program}</script>\n</body>\n</html>\n"
 
 
 @cache
 def _read(names: tuple[str, ...]) -> str:
-    folder = files("viewbox.viewer") / "static"
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
 def build_policy(*, served: bool) -> str:
@@ -62,7 +46,7 @@ def build_policy(*, served: bool) -> str:
 
 def build_head(*, served: bool) -> str:
     """Return the page up to its data."""
-    return _HTML.format(policy=build_policy(served=served), title=TITLE, style=_read(STYLES))
+    return fill_template(STATIC / "page.html", policy=build_policy(served=served), title=TITLE, style=_read(STYLES))
 
 
 def build_end() -> str:

@@ -10,38 +10,11 @@ from functools import lru_cache
 from typing import Literal
 
 from ...tools.search.records import Article
-from .sentences import BACKGROUNDS, GENERAL, TITLES, WORK, state, write_missing
+from .sentences import BACKGROUNDS, GENERAL, HEADINGS, JOURNALS, TITLES, TYPES, WORK, state, write_missing
 from .world import SEED, Draws, Fact, Question, Topic, build_facts
 
 Role = Literal["right", "second", "old", "retracted", "review", "general"]
 FIRST_PMID = 990_000_001
-JOURNALS = (
-    "Journal of Imagined Radiology",
-    "Annals of Drawn Chests",
-    "Revista de Radiología Inventada",
-    "Zeitschrift für erdachte Röntgenbilder",
-    "Annales d'imagerie fictive",
-    "Phantom Medicine Letters",
-    "Gazette of Unreal Medicine",
-    "Acta Imaginaria Scandinavica",
-    "Kuvitteellinen Lääketiede",
-    "Fabulated Trials",
-)
-TYPES: dict[Question, str] = {
-    "shows": "Observational Study",
-    "therapy": "Practice Guideline",
-    "dose": "Practice Guideline",
-    "effect": "Randomized Controlled Trial",
-    "cause": "Observational Study",
-    "class": "Validation Study",
-    "limit": "Practice Guideline",
-}
-HEADINGS: dict[str, tuple[str, ...]] = {
-    "disease": ("Radiography, Thoracic", "Lung Diseases"),
-    "exposure": ("Occupational Exposure", "Radiography, Thoracic"),
-    "classification": ("Tomography, X-Ray Computed", "Abdomen"),
-    "device": ("Prostheses and Implants", "Magnetic Resonance Imaging"),
-}
 
 
 @dataclass(frozen=True)

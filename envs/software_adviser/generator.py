@@ -24,7 +24,7 @@ from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Stat
 def write_words(request: Request, rng: np.random.Generator) -> str:
     """Return the user's words: the task, unless it is hidden, the modality, the constraints, and what is not wanted."""
     level, split = request.level, request.split
-    frames = VAGUE if "task" in request.hidden else ASKED
+    frames = words.VAGUE if "task" in request.hidden else words.ASKED
     extra = [_pick(rng, words.CONSTRAINT_WORDS[one][level][split]) for one in request.constraints]
     if request.exclude:
         extra.append(_pick(rng, words.EXCLUSION_WORDS[level][split]).format(names=join_names(request.exclude)))
@@ -69,60 +69,6 @@ def _say(known: words.Phrases, foreign: words.Foreign, term: str, split: Split, 
 
 def _pick(rng: np.random.Generator, values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
-
-
-Frames = Mapping[Level, Mapping[Split, tuple[str, ...]]]
-
-ASKED: Frames = FrozenDict(
-    {
-        "layman": {
-            "train": (
-                "I have {picture}. I want to {do}. Which program can help me?{extra}",
-                "Hi, I'm not an expert. I have {picture}, and my task is to {do}.{extra} What do I install?",
-                "For my thesis I need to {do}. The material: {picture}.{extra}",
-                "How can I {do}? I have {picture}.{extra}",
-            ),
-            "test": (
-                "Could you point me to some software? I got {picture} and hope to {do}.{extra}",
-                "My boss gave me {picture} and asked me to {do}.{extra} Any advice?",
-                "Is there a tool that can {do}? We work with {picture}.{extra}",
-            ),
-        },
-        "expert": {
-            "train": (
-                "Software for {task} of {modality} data?{extra}",
-                "We need {task} on {modality} images.{extra} Recommendations?",
-                "Task: {task}. Modality: {modality}.{extra}",
-            ),
-            "test": (
-                "Looking for a package that does {task}; the input is {modality}.{extra}",
-                "Which implementation of {task} would you pick for {modality}?{extra}",
-            ),
-        },
-    }
-)
-VAGUE: Frames = FrozenDict(
-    {
-        "layman": {
-            "train": (
-                "I have {picture}. Which program can help me?{extra}",
-                "Hi, I'm not an expert. I have {picture}.{extra} What do I install?",
-                "For my thesis I work with {picture}. What should I use?{extra}",
-            ),
-            "test": (
-                "Could you point me to some software? I got {picture}.{extra}",
-                "My boss gave me {picture}.{extra} Any advice?",
-            ),
-        },
-        "expert": {
-            "train": ("Software for {modality} data?{extra}", "Modality: {modality}.{extra} Recommendations?"),
-            "test": (
-                "Looking for a package; the input is {modality}.{extra}",
-                "What would you use for {modality}?{extra}",
-            ),
-        },
-    }
-)
 
 
 TEST_SHARE = 0.4  # of the catalogue

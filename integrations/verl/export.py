@@ -18,6 +18,7 @@ from ...errors import ConfigError
 from ...records import Task
 from ...utils.files import create_whole
 from ...utils.secrets import mask_message, mask_settings
+from ...utils.templates import fill_template
 from ...utils.terminal import make_line
 from .trainer_config import (
     NAME,
@@ -34,22 +35,6 @@ MODEL = "model"  # a shipped model is copied: verl does not know its name
 MEASURED = 64  # tasks of each split whose prompts are measured
 MARGIN, STEP = 1.25, 64  # the longest of them may be so much longer; rounded up
 MAX_SHOWN = 200  # characters of a name or a setting in the README
-MODEL_LINE = """\
-  "actor_rollout_ref.model.path='$path/{folder}'" \\
-"""
-LEFT_OUT = """
-## Not carried over
-
-For these, verl has settings of its own, which you may add to the command.
-
-{lines}"""
-LORA = """
-With LoRA, `merged` has the weights from before the training, and the adapter is in `merged/lora_adapter`: join them
-with peft first.
-"""
-RESTRICTED = """
-Its data is restricted to one machine: the agent loop refuses a cluster of several, and trackers that show replies.
-"""
 
 
 @dataclass(frozen=True)
@@ -203,33 +188,27 @@ def _dump(path: Path, values: Any) -> None:
 def write_script(model: str | None = None) -> str:
     """Return the script that starts verl; `model` is the folder of the model inside the exported one, if it is
     there."""
-    return _read_template("run_template.sh").replace(
-        "{model}", "" if model is None else MODEL_LINE.format(folder=model)
-    )
+    return fill_template(Path(__file__).with_name("run_template.sh"), model=model)
 
 
 def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> str:
     """Return the README of an exported folder."""
-    lines = "".join(f"- `{_quote(line)}`\n" for line in report.left_out)
-    return _read_template("readme_template.md").format(
+    return fill_template(
+        Path(__file__).with_name("readme_template.md"),
         environment=_quote(env.name),
         model=_quote(config.model.name),
         run=_quote(config.log.name or env.name),
-        lora="" if config.lora is None else LORA,
-        restricted=RESTRICTED if env.restricted else "",
-        train=report.tasks[0],
-        held_out=report.tasks[1],
+        lora=config.lora is not None,
+        restricted=env.restricted,
+        train=f"{report.tasks[0]:,}",
+        held_out=f"{report.tasks[1]:,}",
         prompt=report.prompt_length,
         longest=report.longest_prompt,
         response=config.rollout.max_completion_tokens,
-        left_out=LEFT_OUT.format(lines=lines) if lines else "",
+        left_out=[_quote(line) for line in report.left_out],
     )
 
 
 def _quote(text: object) -> str:
     """Return a text of others as a line of Markdown's code."""
     return make_line(mask_message(str(text)), MAX_SHOWN).replace("`", "'")
-
-
-def _read_template(name: str) -> str:
-    return Path(__file__).with_name(name).read_text()

@@ -1,4 +1,4 @@
-"""Fills templates of files: `new` are those of `viewbox new`, `package` those of a published package.
+"""Fills templates of files: those of `viewbox new`, of a published `package`, and of the folder for `openenv`.
 
 In them, `@name@` stands for the field `name`.
 """
@@ -15,3 +15,12 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
     """Fill a template, named by its path without `.txt`."""
     text = (FOLDER / f"{template}.txt").read_text(encoding="utf-8")
     return re.sub(r"@(\w+)@", lambda found: fields[found[1]], text)
+
+
+def write_files(root: Path, kind: str, files: Mapping[str, str], fields: Mapping[str, str]) -> list[Path]:
+    """Write files from templates of a kind, by their paths in `root`; returns them sorted. "": an empty file."""
+    for path, template in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(fill(f"{kind}/{template}", fields) if template else "", encoding="utf-8")
+    return sorted(root / path for path in files)

@@ -16,6 +16,7 @@ from ...images.ref import ImageRef
 from ...records import Episode
 from ...utils.files import create_whole
 from ...utils.frozen import thaw
+from ...utils.templates import fill_template
 from ...utils.terminal import make_line
 from ..runs.pack import find_restriction
 from ..store.reader import EpisodeReader, load
@@ -241,28 +242,6 @@ FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], None]] = {
 
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,90}/[A-Za-z0-9][\w.-]{0,90}", re.ASCII)
-_CARD = """---
-tags: [viewbox]
-configs:
-- config_name: default
-  data_files:
-  - {{split: train, path: data/*.parquet}}
----
-# {name}
-
-{count} episodes of the environment `{environment}`, saved by viewbox: what a vision-language model was shown, what it
-replied, which tools it called, and how it was scored.
-
-| column | what it holds |
-|---|---|
-| `task`, `environment` | the task's id, the environment |
-| `images`, `messages` | the conversation as the model saw it; each `image` part stands for the next of `images` |
-| `answer`, `reference`, `scores` | JSON |
-| `reward`, `end_reason` | the total, and how the episode ended |
-| `record` | the whole episode as viewbox stores it |
-
-`viewbox import FILE.parquet --from parquet --out RUN` makes a run of it again.
-"""
 
 
 def check_push(run: Path, episodes: Path, name: str) -> None:
@@ -287,7 +266,12 @@ def push_dataset(folder: Path, name: str, environment: str, report: Report) -> s
     with TemporaryDirectory(prefix="viewbox-push-") as draft:
         (Path(draft) / "data").mkdir()
         datasets.load_from_disk(str(folder)).to_parquet(str(Path(draft) / "data" / "train-00000-of-00001.parquet"))
-        card = _CARD.format(name=name.partition("/")[2], count=report.kept, environment=make_line(environment, 80))
+        card = fill_template(
+            Path(__file__).with_name("dataset_card.j2"),
+            name=name.partition("/")[2],
+            count=report.kept,
+            environment=make_line(environment, 80),
+        )
         (Path(draft) / "README.md").write_text(card, encoding="utf-8")
         try:
             api = hub.HfApi()

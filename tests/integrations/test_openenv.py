@@ -22,8 +22,8 @@ from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.integrations import openenv as adapter
 from viewbox.integrations.openenv import ViewboxAction, ViewboxClient, build_app
-from viewbox.integrations.openenv_folder import write_openenv
 from viewbox.integrations.session import check_installed
+from viewbox.publish.openenv import write_openenv
 
 SETTINGS = {"num_tasks": 8, "max_turns": 4}
 ENV = Digits(**SETTINGS)

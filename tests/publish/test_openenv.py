@@ -10,7 +10,7 @@ import yaml
 from viewbox import __version__
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
-from viewbox.integrations.openenv_folder import write_openenv
+from viewbox.publish.openenv import write_openenv
 
 
 class Kept(Digits):

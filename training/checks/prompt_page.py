@@ -12,15 +12,8 @@ from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState
 from ...images.ref import ImageRef
+from ...utils.templates import fill_template
 from .preflight import LocalModel
-
-_PAGE = """<!doctype html>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>body {{ font: 14px monospace; white-space: pre-wrap; max-width: 60em; margin: 2em auto }}
-img {{ display: block; border: 1px solid; image-rendering: pixelated }}</style>
-{body}
-"""
 
 
 class Prompt(NamedTuple):
@@ -51,7 +44,7 @@ def render_parts(parts: Sequence[str | ImageRef]) -> str:
 
 def write_page(path: Path, title: str, body: str) -> None:
     """Write a page; `body` is HTML already."""
-    page = _PAGE.format(title=html.escape(title), body=body)
+    page = fill_template(Path(__file__).with_name("prompt_page.j2"), title=html.escape(title), body=body)
     path.write_text(page, encoding="utf-8", errors="replace")
 
 

@@ -17,55 +17,11 @@ from ...configs.sections import ModelSection
 from ...envs.data.sources import is_hub_name
 from ...errors import ConfigError
 from ...utils.secrets import mask_settings
+from ...utils.templates import fill_template
 from ...version import get_versions
 
 _LICENSE_KEYS = ("license", "license_name", "license_link")
 _FIGURES = ("reward", "tools/rate", "replies/well_formed")
-_CARD = """---
-{front_matter}---
-
-# {title}
-
-{what} for the viewbox environment `{env}`, trained with `method: {method}` from {base}.
-
-| | |
-|---|---|
-| base model | {base}, license: {base_license} |
-| environment | `{env}` |
-| data | {data} |
-
-## Held-out figures
-
-{figures}
-
-## Rebuild
-
-Save the config below as `run.yaml`, then run `viewbox train run.yaml`.
-
-```yaml
-{config}```
-
-Versions: {versions}.
-
-## Use and limits
-
-The model was trained on this one environment and does nothing else.{notices}
-"""
-_NO_LICENSE = """
-
-The license of the base model `{name}` is not known here. Its terms also hold for this model: add `license:` to the
-header of this card before you publish it."""
-_NEW_MODEL = """
-
-The weights were trained from random ones, so their license is yours to choose: add `license:` to the header of this
-card before you publish it."""
-_QUANTIZED = """
-
-The base model had weights of 4 bits during training. These weights are theirs, with the adapters merged; to use the
-adapter by itself, load the base model in 4 bits."""
-_DIGITS = """
-
-The digits come from the UCI Optical Recognition of Handwritten Digits set (Alpaydin & Kaynak, CC BY 4.0)."""
 
 
 @dataclass(frozen=True)
@@ -123,26 +79,23 @@ def build_card(
         front_matter |= {"base_model": base.name, "base_model_relation": "adapter" if is_adapter else "finetune"}
     data, datasets = _describe_data(config)
     front_matter |= {"datasets": datasets} if datasets else {}
-    missing = _NEW_MODEL if base.name is None else _NO_LICENSE.format(name=base.name)
-    notices = "" if license else missing
-    quantized = config.lora is not None and config.lora.quantize
-    notices += _QUANTIZED if quantized and not is_adapter else ""
-    notices += _DIGITS if config.env.name == "digits" else ""
     if shown is None:
         shown = mask_settings(config.model_dump(mode="json", exclude_none=True))
-    return _CARD.format(
+    return fill_template(
+        Path(__file__).with_name("model_card.j2"),
         front_matter=yaml_reader.write(front_matter),
         title=title,
         what="LoRA adapters" if is_adapter else "A policy",
         env=config.env.name,
         method=config.train.method,
-        base=f"`{base.name}`" if base.name else "random weights",
+        base=base.name,
         base_license=base.license.get("license_name") or base.license.get("license") or "not known",
         data=data,
         figures=_format_figures(summary.get("held_out", {})) or "not measured",
         config=yaml_reader.write(shown),
         versions=", ".join(f"{package} {number}" for package, number in get_versions().items()),
-        notices=notices,
+        lacks_license=not license,
+        is_quantized=config.lora is not None and config.lora.quantize is not None and not is_adapter,
     )
 
 

@@ -12,7 +12,8 @@ from tests.support.tables import each
 from viewbox.envs.consultation import find_facts
 from viewbox.envs.software_adviser import phrases as said
 from viewbox.envs.software_adviser.catalogue import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS, read_catalogue
-from viewbox.envs.software_adviser.generator import ASKED, VAGUE, RequestGenerator, split_of
+from viewbox.envs.software_adviser.generator import RequestGenerator, split_of
+from viewbox.envs.software_adviser.phrases import ASKED, VAGUE
 from viewbox.envs.software_adviser.previews import DRAWINGS, SIZE, draw_preview
 from viewbox.envs.software_adviser.request import REASONS, SUITABLE, UNKNOWN, Request, grade
 from viewbox.errors import ConfigError
