@@ -319,8 +319,8 @@ class Volume:
         if plane not in allowed:
             if self.planes and plane in AXES:
                 angle = abs(math.degrees(math.asin(self._get_shear(plane))))
-                ways = ", ".join(allowed)
-                raise ImageError(f"plane {plane} is sheared by {angle:.1f} degrees (a tilted scan); allowed: {ways}")
+                ways = ", ".join(allowed) or "none, before it is resampled to axes at right angles"
+                raise ImageError(f"plane {plane} is sheared by {angle:.1f} degrees, as by a tilted scanner; allowed: {ways}")
             raise ImageError(describe_unknown("plane", plane, allowed))
         return int(self.voxels.shape[AXES[plane]])
 
@@ -357,7 +357,8 @@ class Volume:
         return columns[across], -columns[2], top + self.index * columns[along]
 
     def get_middle_slice(self, plane: Plane = "axial") -> Source:
-        """Return the slice in the middle of a plane."""
+        """Return the slice in the middle of a plane; if only other planes can be shown, of the first of them."""
+        plane = plane if plane in self.allowed_planes else next(iter(self.allowed_planes), plane)
         return self.get_slice(self.count_slices(plane) // 2, plane)
 
     def get_spacing(self, plane: Plane) -> tuple[float, float] | None:
