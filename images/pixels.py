@@ -34,11 +34,13 @@ class Native(NamedTuple):
         pixels: of a type in `DEPTHS`.
         display: the values shown as black and as white: 0 and 255 for 8 bits, else the lowest and the highest.
         blank: the value of pixels that were not measured: NaN in floats; None if all were.
+        ground: the value on which transparent pixels were laid, if that was not black.
     """
 
     pixels: np.ndarray
     display: Range
     blank: float | None = None
+    ground: float | None = None
 
 
 def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
@@ -55,12 +57,13 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
         ImageError: another shape or type, no pixels at all, or values that float32 cannot tell apart.
 
     >>> to_native_pixels(np.array([[1.0, np.inf, 2.0]]))
-    Native(pixels=array([[ 1., nan,  2.]], dtype=float32), display=(1.0, 2.0), blank=nan)
+    Native(pixels=array([[ 1., nan,  2.]], dtype=float32), display=(1.0, 2.0), blank=nan, ground=None)
     """
+    ground = None
     if isinstance(image, Image.Image):
         if 0 in image.size:
             raise ImageError(f"image of {image.width}x{image.height} pixels: nothing to show")
-        image = pillow_to_array(image)
+        image, ground = pillow_to_array(image)
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[:, :, 0]
     if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
@@ -68,8 +71,11 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> Native:
     if image.size == 0:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
     if image.ndim == 3 and image.shape[2] == 4:
-        image = lay_over(image)
+        ground = choose_ground([image])
+        image = lay_over(image, ground)
     native = to_native_dtype(image)
+    if ground:
+        native = native._replace(ground=float(_get_full(image.dtype)))
     if image.ndim == 3 and native.pixels.dtype != np.uint8:  # colors keep their hue
         native = native._replace(display=(min(0.0, native.display[0]), native.display[1]))
     return native
@@ -99,7 +105,7 @@ def mark_blank(values: np.ndarray, missing: np.ndarray) -> Native:
         missing: of the same shape: which were not measured.
 
     >>> mark_blank(np.array([[-2000, 5, 9]], np.int16), np.array([[True, False, False]]))
-    Native(pixels=array([[4, 5, 9]], dtype=int16), display=(5.0, 9.0), blank=4.0)
+    Native(pixels=array([[4, 5, 9]], dtype=int16), display=(5.0, 9.0), blank=4.0, ground=None)
     """
     if missing.all():
         raise ImageError("every pixel is padding: nothing was measured")
@@ -251,16 +257,17 @@ def _get_full(dtype: np.dtype[Any]) -> int:
     return full
 
 
-def pillow_to_array(image: Image.Image) -> np.ndarray:
-    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, nothing transparent.
+def pillow_to_array(image: Image.Image) -> tuple[np.ndarray, int | None]:
+    """Return a Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, and the ground on which it was
+    laid: 0 for black, 1 for white, None if nothing is transparent.
 
     Gray stays gray and deep stays deep; everything else is RGB.
     """
     tags = getattr(image, "tag_v2", {})
-    pixels = _copy_in_strips(image)
+    pixels, ground = _copy_in_strips(image)
     if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
-    return turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
+    return turn_upright(pixels, image.getexif().get(ORIENTATION, 1)), ground
 
 
 def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
@@ -272,8 +279,9 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return turned[::-1] if orientation in (3, 4, 7, 8) else turned
 
 
-def _copy_in_strips(image: Image.Image) -> np.ndarray:
-    """Return the pixels as an array, a strip at a time: Pillow's own conversions copy the whole image."""
+def _copy_in_strips(image: Image.Image) -> tuple[np.ndarray, int | None]:
+    """Return the pixels as an array and their ground, a strip at a time: Pillow's own conversions copy the whole
+    image."""
     rows = max(1, STRIP // image.width)
     tops = range(0, image.height, rows)
 
@@ -289,7 +297,7 @@ def _copy_in_strips(image: Image.Image) -> np.ndarray:
         pixels[:rows] = first
     for top, strip in zip(tops[1:], strips, strict=True):
         pixels[top : top + rows] = strip
-    return pixels
+    return pixels, ground
 
 
 def _is_transparent(image: Image.Image) -> bool:

@@ -44,6 +44,7 @@ class Source:
         curve: gray levels 0 to 255 at even steps from the first to the second of `display`; None: a straight line.
         blank: the value of pixels that were not measured (padding; NaN in floats); None if all were.
         aspect: height of a pixel by its width, if no spacing is known.
+        ground: the value on which transparent pixels were laid, if that was not black.
         at_detector: whether the spacing is that at the detector of a radiograph, so that what is nearer is smaller.
         notes: what the reader of the file left out or took differently, as sentences.
 
@@ -59,6 +60,7 @@ class Source:
     volume: "Volume | None" = None
     curve: bytes | None = None
     blank: float | None = None
+    ground: float | None = None
     aspect: float = 1.0
     at_detector: bool = False
     notes: tuple[str, ...] = ()
@@ -93,8 +95,8 @@ class Source:
             ImageError: something else, or pixels that cannot be shown.
         """
         if isinstance(image, np.ndarray | Image.Image):
-            pixels, display, blank = to_native_pixels(image)
-            return cls(pixels, **{"display": display, "blank": blank, **fields})
+            native = to_native_pixels(image)._asdict()
+            return cls(**{**native, **fields})
         if not isinstance(image, Source):
             raise ImageError(
                 f"{type(image).__name__} is not an image in memory; allowed: a Pillow image, a NumPy array, a Source "
@@ -320,7 +322,9 @@ class Volume:
             if self.planes and plane in AXES:
                 angle = abs(math.degrees(math.asin(self._get_shear(plane))))
                 ways = ", ".join(allowed) or "none, before it is resampled to axes at right angles"
-                raise ImageError(f"plane {plane} is sheared by {angle:.1f} degrees, as by a tilted scanner; allowed: {ways}")
+                raise ImageError(
+                    f"plane {plane} is sheared by {angle:.1f} degrees, as by a tilted scanner; allowed: {ways}"
+                )
             raise ImageError(describe_unknown("plane", plane, allowed))
         return int(self.voxels.shape[AXES[plane]])
 

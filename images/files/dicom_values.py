@@ -92,7 +92,7 @@ def decode_elements(dataset: Any, header: Header) -> DecodedFrames:
     else:
         each = [rescale(frame, *scale).pixels for frame, scale in zip(frames, scales, strict=True)]
         native = to_native_dtype(join_slices(each))
-    pixels, measured, blank = native if missing is None else _mark(native.pixels, missing)
+    pixels, measured, blank, _ = native if missing is None else _mark(native.pixels, missing)
     if pixels.dtype == np.uint8:
         measured = find_range(pixels, np.asarray(blank is None or pixels != blank))
     wishes = [get_display(dataset, frame, (min(ends), max(ends))) for frame in numbers]

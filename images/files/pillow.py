@@ -56,22 +56,22 @@ def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
         if count > 1:
             raise ImageError("an animated PNG of 16 bits a channel; allowed: 8 bits, or a single picture")
         return Source.of(_read_deep_color(file, head, image))
-    first = pillow_to_array(image)
+    first, ground = pillow_to_array(image)
     frames = [first]
     with suppress(EOFError):  # there are fewer than the file says
         for number in range(1, count):
             image.seek(number)
-            frames.append(pillow_to_array(image))
+            frames.append(pillow_to_array(image)[0])
     if len(frames) == 1:
         key = image.info.get("transparency")
         if image.mode.startswith("I;16") and isinstance(key, int) and (first == key).any():
-            pixels, display, blank = mark_blank(first, first == key)
+            pixels, display, blank, _ = mark_blank(first, first == key)
             return Source(pixels, display, blank=blank)
         del image
-        return Source.of(first)
+        return Source.of(first, ground=255.0 if ground else None)
     if len({frame.ndim for frame in frames}) > 1:
         frames = [frame if frame.ndim == 3 else np.repeat(frame[:, :, None], 3, axis=2) for frame in frames]
-    voxels, display, blank = to_native_dtype(np.stack(frames))
+    voxels, display, blank, _ = to_native_dtype(np.stack(frames))
     return Volume(voxels, display, planes=False, blank=blank).get_slice(0)
 
 

@@ -51,9 +51,9 @@ def read(file: BinaryIO, reserve: Reserve) -> Source:
     missing = _find_missing(page, stored)
     if missing is not None and stored.dtype.kind == "f" and not missing.all():
         stored = np.where(missing, np.nan, stored)  # float32 may not have the number
-    pixels, display, blank = rescale(stored, *_get_calibration(page, notes))
+    pixels, display, blank, _ = rescale(stored, *_get_calibration(page, notes))
     if missing is not None:
-        pixels, display, blank = mark_blank(pixels, missing | ~np.isfinite(pixels))
+        pixels, display, blank, _ = mark_blank(pixels, missing | ~np.isfinite(pixels))
     if page.bitspersample in GRAY_BITS and pixels.ndim == 3:
         display = (0.0, 2.0**page.bitspersample - 1)
     if page.photometric == WHITE_IS_ZERO:
@@ -183,7 +183,7 @@ def _seek_with_pillow(file: BinaryIO, page: Any, image: Any) -> Any:
 
 def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
     """Return the values of a page, if they are of the size and type that it declares."""
-    values, sides = pillow_to_array(image), (page.imagelength, page.imagewidth)
+    values, sides = pillow_to_array(image)[0], (page.imagelength, page.imagewidth)
     declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
     if values.shape[:2] != (sides[::-1] if _is_turned(page) else sides) or values.dtype != declared:
         raise _refuse(page)

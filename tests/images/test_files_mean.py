@@ -772,9 +772,15 @@ ONE_IN_RED[8:12, 8:12, 0] = 1
 row("11-color", lambda f: [picture(f / "a.png", np.zeros((20, 20), np.uint8)), picture(f / "b.png", ONE_IN_RED)],
     facts("box", go("overlay_mask", image="image_2")), Near([0.4, 0.4, 0.6, 0.6]),
     "labels are numbers, not gray levels: (1, 0, 0) is not 0")
-row("11-transparent", lambda f: [picture(f / "a.png", np.zeros((24, 32), np.uint8)), picture(f / "b.png",
-    text_on((0, 0, 0, 0), "RGBA", (255, 0, 0, 255)))], all_of(facts("box", go("overlay_mask", image="image_2")),
-    text(go("overlay_mask", image="image_2"))), says(r"covers all|0\.25, 0\.33"), "a ground that is white is no 0")
+def masks(ink):
+    mask = Image.new("RGBA", (20, 20), (0, 0, 0, 0))
+    mask.paste(ink, (8, 8, 12, 12))
+    return lambda f: [picture(f / "a.png", np.zeros((20, 20), np.uint8)), picture(f / "b.png", mask)]
+
+
+for ink in ((255, 0, 0, 255), (0, 0, 0, 255), (255, 255, 255, 255)):
+    row(f"11-transparent-{ink[:3]}", masks(ink), facts("box", go("overlay_mask", image="image_2")),
+        Near([0.4, 0.4, 0.6, 0.6]), "what is transparent is no part of a mask")
 row("11-elsewhere", masked(SQUARE, moved(z=500)), overlaid(), either(None, PLACED), "nothing of it is in the image")
 CORNER = Near([0.25, 0.25, 0.5, 0.5], 0.01)
 MARKED = [np.pad(np.full((4, 4), 1124, np.int16), ((4, 8), (4, 8)), constant_values=1024) for _ in range(6)]

@@ -204,7 +204,9 @@ def _sample_mask(view: View, mask: Source) -> np.ndarray:
     Enlarged: those whose center is in a pixel of the mask. Reduced: those of which at least half is inside, or any part
     if the structure is too thin for that.
     """
-    whole = np.asarray(mask.filled.any(axis=2) if mask.color else mask.filled != 0)
+    whole = np.asarray(mask.filled != (mask.ground or 0))
+    if mask.color:
+        whole = whole.any(axis=2)
     if mask.measured is not None:
         whole &= mask.measured
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
