@@ -206,7 +206,7 @@ def _sample_mask(view: View, mask: Source) -> np.ndarray:
     """
     whole = np.asarray(mask.filled != (mask.ground or 0))
     if mask.color:
-        whole = whole.any(axis=2)
+        whole = np.asarray(whole.any(axis=2))
     if mask.measured is not None:
         whole &= mask.measured
     sampled = replace(view, source=Source(whole.astype(np.float32)), operations=(), parent=None)
