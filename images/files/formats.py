@@ -1,6 +1,7 @@
 """Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`)."""
 
 import io
+from contextlib import suppress
 from typing import BinaryIO
 
 import numpy as np
@@ -47,7 +48,7 @@ def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder
     zipped = head.startswith(b"\x1f\x8b")
     if zipped or nifti.is_nifti(head):
         return nifti.read(content, reserve, zipped=zipped)
-    if head[:4] in tiff.SIGNATURES:
+    if head[:4] in pillow.TIFFS:
         return tiff.read(content, reserve)
     if headed.is_headed(head):
         return headed.read(content, reserve, folder)
@@ -59,7 +60,9 @@ def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOL
     if not isinstance(content, int):
         head = _read_head(content)
         if pillow.is_picture(head) and not is_dicom(head):
-            return pillow.load_picture(content, head, reserve)
+            with suppress(*((ImageError,) if head[:4] in pillow.TIFFS else ())):  # a kind that Pillow does not have
+                return pillow.load_picture(content, head, reserve)
+            content.seek(0)
     return read_source(content, reserve, selection)
 
 

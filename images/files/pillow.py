@@ -15,6 +15,7 @@ from PIL import (
     Image,
     JpegImagePlugin,
     PngImagePlugin,
+    TiffImagePlugin,
     WebPImagePlugin,
 )
 
@@ -24,9 +25,11 @@ from ..pixels import ORIENTATION, lay_over, mark_blank, pillow_to_array, to_nati
 from ..source import Source, Volume
 from .paths import Reserve
 
+TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "PNG": (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImagePlugin.PngImageFile),
     "JPEG": (lambda head: head.startswith(b"\xff\xd8\xff"), JpegImagePlugin.jpeg_factory),
+    "TIFF": (lambda head: head[:4] in TIFFS, TiffImagePlugin.TiffImageFile),  # as Pillow decodes it: see `tiff`
     "BMP": (lambda head: head.startswith(b"BM"), BmpImagePlugin.BmpImageFile),
     "WebP": (lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP", WebPImagePlugin.WebPImageFile),
     "GIF": (lambda head: head[:6] in (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
@@ -79,7 +82,7 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, i
     """Return the first picture, decoded, and how many frames the file has."""
     opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
     if opener is None:
-        kinds = f"{', '.join(FORMATS)}, TIFF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
+        kinds = f"{', '.join(FORMATS)}, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
         raise ImageError(f"this is not an image that can be opened; allowed: {kinds}")
     scans = _count_scans(file) if opener is JpegImagePlugin.jpeg_factory else 1
     if opener is WebPImagePlugin.WebPImageFile:  # its canvas is allocated when it is opened

@@ -23,7 +23,6 @@ from ..source import Source, Volume
 from .paths import Reserve, read_exactly
 
 PRIVATE_NAMES = ("TIFF.DECOMPRESSORS._codecs",)  # of tifffile: decoders by their number
-SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 CODECS = (1, 5, 8, 32946, 32773, 34925, 50000)  # none, LZW, Deflate (twice), PackBits, LZMA, Zstandard: of plain bytes
 UNPREDICTED = (1, 32773)  # none and PackBits, which do not know of the tag Predictor (TIFF 6.0, section 14)
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = range(3)

@@ -1223,8 +1223,9 @@ def world(name, moment=""):
 
 def measures_numbers(outcome):
     results = [turn for one in outcome.episodes for turn in one.turns if turn.tool_results]
-    assert len(results) >= 8
-    assert all("0.5" in turn.tool_results[0].text for turn in results[:8]), results[0]
+    found = [turn.tool_results[0].text for turn in results if turn.tool_results[0].error is None]  # some are no call
+    assert len(found) >= 8
+    assert all("0.5" in text for text in found[:8]), found[0]
     assert outcome.steps[1]["episodes/scored"] == 1
     assert outcome.summary["held_out"]["after"]["metrics/own/own"] == 0.5
 

@@ -287,9 +287,10 @@ def test_what_is_open_is_closed_again(own_pool, tmp_path):
 
 
 def test_a_picture_is_the_one_that_pillow_decodes():
-    for mode, kind in [*((mode, "PNG") for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")), ("CMYK", "JPEG")]:
+    for mode in ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I;16", "I", "F", "LAB"]:
+        kind = "PNG" if mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else "TIFF"
         picture = Image.fromarray(makers.COLOR)
-        picture = Image.new(mode, (5, 3), 1) if mode == "I;16" else picture.convert("L").convert(mode)
+        picture = Image.new(mode, (5, 3), 1) if mode in ("PA", "LAB", "I;16") else picture.convert("L").convert(mode)
         file = io.BytesIO()
         picture.save(file, kind)
         found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))

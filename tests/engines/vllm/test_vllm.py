@@ -92,7 +92,7 @@ def test_a_reply_with_a_placeholder_is_drawn_again_and_in_the_end_with_a_ban(
     assert {frozenset(asked.get("logit_bias", {})) for asked in sent} == {frozenset(), frozenset(banned)}
     assert len({asked["seed"] for asked in sent[1:]}) == len(sent) - 1
 
-    some = qwen3.model(bias=dict.fromkeys(tokens.never_sampled, 1.5))
+    some = qwen3.model(bias=dict.fromkeys(tokens.never_sampled, 1.2))
     episodes, server = play_against(model=some, tasks=3)
     sent = [one["body"]["sampling_params"] for one in server.requests if one["path"] == GENERATE]
     assert len(sent) - 1 > sum(episode.tokens.mask.count(1) > 0 for episode in episodes)
