@@ -48,7 +48,7 @@ WebP, GIF, TIFF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy
 
 
 def open_picture(where: ImageLocation, folder: Folder | None = None) -> Image.Image:
-    """Open the first picture of a file as Pillow decodes it (mode, palette, alpha); what it has no mode for as shown."""
+    """Open the first picture of a file as Pillow decodes it (mode, palette, alpha), or as shown if it has no mode."""
     found = _open_with("picture", where, folder)
     return Image.fromarray(found.render()) if isinstance(found, Source) else found
 

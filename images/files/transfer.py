@@ -129,13 +129,15 @@ def _to_plain(value: Any) -> Any:
 
 DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow image
 ARRAYS = ("pixels", "voxels", "times", "volume")  # fields that are not in the message
+SENT = {kind: {one.name: one.default for one in fields(kind) if one.name not in ARRAYS} for kind in (Source, Volume)}
 
 
 def pack_source(source: Source) -> tuple[Message, memoryview]:
     """Return a source, with all slices if it has a volume, as a message and the bytes behind it."""
     volume, whole = source.volume, source.volume or source
     array, order, flipped = _order_as_in_memory(source.pixels if volume is None else volume.all_voxels)
-    named: dict[str, Any] = {one.name: getattr(whole, one.name) for one in fields(whole) if one.name not in ARRAYS}
+    pairs = ((name, getattr(whole, name), default) for name, default in SENT[type(whole)].items())
+    named: dict[str, Any] = {name: value for name, value, default in pairs if value is not default}
     message: Message = {"dtype": CODES[array.dtype.str[1:]], "shape": array.shape, "fields": named}
     if flipped or order != sorted(order):
         message |= {"order": order, "flipped": flipped}
@@ -159,13 +161,16 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
             raise ImageError("it is damaged")
         array = array.transpose([message["order"].index(axis) for axis in range(array.ndim)])
     named = message["fields"]
-    named["notes"] = [note[:MAX_NOTE] for note in named["notes"][:MAX_NOTES]]
+    if "notes" in named:
+        named["notes"] = [note[:MAX_NOTE] for note in named["notes"][:MAX_NOTES]]
     if "several" not in message:
         return _check(msgspec.convert({**named, "pixels": array}, Source))
     if "numbers" in message:
         named["displays"] = [named["displays"][number] for number in message["numbers"]]
-    named |= {"voxels": array[named["time"]], "times": array} if message["several"] else {"voxels": array}
-    named["affine"] = named["affine"] and np.array(named["affine"], float).reshape(4, 4)
+    several = message["several"]
+    named |= {"voxels": array[named.get("time", 0)], "times": array} if several else {"voxels": array}
+    if named.get("affine") is not None:
+        named["affine"] = np.array(named["affine"], float).reshape(4, 4)
     volume = msgspec.convert(named, Volume)
     if sorted(axis for axis, _ in volume.stored_axes) != [0, 1, 2]:
         raise ImageError("it is damaged")
