@@ -39,8 +39,8 @@ def open_image(where: ImageLocation, folder: Folder | None = None) -> Source:
     (4, 2)
     >>> open_image(b"plain text")
     Traceback (most recent call last):
-    viewbox.errors.ImageError: image (10 bytes): this is not an image that can be opened; allowed: PNG, JPEG, BMP, \
-WebP, GIF, TIFF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy
+    viewbox.errors.ImageError: image (10 bytes): this is not an image that can be opened; allowed: PNG, JPEG, TIFF, \
+BMP, WebP, GIF, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy
     """
     source = _open_with("source", where, folder)
     assert isinstance(source, Source)
