@@ -186,8 +186,8 @@ def _decode_with_pillow(image: Image.Image, page: Any) -> np.ndarray:
     declared = page.dtype if page.dtype is not None and page.bitspersample >= 8 else np.uint8
     if values.shape[:2] != (sides[::-1] if _is_turned(page) else sides) or values.dtype != declared:
         raise _refuse(page)
-    if page.photometric == WHITE_IS_ZERO and values.dtype == np.uint8:
-        values = 255 - values  # Pillow has turned them
+    if page.photometric == WHITE_IS_ZERO and values.dtype.kind == "u":
+        values = np.iinfo(values.dtype).max - values  # Pillow has turned 8 bits, `pillow_to_array` 16
     if page.bitspersample in GRAY_BITS and values.ndim == 2:
         values = values // (255 // (2**page.bitspersample - 1))  # Pillow has stretched them
     return values.reshape(1, *values.shape[:2], -1)
