@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from viewbox.rewards.fields import fold_text
 from viewbox.rewards.negation import MARK, TOKEN, split_words
+from viewbox.utils.values import fold_text
 
 BAR = 0.9  # F1 on the sentences held out
 SENTENCES = Path(__file__).parents[1] / "tests" / "attacks" / "rewards" / "negation_scope.txt"

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar
 
 from ..records import Task
 from ..rewards import CombinedReward, ExactMatchReward, TokenF1Reward
-from ..rewards.fields import fold_text, to_text
 from ..rewards.metrics import Accuracy, MeanScore, Metric
 from ..tools import Hidden
+from ..utils.values import fold_text, to_text
 from .data import DataEnv, MappedRow, TaskField
 from .data.fields import MAX_TEXT, TEXT, build_object
 

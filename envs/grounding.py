@@ -11,9 +11,9 @@ from ..errors import ConfigError
 from ..images.source import AXES
 from ..records import Task
 from ..rewards import CombinedReward, IoUReward
-from ..rewards.fields import normalize_label
 from ..rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from ..rewards.short_answer import ShortAnswerReward
+from ..utils.values import normalize_label
 from .data import DataEnv, MappedRow, TaskField
 from .data.fields import BOX, BOX_3D, INDEX, TEXT, build_boxes, build_object
 from .vqa import get_first, read_kind

@@ -11,9 +11,10 @@ from ..errors import ConfigError
 from ..records import Task
 from ..rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
 from ..rewards.combined import IfGold
-from ..rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text
+from ..rewards.fields import get_accepted_values, get_field, to_items
 from ..rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
 from ..utils.frozen import FrozenDict
+from ..utils.values import normalize_label, to_text
 from .data import DataEnv, MappedRow, TaskField
 from .data.fields import TEXT, build_boxes, build_object
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from ..errors import ConfigError
+from ..utils.values import to_finite_float, to_number
 from .base import Reward, get_reward_name
 from .combined import CombinedReward
 from .declare import Name, RewardName, register_reward
 from .exact_match import ExactMatchReward
-from .fields import get_field, has_content, quote_value, to_finite_float, to_number
+from .fields import get_field, has_content, quote_value
 
 
 @register_reward("brier")

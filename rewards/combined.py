@@ -13,6 +13,7 @@ from pydantic import Field, SkipValidation
 from ..errors import ConfigError, describe_unknown
 from ..records import Episode, Scores
 from ..utils.terminal import describe_error, make_line
+from ..utils.values import to_finite_float, to_number
 from .base import AnyReward, get_reward_name
 from .declare import (
     Name,
@@ -23,7 +24,7 @@ from .declare import (
     register_reward,
     validated_dataclass,
 )
-from .fields import get_field, to_finite_float, to_number
+from .fields import get_field
 from .imported import adapt_reward
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from ..errors import ConfigError
 from ..records import Episode
+from ..utils.values import to_finite_float
 from .declare import Name, Names, RewardName, UnitInterval, register_reward
-from .fields import to_finite_float
 
 NumCalls = Annotated[int, Field(ge=0)]
 PENALTIES: Mapping[str, float] = MappingProxyType({"salvaged": 0.5, "repaired": 0.5, "forced_final": 0.25})

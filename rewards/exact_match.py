@@ -9,16 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from ..utils.values import normalize_label, to_finite_float, to_text
 from .declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
-from .fields import (
-    MAX_TEXT,
-    get_accepted_values,
-    get_field,
-    normalize_label,
-    quote_value,
-    to_finite_float,
-    to_text,
-)
+from .fields import MAX_TEXT, get_accepted_values, get_field, quote_value
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII)
 _LONGEST_NUMBER = 64  # characters

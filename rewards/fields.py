@@ -1,21 +1,15 @@
 """How rewards read the fields of an answer: values, numbers, texts and boxes.
 
 Answers come from a model and are not trusted: reading never raises. A field that is missing, or does not hold what is
-read, is `None` (or an empty text). Texts are normalized, so that two spellings of the same label compare equal.
-Look-alike letters of other scripts stay different: only what Unicode itself calls compatible (full-width digits,
-ligatures) is made equal, and invisible characters (zero-width, variation selectors, fillers) are removed.
+read, is `None` (or an empty text). Texts and numbers compare in the normal form of `utils/values.py`.
 """
 
 import math
-import re
 import reprlib
-import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
-from ..utils.frozen import to_plain
+from ..utils.values import fold_text, normalize_label, to_finite_float, to_text
 
 Box = tuple[float, ...]  # x1, y1, x2, y2; of a volume x1, y1, z1, x2, y2, z2
 Labeled = tuple[Box | None, str]  # None: it counts, but matches nothing
@@ -25,15 +19,6 @@ Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # isinstance is slower with list | tuple
 LONGEST_LABEL = 1000  # characters; longer text is not a label
 MAX_TEXT = 16_384  # characters of a text that is compared; a longer one, in the answer or the gold, scores 0
-_GROWN = 4096  # characters that are kept of a text that NFKC makes more than four times as long
-
-# Hyphens, dashes and minus signs are one sign, or a "–7" would be read as 7; so are the curly apostrophes.
-_DASHES = "\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58"
-_ASCII_SIGNS = str.maketrans(dict.fromkeys(_DASHES, "-") | {"‘": "'", "’": "'"})
-_SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\+?\.?\d)")
-_SIGNED_NUMBER = re.compile(r"\+?\.?\d")
-_POWER = re.compile("(?<=\\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹])")  # 4² is not 42
-_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
 
@@ -55,28 +40,6 @@ def get_field(mapping: object, field: str) -> Any:
     return value
 
 
-def to_finite_float(value: object) -> float | None:
-    """`value` as a finite float; `None` for bools, strings, NaN, infinities and anything else that is not a number.
-
-    >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
-    [3.0, None, None, None, None]
-    """
-    if type(value) is not float:  # the common case
-        value = to_number(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        return None
-    return float(value)
-
-
-def to_number(value: object) -> Any:
-    """Return a number or bool of another library as Python's own, also if it is alone in an array; anything else as it
-    is."""
-    plain = to_plain(value)
-    while plain is not value and isinstance(plain, list) and len(plain) == 1:
-        plain = plain[0]
-    return plain if isinstance(plain, int | float) else value
-
-
 def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | None:
     """Return the first `max_items` items of a list; a scalar counts as a list of one item. `None` for anything else.
 
@@ -91,35 +54,6 @@ def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | Non
 
 
 # ---------------------------------------------------------------------- texts
-class _Visible(dict[int, int | None]):
-    """A table for `str.translate` that drops invisible characters, filled on demand."""
-
-    def __missing__(self, code: int) -> int | None:
-        character = chr(code)
-        hidden = unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
-        self[code] = None if hidden or _INVISIBLE.match(character) else code
-        return self[code]
-
-
-_VISIBLE = _Visible()
-
-
-def to_text(value: Any) -> str:
-    """Return the text of a string, number or bool; empty for anything else (lists, mappings, NaN, None).
-
-    >>> to_text("Seven"), to_text(7.0), to_text(0.25), to_text(True), to_text(["seven"])
-    ('Seven', '7', '0.25', 'true', '')
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    number = to_finite_float(value)
-    if number is None:
-        return ""
-    return str(int(value)) if number.is_integer() else repr(number)
-
-
 def get_accepted_values(value: Any) -> list[object]:
     """Return the accepted values of a gold field: one scalar, or a list of them.
 
@@ -131,60 +65,6 @@ def get_accepted_values(value: Any) -> list[object]:
     return [item for item in values if 0 < len(to_text(item)) <= MAX_TEXT]
 
 
-def fold_text(text: str) -> str:
-    """`text` case-folded, in NFKC, without invisible characters, and with single spaces.
-
-    >>> fold_text("  Ｓｅｖｅｎ\\u200b \\n NODULES ")
-    'seven nodules'
-    """
-    if text.isascii() and text.isprintable():  # the fast path for most texts
-        return " ".join(text.lower().split())
-    spelled = unicodedata.normalize("NFKC", _POWER.sub("^", text.translate(_VISIBLE)))
-    spelled = spelled[: max(4 * len(text), _GROWN)]  # one character may become 18
-    folded = unicodedata.normalize("NFKC", spelled.casefold())
-    return " ".join(folded.translate(_ASCII_SIGNS).split())
-
-
-def strip_outer_punctuation(text: str) -> str:
-    """`text` without outer punctuation; punctuation with a meaning stays: the sign of a number, 50%, HER2-, T2*.
-
-    A minus or an exclamation mark before a word stays too: it may mean "not". Text that is only punctuation is left
-    unchanged.
-
-    >>> [strip_outer_punctuation(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
-    ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
-    """
-    start, end = 0, len(text)
-    kept_signs = "-%" if text.startswith("*") else "-%*"  # a star at both ends is emphasis
-    while start < end and _is_outer(text[start]) and not _SIGNED_NUMBER.match(text, start):
-        if text[start] in "!-" and text[start + 1 : start + 2].isalnum():
-            break
-        if text[start] == "-" and _SIGNED_NUMBER.match(text, start + 1):
-            break
-        start += 1
-    while end > start and _is_outer(text[end - 1]):
-        if text[end - 1] in kept_signs and text[end - 2 : end - 1].isalnum():
-            break
-        end -= 1
-    return text[start:end] or text
-
-
-def _is_outer(character: str) -> bool:
-    return character.isspace() or character == "`" or unicodedata.category(character).startswith("P")
-
-
-@lru_cache(maxsize=4096)
-def normalize_label(text: str) -> str:
-    """`text` folded and without its outer punctuation: labels are equal if these are equal.
-
-    A sign that makes another value of a label or number stays with it, however it is written.
-
-    >>> normalize_label(" Seven. "), normalize_label("- 7"), normalize_label("HER2 (–)"), normalize_label("Rh (+).")
-    ('seven', '-7', 'her2-', 'rh+')
-    """
-    return strip_outer_punctuation(_attach_signs(fold_text(text)))
-
-
 def read_label(value: object) -> str:
     """Return the label of a scalar, normalized; empty if the value is not a label.
 
@@ -193,18 +73,6 @@ def read_label(value: object) -> str:
     """
     text = to_text(value)
     return "" if len(text) > LONGEST_LABEL else normalize_label(text)
-
-
-def _attach_signs(text: str) -> str:
-    """Folded text with the minus of a number, and the plus or minus that ends a label, beside what they belong to."""
-    if "-" in text:
-        text = _SPACED_MINUS.sub(r"\1-", text, count=1) if _SPACED_MINUS.match(text) else text
-    elif "+" not in text:
-        return text
-    body = text.rstrip(" .,;:!?'\"`*_)]}>")
-    word = body.rstrip("+-")
-    signs, word = body[len(word) :], word.rstrip(" ([{<")
-    return word + signs if signs and word and word[-1].isalnum() else text
 
 
 def has_content(value: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ..errors import ConfigError
+from ..utils.values import normalize_label, to_finite_float, to_text
 from .declare import (
     AnswerField,
     Name,
@@ -24,12 +25,9 @@ from .fields import (
     compute_area,
     convert_to_fractions,
     get_field,
-    normalize_label,
     parse_box,
     quote_value,
     read_boxes,
-    to_finite_float,
-    to_text,
 )
 
 BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 
-from .fields import fold_text
+from ..utils.values import fold_text
 
 MARK = "¬"  # no token holds it, so a model cannot write it; alone it stands for a negation that denies something
 TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are

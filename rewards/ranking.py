@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ..utils.values import normalize_label, to_finite_float, to_text
 from .declare import AnswerField, ItemKey, ReferenceField, RewardName, register_reward
-from .fields import get_field, normalize_label, quote_value, read_label, to_finite_float, to_items, to_text
+from .fields import get_field, quote_value, read_label, to_items
 
 Rank = Annotated[int, Field(ge=1)]
 _MAX_PLACES = 1000  # further places are ignored

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from ..utils.values import normalize_label, to_text
 from .declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, validated_dataclass
 from .exact_match import ExactMatchReward
-from .fields import get_accepted_values, get_field, normalize_label, to_text
+from .fields import get_accepted_values, get_field
 from .token_f1 import TokenF1Reward
 
 MAX_NUMBER = 40  # characters of a number

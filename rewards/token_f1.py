@@ -8,8 +8,9 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from ..utils.values import fold_text, to_text
 from .declare import AnswerField, Names, ReferenceField, RewardName, register_reward
-from .fields import MAX_TEXT, fold_text, get_accepted_values, get_field, quote_value, to_text
+from .fields import MAX_TEXT, get_accepted_values, get_field, quote_value
 from .negation import MARK, NEGATIONS, TOKEN, split_words
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words

@@ -19,11 +19,11 @@ from ..images.view import WHOLE
 from ..records import Episode, EpisodeTokens, ToolResult, Turn
 from ..rewards import CombinedReward
 from ..rewards.explain import explain_score
-from ..rewards.fields import to_finite_float
 from ..rewards.remote import is_blocking
 from ..rollouts.scoring.reward_source import find_reward
 from ..rollouts.scoring.trust import make_environment
 from ..rollouts.store.layout import find_episodes_folder
+from ..utils.values import to_finite_float
 from .marks import CLOSE, Mark, place_on
 from .pictures import Picture, Pictures
 from .plain import to_plain, to_text

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from ..images.shown import ShownView
 from ..images.source import AXES
-from ..rewards.fields import Box, get_field, parse_box, to_finite_float
+from ..rewards.fields import Box, get_field, parse_box
+from ..utils.values import to_finite_float
 
 Kind = Literal["gold", "answer", "tool"]
 Point = tuple[float, float]

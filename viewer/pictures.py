@@ -10,8 +10,8 @@ from ..images.shown import ShownView
 from ..images.source import AXES
 from ..images.view import WHOLE
 from ..records import Episode, ToolResult, Turn
-from ..rewards.fields import to_finite_float
 from ..tools import TOOLS
+from ..utils.values import to_finite_float
 from .marks import (
     CLOSE,
     MAX_MARKS,

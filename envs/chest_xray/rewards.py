@@ -10,8 +10,9 @@ from typing import Any
 
 from ...errors import ConfigError, describe_unknown
 from ...records import Episode, ToolResult
-from ...rewards.fields import get_field, to_text
+from ...rewards.fields import get_field
 from ...rewards.negation import MARK, split_words
+from ...utils.values import to_text
 
 MAX_TEXT = 2000  # characters of an answer that names findings
 MAX_ITEMS = 40

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from ...core.parsing.strict_json import MAX_DEPTH
 from ...errors import BadRow
-from ...rewards.fields import to_text
 from ...utils.frozen import FrozenDict
+from ...utils.values import to_text
 from .columns import ColumnMap, ExpressionError
 from .settings import BoxForm
 

@@ -22,9 +22,10 @@ from ...images.source import Source
 from ...records import Episode, Task, ToolResult
 from ...rewards import CombinedReward, Component
 from ...rewards.exact_match import ExactMatchReward
-from ...rewards.fields import get_accepted_values, get_field, normalize_label, to_finite_float, to_text
+from ...rewards.fields import get_accepted_values, get_field
 from ...rewards.metrics import AccuracyBy, Metric
 from ...utils.frozen import FrozenDict
+from ...utils.values import normalize_label, to_finite_float, to_text
 from ..chest_xray import radiographs
 from ..chest_xray.anatomy import SPACING as FILM_SPACING
 from ..phantom import anatomy

@@ -7,8 +7,8 @@ makes it `needs_clarification`.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...rewards.fields import normalize_label, to_text
 from ...utils.frozen import FrozenDict
+from ...utils.values import normalize_label, to_text
 from .request import REASONS
 
 COMPLETE: Final = "complete"

@@ -11,8 +11,9 @@ from typing import Any, Final, Literal
 
 from ...records import Episode, Turn
 from ...rewards import CombinedReward, Component, FormatReward
-from ...rewards.fields import get_field, normalize_label, to_finite_float, to_text
+from ...rewards.fields import get_field
 from ...rewards.ranking import RankingReward
+from ...utils.values import normalize_label, to_finite_float, to_text
 from .answer import COMPLETE
 
 SAYS: Final = "The user says: "  # begins what the user answers to a question

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..fields import to_number
+from ...utils.values import to_number
 
 Pair = tuple[Mapping[str, Any] | None, Mapping[str, Any]]
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from ...errors import ConfigError, describe_unknown
-from ..fields import Box, BoxFormat, get_field, read_boxes, read_label, to_finite_float
+from ...utils.values import to_finite_float
+from ..fields import Box, BoxFormat, get_field, read_boxes, read_label
 from ..iou import compute_overlap
 from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 

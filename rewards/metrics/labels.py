@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
+from ...utils.values import to_finite_float
 from ..exact_match import ExactMatchReward
-from ..fields import get_accepted_values, get_field, read_label, to_finite_float
+from ..fields import get_accepted_values, get_field, read_label
 from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 

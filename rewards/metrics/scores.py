@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..fields import LONGEST_LABEL, get_field, to_text
+from ...utils.values import to_text
+from ..fields import LONGEST_LABEL, get_field
 from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]

@@ -27,9 +27,10 @@ from ...errors import ViewboxError
 from ...network.hosts import is_loopback
 from ...records import Episode, Message
 from ...rewards.declare import Name, ReferenceField, RewardName, register_reward
-from ...rewards.fields import get_field, to_finite_float
+from ...rewards.fields import get_field
 from ...utils.frozen import thaw
 from ...utils.sanitize import clean, replace_surrogates, wrap_in_boundary
+from ...utils.values import to_finite_float
 from .cache import find_cache_folder
 from .client import JudgeClient, RequestRefusedError
 

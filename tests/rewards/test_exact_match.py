@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward
-from viewbox.rewards.fields import fold_text, strip_outer_punctuation
+from viewbox.utils.values import fold_text, strip_outer_punctuation
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30))
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewbox.rewards.fields import fold_text
 from viewbox.rewards.negation import MARK, TOKEN, split_words
+from viewbox.utils.values import fold_text
 
 
 def denied(text):

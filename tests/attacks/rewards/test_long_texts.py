@@ -5,7 +5,8 @@ import pytest
 from tests.support.tables import each
 from viewbox.rewards import BrierReward, ExactMatchReward, LabelSetF1Reward, RankingReward, TokenF1Reward
 from viewbox.rewards.explain import explain_score
-from viewbox.rewards.fields import MAX_TEXT, fold_text, has_content
+from viewbox.rewards.fields import MAX_TEXT, has_content
+from viewbox.utils.values import fold_text
 
 REWARDS = [
     ExactMatchReward("value"),
