@@ -82,7 +82,7 @@ class Source:
 
     @classmethod
     def of(cls, image: "Source | Image.Image | np.ndarray", **fields: Any) -> "Source":
-        """Return the source of pixels in memory; `viewbox.images.open_image` opens files.
+        """Return the source of pixels in memory; `viewbox.open_image` opens files.
 
         8-bit pixels are shown as they are, deeper ones from their lowest to their highest value.
 

@@ -107,11 +107,8 @@ class View:
 
     def box_to_original(self, box: Sequence[float]) -> Box:
         """Map a box of this view to the original: (x1, y1, x2, y2) with x1 <= x2 and y1 <= y2, for any rotation."""
-        return _order_corners(self.to_original(box))
-
-    def box_from_original(self, box: Sequence[float]) -> Box:
-        """Map a box of the original to this view, corners ordered likewise."""
-        return _order_corners(self.from_original(box))
+        x1, y1, x2, y2 = self.to_original(box)
+        return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
     @property
     def matrix(self) -> Matrix:
@@ -319,11 +316,6 @@ class View:
     def render(self) -> Image.Image:
         """`to_picture` as a Pillow image of mode L or RGB."""
         return Image.fromarray(self.to_picture())
-
-
-def _order_corners(box: Sequence[float]) -> Box:
-    x1, y1, x2, y2 = box
-    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
 # 5 x 7 pixels each, as seven rows of five bits: the same pixels on every machine
