@@ -86,13 +86,6 @@ class Retriever:
         """Build the index and the vectors. Raise `ConfigError` if a model cannot be loaded."""
         self._get_parts()
 
-    def release(self) -> None:
-        """Give back what models hold and the next search can take again, such as memory on the GPU."""
-        if self._parts is not None and self._process == os.getpid():
-            for model in (self._parts.encoder, self._parts.pairs):
-                if model is not None:
-                    model.release()
-
     def search(
         self, words: str, *, top_k: int, exclude: Collection[str] = (), formats: Sequence[str] = ()
     ) -> list[str]:
@@ -352,9 +345,6 @@ class LsaEncoder:
         """Return the vector of a query, (D,) float32."""
         vector: np.ndarray = self.encode([words])[0]
         return vector
-
-    def release(self) -> None:
-        """Do nothing: it holds nothing that another could use."""
 
     def _encode(self, text: str) -> np.ndarray:
         known = [(self._words[word], count) for word, count in self._count(text).items() if word in self._words]

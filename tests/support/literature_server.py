@@ -10,15 +10,19 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.servers import make_response, send_bytes
 from tests.support.small_literature import make_png
 from tests.support.tls_server import StandIn, serve_tls
-from viewbox.tools.search import eutils, openi
+from viewbox.network.limiter import Limiter
+from viewbox.tools.search import eutils, openi, service
 from viewbox.tools.search.live import LiveSource
-from viewbox.tools.search.service import Setup
 
 DOCTYPE = (
     '<?xml version="1.0" ?>\n<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" '
@@ -187,6 +191,34 @@ class LiteratureServer:
 refuse_429 = make_response(429, TOO_MANY)
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What tests change: what connects to a host, requests a second, and the seconds of pauses and attempts."""
+
+    transport: Callable[[str], Any]
+    rate: int
+    first_pause: float = 0.5
+    retry_timeout: float = 50.0
+
+
+class LocalSource(LiveSource):
+    """A `LiveSource` whose clients are made under a setup."""
+
+    def __init__(self, setup, **settings):
+        super().__init__(**settings)
+        self.setup = setup
+
+    def _get_clients(self):
+        with mock.patch.multiple(
+            service,
+            PublicTransport=self.setup.transport,
+            Limiter=lambda rate: Limiter(self.setup.rate),
+            FIRST_PAUSE=self.setup.first_pause,
+            RETRY_TIMEOUT=self.setup.retry_timeout,
+        ):
+            return super()._get_clients()
+
+
 @contextmanager
 def serve_literature(folder, *ids):
     """Runs a server for both hosts; gives it with the settings under which a `LiveSource` reaches it."""
@@ -198,4 +230,4 @@ def serve_literature(folder, *ids):
 
 
 def make_source(setup, **settings):
-    return LiveSource(_setup=setup, **settings)
+    return LocalSource(setup, **settings)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import cv2
 import numpy as np
@@ -47,7 +48,17 @@ def shares_word(query: str, text: str) -> bool:
     return not set(query.casefold().split()).isdisjoint(text.casefold().split())
 
 
+class ToolsOf(LiteratureTools):
+    """The functions of both tools, answered by a source."""
+
+    source: Any = None
+
+    def __init__(self, source: Any, settings: LiteratureSpecialist) -> None:
+        super().__init__("search", settings)
+        self.source = source
+
+
 def make_tools(source: SmallLiterature, **settings: object) -> list[Tool]:
     """`search_web` and `search_images` on a source."""
-    functions = LiteratureTools("search", LiteratureSpecialist(snapshot="none", **settings), source)
+    functions = ToolsOf(source, LiteratureSpecialist(snapshot="none", **settings))
     return [Tool.from_function(functions.search_web), Tool.from_function(functions.search_images)]

@@ -36,7 +36,7 @@ from defusedxml.ElementTree import fromstring
 from ...network.body import parse_body
 from ...network.errors import UnusableReplyError
 from .records import Article, ArticleQuery, SearchType
-from .service import UNCHANGED, Service, Setup
+from .service import Service
 from .snapshot.rows import RECENT_YEARS
 
 log = logging.getLogger("viewbox.envs")
@@ -92,12 +92,11 @@ class PubMed(Service):
     Args:
         api_key: of NCBI; None: without.
         email: where NCBI may write to; None: not told.
-        setup: of tests.
     """
 
-    def __init__(self, api_key: str | None = None, email: str | None = None, setup: Setup = UNCHANGED) -> None:
+    def __init__(self, api_key: str | None = None, email: str | None = None) -> None:
         advice = "is the key in NCBI_API_KEY valid?" if api_key else ""
-        super().__init__(HOST, "PubMed", RATE_WITH_KEY if api_key else RATE, advice, setup)
+        super().__init__(HOST, "PubMed", RATE_WITH_KEY if api_key else RATE, advice)
         names = {"tool": TOOL, "email": email, "api_key": api_key}
         self._always = {"db": "pubmed", **{name: value for name, value in names.items() if value}}
 

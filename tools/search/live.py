@@ -29,7 +29,6 @@ from . import eutils, openi
 from .eutils import PubMed
 from .openi import OpenI
 from .records import Article, ArticleQuery, FoundImage, ImageQuery
-from .service import UNCHANGED, Setup
 
 VERSION = 1  # of what is kept
 FILE = "viewbox-search.sqlite"
@@ -57,14 +56,12 @@ class LiveSource:
 
     Args:
         cache_dir: the folder for answers; None: they are kept in memory.
-        _setup: of tests.
 
     Raises:
         ConfigError: a variable does not hold what it should.
     """
 
-    def __init__(self, cache_dir: str | Path | None = None, _setup: Setup = UNCHANGED) -> None:
-        self._setup = _setup
+    def __init__(self, cache_dir: str | Path | None = None) -> None:
         self._key = None
         if os.environ.get(KEY, "").strip():
             self._key = check_api_key(read_api_key(f"https://{eutils.HOST}", KEY))
@@ -116,7 +113,7 @@ class LiveSource:
     def _get_clients(self) -> _Clients:
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            self._clients[loop] = _Clients(PubMed(self._key, self._email, self._setup), OpenI(self._setup))
+            self._clients[loop] = _Clients(PubMed(self._key, self._email), OpenI())
         return self._clients[loop]
 
 

@@ -21,7 +21,7 @@ from ...network.errors import RequestError, UnusableReplyError
 from ..specialists.remote import JPEG, PNG
 from .eutils import build_url, read_object, read_pmid, read_text, read_year
 from .records import FoundImage, ImageQuery
-from .service import UNCHANGED, Service, Setup
+from .service import Service
 
 HOST = "openi.nlm.nih.gov"
 RATE = 3  # requests a second
@@ -62,10 +62,10 @@ def build_parameters(query: ImageQuery, limit: int) -> dict[str, str]:
 
 
 class OpenI(Service):
-    """Searches figures and loads their pictures; `setup` is of tests."""
+    """Searches figures and loads their pictures."""
 
-    def __init__(self, setup: Setup = UNCHANGED) -> None:
-        super().__init__(HOST, "Open-i", RATE, setup=setup)
+    def __init__(self) -> None:
+        super().__init__(HOST, "Open-i", RATE)
 
     async def search(self, query: ImageQuery) -> list[FoundImage]:
         """Return the figures, the best first.

@@ -1,11 +1,8 @@
 """Requests to one public service: in its rate, again after a temporary failure, and never anywhere else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode
-
-import httpx
 
 from ...errors import ToolFault
 from ...network.connection import Connection
@@ -14,30 +11,12 @@ from ...network.limiter import Limiter
 from ...network.public import PublicTransport, check_public_url
 
 MAX_ATTEMPTS = 6
+FIRST_PAUSE = 0.5  # seconds before the second attempt
 TIMEOUT = 30.0  # seconds of an attempt
+RETRY_TIMEOUT = 50.0  # seconds after the first failure within which there is another attempt
 MAX_BYTES = 10 * 2**20  # of an answer
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What tests change.
-
-    Args:
-        transport: what connects to a host.
-        rate: requests a second; None: what the service allows.
-        first_pause: seconds before the second attempt.
-        retry_timeout: seconds after the first failure within which there is another attempt.
-    """
-
-    transport: Callable[[str], httpx.AsyncBaseTransport] = PublicTransport
-    rate: int | None = None
-    first_pause: float = 0.5
-    retry_timeout: float = 50.0
-
-
-UNCHANGED = Setup()
 
 
 class Service:
@@ -48,22 +27,21 @@ class Service:
         title: its name for people and models.
         rate: requests a second.
         advice: why it may refuse a request, for messages about statuses 400 to 403.
-        setup: of tests.
     """
 
-    def __init__(self, host: str, title: str, rate: int, advice: str = "", setup: Setup = UNCHANGED) -> None:
+    def __init__(self, host: str, title: str, rate: int, advice: str = "") -> None:
         self.host, self.title, self.advice = host, title, advice
-        self.limiter = Limiter(setup.rate or rate)
+        self.limiter = Limiter(rate)
         self._connection = Connection(
             f"https://{host}",
             attempts=MAX_ATTEMPTS,
-            first_pause=setup.first_pause,
+            first_pause=FIRST_PAUSE,
             max_body=MAX_BYTES,
             is_known=True,
             attempt_timeout=TIMEOUT,
-            retry_timeout=setup.retry_timeout,
+            retry_timeout=RETRY_TIMEOUT,
             limiter=self.limiter,
-            transport=setup.transport(host),
+            transport=PublicTransport(host),
         )
 
     async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:

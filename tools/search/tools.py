@@ -107,21 +107,15 @@ def _open_live(cache: str | None) -> SearchSource:
 
 
 class LiteratureTools:
-    """The functions of both tools.
+    """The functions of both tools; `name` is the key in YAML."""
 
-    Args:
-        name: the key in YAML.
-        settings: its values.
-        source: what answers; by default what the settings name.
-    """
-
-    def __init__(self, name: str, settings: LiteratureSpecialist, source: SearchSource | None = None) -> None:
-        self.name, self.settings, self._source = name, settings, source
+    def __init__(self, name: str, settings: LiteratureSpecialist) -> None:
+        self.name, self.settings = name, settings
         self.limits = Limits(settings.item_chars, settings.total_chars)
 
     @property
     def source(self) -> SearchSource:
-        return self._source or self.settings.open_source()
+        return self.settings.open_source()
 
     def prepare(self) -> None:
         """Check that the source can answer. Raise `ConfigError`; its key begins with `specialists.NAME`."""

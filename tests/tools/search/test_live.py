@@ -14,13 +14,13 @@ from tests.support.literature_server import (
     make_source,
     serve_literature,
 )
-from tests.support.small_literature import make_png
+from tests.support.small_literature import ToolsOf, make_png
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.network.data_policy import guard_sending
 from viewbox.tools.search.eutils import PubMed
 from viewbox.tools.search.openi import OpenI
 from viewbox.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
-from viewbox.tools.search.tools import LiteratureSpecialist, LiteratureTools
+from viewbox.tools.search.tools import LiteratureSpecialist
 from viewbox.utils import secrets
 
 KEY = "0123456789abcdef0123456789abcdef0123"
@@ -250,7 +250,7 @@ def test_the_tools_answer_from_the_live_services(served):
     literature, setup = served
     retracted = make_record("31000002", types="<PublicationType>Retracted Publication</PublicationType>")
     literature.efetch = make_set(make_record("31000001"), retracted)
-    tools = LiteratureTools("search", LiteratureSpecialist(), make_source(setup))
+    tools = ToolsOf(make_source(setup), LiteratureSpecialist())
     articles = asyncio.run(tools.search_web("sign"))
     assert articles.facts == {"pmids": ["31000001", "31000002"], "retracted": ["31000002"]}
     assert "[2] PMID 31000002, 2021, Journal of drawn chests, RETRACTED" in articles.text

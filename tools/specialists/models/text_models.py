@@ -117,9 +117,6 @@ class ModelEncoder:
         vector: np.ndarray = _ask(self.server, [(self.query_prefix + words,)])[0]
         return vector
 
-    def release(self) -> None:
-        self.server.release()
-
 
 class ModelPairScorer:
     """Asks a served cross-encoder how well texts fit a query."""
@@ -130,9 +127,6 @@ class ModelPairScorer:
     def score(self, words: str, texts: Sequence[str]) -> np.ndarray:
         """Return the score of each text, (len(texts),), higher is better. Raise `ToolFault` if the model failed."""
         return np.array(_ask(self.server, [(words, text) for text in texts]), np.float64)
-
-    def release(self) -> None:
-        self.server.release()
 
 
 def _load(cls: type[ModelSettings], setting: str, spec: str | Mapping[str, Any]) -> tuple[Any, ModelServer]:

@@ -163,8 +163,6 @@ def test_a_search_with_models_is_deterministic_in_threads_and_keeps_exclusions(e
             )
         )
     assert found == [expected] * 8
-    retriever.release()
-    assert retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"]) == expected
 
 
 def test_a_cross_encoder_decides_the_order_and_reads_the_formats(crossing):
