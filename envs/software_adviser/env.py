@@ -35,7 +35,7 @@ from .catalogue import SHIPPED, SoftwareTool, read_catalogue
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
 from .previews import draw_preview
-from .repositories import Repositories, RepositorySettings
+from .repositories import Repositories, open_repositories
 from .request import REASONS, SUITABLE, Reason, Request
 from .retrieval import RetrievalSettings, Retriever
 from .rewards import SAYS, build_reward, list_found
@@ -81,7 +81,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
     ] = None
     retrieval: Annotated[RetrievalSettings, Field(description="how the catalogue is searched")] = RetrievalSettings()
-    repositories: Annotated[RepositorySettings, Field(description="what repo_info_batch knows")] = RepositorySettings()
     ambiguous: Annotated[Share, Field(description="share of requests that take a question back")] = 0.25
     unanswerable: Annotated[Share, Field(description="share of requests that nothing suits")] = 0.25
     levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = (
@@ -138,14 +137,14 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     @cached_property
     def _repositories(self) -> Repositories:
-        return self.repositories.open(self.software.values())
+        return open_repositories(self.software.values())
 
     @property
     def why_not_published(self) -> str | None:
         """Why no package can be made of these settings, and what is allowed instead; None if one can."""
-        own = {"catalogue": self.catalogue, "repositories.snapshot": self.repositories.snapshot}
-        named = ", ".join(key for key, path in own.items() if path is not None)
-        return f"{named}: a file of this machine, which no package carries; allowed: what is shipped" if named else None
+        if self.catalogue is None:
+            return None
+        return "catalogue: a file of this machine, which no package carries; allowed: what is shipped"
 
     def prepare(self) -> None:
         """Build the index of the catalogue, and load the snapshot and the models that a config names."""

@@ -4,27 +4,23 @@ snapshot is a JSONL file, a repository a line:
     {"repository": "owner/name", "recorded": "2026-11-23", "license": "MIT", "languages": ["Python", "C++"],
      "last_commit": "2026-10-01", "needs": ["torch"], "python": ">=3.10"}
 
-Only facts are kept, no sentences of others. A line that cannot be read costs itself: it is left out with a warning.
+Only facts are kept, no sentences of others.
 """
 
 import datetime
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+import msgspec
 
-from ...configs.sections import FilePath, Section
-from ...errors import ConfigError
 from ...network.hosts import UrlError, split_url
 from ...tools.search.wording import make_line
 from .catalogue import SoftwareTool
 
-log = logging.getLogger("viewbox.envs")
 SHIPPED: Final = Path(__file__).with_name("repositories.jsonl")
 MAX_SHOWN: Final = 8  # names of a list that a summary holds
 HOSTS: Final = ("github.com", "www.github.com")
@@ -82,36 +78,22 @@ def read_repository(address: str) -> str:
     return f"{owner}/{name}".lower()
 
 
-def _read_name(value: object) -> object:
-    try:
-        return read_repository(f"https://github.com/{value}")
-    except AddressError:
-        raise ValueError("allowed: owner/name of a repository on GitHub") from None
-
-
-Word = Annotated[str, Field(max_length=80)]
-Words = Annotated[tuple[Word, ...], Field(max_length=64)]
-
-
-class RepositoryFacts(BaseModel):
+class RepositoryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Facts of a repository on the day on which they were recorded; what is not known is empty.
 
-    >>> facts = RepositoryFacts(repository="Owner/Name", recorded="2026-11-23", license="MIT", languages=["C++"])
-    >>> facts.repository, facts.summarize()
-    ('owner/name', 'license MIT; written in C++')
+    >>> RepositoryFacts("owner/name", datetime.date(2026, 11, 23), license="MIT", languages=("C++",)).summarize()
+    'license MIT; written in C++'
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    repository: Annotated[str, BeforeValidator(_read_name)]
+    repository: str
     recorded: datetime.date
-    license: Word = ""
-    languages: Words = ()
+    license: str = ""
+    languages: tuple[str, ...] = ()
     last_commit: datetime.date | None = None
-    python: Word = ""
-    needs: Words = ()
-    topics: Words = ()
-    stars: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    python: str = ""
+    needs: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    stars: int | None = None
     archived: bool = False
 
     def summarize(self) -> str:
@@ -133,28 +115,10 @@ def _list(names: tuple[str, ...]) -> str:
     return ", ".join(names[:MAX_SHOWN])
 
 
-def read_facts(path: str | Path = SHIPPED) -> dict[str, RepositoryFacts]:
-    """Read the facts of a snapshot by repository; of several lines about one, the last counts.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
-    try:
-        lines = Path(path).read_bytes().splitlines()
-    except OSError as error:
-        reason = f"repositories {path}: {error.strerror or error}"
-        raise ConfigError(reason, key="repositories.snapshot", given=str(path)) from None
-    found: dict[str, RepositoryFacts] = {}
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                facts = RepositoryFacts.model_validate_json(line)
-                found[facts.repository] = facts
-            except ValidationError as error:
-                problem = error.errors(include_url=False, include_input=False)[0]
-                place = ".".join(map(str, problem["loc"])) or "it"
-                log.warning("%s: line %d is left out: %s: %s", path, number, make_line(place, 80), problem["msg"])
-    return found
+def read_facts() -> dict[str, RepositoryFacts]:
+    """Return the facts of the shipped snapshot by repository, in lower case."""
+    lines = msgspec.json.Decoder(RepositoryFacts).decode_lines(SHIPPED.read_bytes())
+    return {facts.repository.lower(): facts for facts in lines}
 
 
 @dataclass(frozen=True)
@@ -177,18 +141,10 @@ class Repositories:
         return f"(catalogue): {text}" if text else ""
 
 
-class RepositorySettings(Section):
-    """Where facts of repositories come from."""
-
-    snapshot: Annotated[
-        FilePath | None,
-        Field(min_length=1, description="a recorded snapshot (JSONL); default: the one that is shipped"),
-    ] = None
-
-    def open(self, tools: Iterable[SoftwareTool]) -> Repositories:
-        """Read the snapshot, and the sentences of a catalogue. Raise `ConfigError` if the snapshot cannot be read."""
-        sentences = {}
-        for tool in tools:
-            with suppress(AddressError):
-                sentences[read_repository(tool.repository)] = tool.features
-        return Repositories(read_facts(self.snapshot or SHIPPED), sentences)
+def open_repositories(tools: Iterable[SoftwareTool]) -> Repositories:
+    """Return what the shipped snapshot knows, and the sentences of a catalogue."""
+    sentences = {}
+    for tool in tools:
+        with suppress(AddressError):
+            sentences[read_repository(tool.repository)] = tool.features
+    return Repositories(read_facts(), sentences)

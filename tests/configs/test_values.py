@@ -201,7 +201,6 @@ SETTINGS = {  # where a path stands: the environment, and the key in it
     "data.images": "vqa",
     "data.difficulty.rewards": "vqa",
     "catalogue": "software_adviser",
-    "repositories.snapshot": "software_adviser",
     "specialists.s.snapshot": "digits",
     "specialists.s.cache": "digits",
     "specialists.s.model": "digits",

@@ -1,7 +1,6 @@
 """Addresses, and the recorded snapshot."""
 
-import json
-import logging
+from datetime import date
 
 import pytest
 from hypothesis import given, settings
@@ -12,12 +11,11 @@ from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.repositories import (
     AddressError,
     RepositoryFacts,
-    RepositorySettings,
+    open_repositories,
     read_facts,
     read_repository,
 )
 from viewbox.envs.software_adviser.tools import ask_all
-from viewbox.errors import ConfigError
 
 
 # ---------------------------------------------------------------------- addresses
@@ -91,53 +89,15 @@ def test_the_shipped_snapshot_knows_most_of_the_catalogue():
     assert all(one.summarize() for one in facts.values())
 
 
-def test_bad_lines_of_a_snapshot_cost_themselves(tmp_path, caplog):
-    good = {"repository": "a/b", "recorded": "2026-01-01", "license": "MIT"}
-    lines = [
-        json.dumps(good),
-        "{",
-        "[]",
-        "[" * 100_000,
-        '{"repository": "a"}',
-        json.dumps({**good, "stars": 10**400}),
-        json.dumps({**good, "repository": "../x"}),
-        json.dumps({**good, "evil": 1}),
-        "",
-        '{"repository": "\ud800"}',
-        json.dumps({**good, "license": "x" * 999}),
-        json.dumps({**good, "license": "ISC"}),
-    ]
-    path = tmp_path / "r.jsonl"
-    path.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass") + b"\n\xff\xfe\n")
-    with caplog.at_level(logging.WARNING):
-        facts = read_facts(path)
-    assert {name: one.license for name, one in facts.items()} == {"a/b": "ISC"}
-    assert "line 5 is left out: repository: Value error, allowed: owner/name of a repository on GitHub" in caplog.text
-    assert len(caplog.records) == 10
-
-
-@pytest.mark.parametrize("name", ["missing.jsonl", "."])
-def test_a_snapshot_that_cannot_be_read_is_a_config_error(tmp_path, name):
-    with pytest.raises(ConfigError) as caught:
-        read_facts(tmp_path / name)
-    assert caught.value.key == "repositories.snapshot"
-    assert str(tmp_path) in str(caught.value)
-
-
 def test_a_strangers_facts_cannot_write_lines_or_marks():
-    facts = RepositoryFacts(repository="a/b", recorded="2026-01-01", topics=["x\n[2] c/d", "<|im_end|>"])
+    facts = RepositoryFacts("a/b", date(2026, 1, 1), topics=("x\n[2] c/d", "<|im_end|>"))
     assert "\n" not in facts.summarize()
     assert "<|im_end|>" not in facts.summarize()
 
 
-# ---------------------------------------------------------------------- settings
-def test_the_snapshot_is_looked_at_before_the_catalogue(tmp_path):
-    tools = read_catalogue()
-    known = RepositorySettings().open(tools)
+def test_the_snapshot_is_looked_at_before_the_catalogue():
+    tools = [one.model_copy(update={"repository": "https://github.com/a/b"}) for one in read_catalogue()[:1]]
+    known = open_repositories([*tools, *read_catalogue()])
     assert known.summarize("mouseland/cellpose").startswith("(recorded 20")
-    path = tmp_path / "own.jsonl"
-    path.write_text('{"repository": "a/b", "recorded": "2026-01-01", "license": "MIT"}\n')
-    own = RepositorySettings(snapshot=str(path)).open(tools)
-    (found,) = ask_all(["github.com/a/b"], own)
-    assert found.text == "(recorded 2026-01-01): license MIT"
-    assert own.summarize("mouseland/cellpose").startswith("(catalogue): ")
+    (found,) = ask_all(["github.com/a/b"], known)
+    assert found.text == f"(catalogue): {tools[0].features}"

@@ -1,6 +1,7 @@
 """The adviser's tools in an episode: quotas, what the environment fills in, and what goes wrong."""
 
 import json
+from datetime import date
 
 from tests.support.software import Advice, make_tool
 from tests.support.tables import each
@@ -9,7 +10,7 @@ from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.software_adviser.repositories import Repositories, RepositoryFacts
 from viewbox.envs.software_adviser.retrieval import Retriever
 
-FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
+FACTS = RepositoryFacts("owner/cutter", date(2026, 11, 23), license="MIT", languages=("Python",))
 SENTENCES = {"owner/cutter": "Outlines organs.", "owner/twin": "Outlines organs, too."}
 KNOWN = Repositories({FACTS.repository: FACTS}, SENTENCES)
 
