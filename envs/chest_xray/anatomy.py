@@ -120,36 +120,20 @@ AERATION = 0.76  # share of air in a lung
 
 @dataclass(frozen=True)
 class Chest:
-    """A drawn chest.
+    """A drawn chest: lengths in mm, and arrays of them, (SIZE, SIZE)."""
 
-    Args:
-        tissue: soft tissue if the lungs were solid, in mm (SIZE, SIZE).
-        depth: of the lungs along the ray, in mm, 0 outside of them.
-        vessels: soft tissue of the vessels in the lungs, in mm.
-        bone: in mm.
-        gas: of the trachea and the stomach, in mm.
-        lungs: masks of the lung fields, by side.
-        wall: distance from the chest wall, at the sides and above, in mm; 0 outside.
-        middle: depth of the mediastinum, in mm.
-        heart: depth of the heart, in mm.
-        width: greatest distance of a lung's outer border from the midline, in mm.
-        domes: y of the top of each half of the diaphragm, in mm.
-        apex: y of the top of the lungs, in mm.
-        heart_width: in mm.
-    """
-
-    tissue: np.ndarray
-    depth: np.ndarray
-    vessels: np.ndarray
+    tissue: np.ndarray  # soft tissue, if the lungs were solid
+    depth: np.ndarray  # of the lungs along the ray, 0 outside of them
+    vessels: np.ndarray  # soft tissue of those in the lungs
     bone: np.ndarray
-    gas: np.ndarray
-    lungs: dict[Side, np.ndarray]
-    wall: np.ndarray
-    middle: np.ndarray
-    heart: np.ndarray
-    width: float
-    domes: dict[Side, float]
-    apex: float
+    gas: np.ndarray  # of the trachea and the stomach
+    lungs: dict[Side, np.ndarray]  # masks of the lung fields
+    wall: np.ndarray  # distance from the chest wall, at the sides and above; 0 outside
+    middle: np.ndarray  # depth of the mediastinum
+    heart: np.ndarray  # its depth
+    width: float  # greatest distance of a lung's outer border from the midline
+    domes: dict[Side, float]  # y of the top of each half of the diaphragm
+    apex: float  # y of the top of the lungs
     heart_width: float
 
     @property

@@ -32,14 +32,8 @@ def write_looks(
 ) -> tuple[str, ...]:
     """Return a question back if the answer needs one; then one reply that asks every tool in `bearing`, on every film.
 
-    If none of them can be asked, it zooms to the finding.
-
-    Args:
-        env: the environment.
-        task: a drawn one.
-        bearing: tools by kind of question.
-        difficulty: with which its films are drawn.
-        asks: whether a question back is answered.
+    If none of them can be asked, it zooms to the finding. The task is a drawn one, `bearing` are tools by kind of
+    question, and `asks` says whether a question back is answered.
     """
     kind, seed = task.metadata["question"], task.metadata["seed"]
     case = cases.plan_case(seed, kind)

@@ -340,9 +340,7 @@ MAX_FINDINGS, MAX_LENGTH = 100, 200  # of an answer; characters of a finding
 def build_answer(asked: Collection[str], *, asks: bool) -> Mapping[str, object]:
     """Return an object whose fields are all optional, because a task asks for some of them.
 
-    Args:
-        asked: what the tasks ask for: "text", "findings", "box".
-        asks: whether the model may ask a question back.
+    `asked` is what the tasks ask for, and `asks` whether the model may ask a question back.
 
     >>> list(build_answer({"text", "box"}, asks=True)["properties"])
     ['answer', 'bbox', 'ask']

@@ -81,14 +81,10 @@ def draw_film(
     difficulty: float = 0.5,
     device: bool | None = None,
 ) -> Film:
-    """Draw a film.
+    """Draw a film of the patient of a seed; two studies differ in exposure, position and noise.
 
-    Args:
-        seed: decides the patient.
-        findings: what there is to see.
-        study: decides exposure, position and noise: two studies of a seed are two films of one patient.
-        difficulty: 0 (clear findings) to 1 (faint ones).
-        device: whether there is a line, a pacemaker or electrodes; None: as the seed decides.
+    `difficulty` is 0 (clear findings) to 1 (faint ones). `device` says whether there is a line, a pacemaker or
+    electrodes; None: as the seed decides.
     """
     heart = next((finding for finding in findings if finding.side is None), None)
     chest = draw_chest(seed, None if heart is None else 0.56 + 0.09 * heart.size - 0.015 * difficulty)

@@ -34,38 +34,20 @@ CACHED = 64  # slices
 
 @dataclass(frozen=True)
 class Case:
-    """A case.
-
-    Args:
-        fact: that is asked about.
-        question: in words.
-        answer: the right one; "unknown" if no article that stands supports one.
-        evidence: PMIDs of the articles that support it.
-        choices: if there are any, the answer among them.
-        findings: of the film; a case of the question `class` has a slice instead.
-        device: whether the film shows a device; None: as its seed decides.
-    """
+    """A case: the fact that is asked about, the question in words, and the right answer."""
 
     fact: Fact
     question: str
-    answer: str | int
-    evidence: tuple[str, ...]
-    choices: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    device: bool | None = None
+    answer: str | int  # "unknown" if no article that stands supports one
+    evidence: tuple[str, ...]  # PMIDs of the articles that support it
+    choices: tuple[str, ...] = ()  # if there are any, the answer among them
+    findings: tuple[Finding, ...] = ()  # of the film; a case of the question `class` has a slice instead
+    device: bool | None = None  # whether the film shows one; None: as its seed decides
 
 
 @lru_cache(maxsize=1024)
 def plan_case(seed: int, question: Question, split: Split, unanswerable: float, difficulty: float) -> Case:
-    """Return the case of a seed.
-
-    Args:
-        seed: the same seed gives the same case.
-        question: which is asked.
-        split: of the topics.
-        unanswerable: the share of cases whose answer is "unknown".
-        difficulty: of the picture.
-    """
+    """Return the case of a seed, about a topic of the split; `unanswerable` is the share of cases without an answer."""
     rng = np.random.default_rng([seed, 31, QUESTIONS.index(question)])
     answerable = bool(rng.random() >= unanswerable)
     facts = find_facts(question, split, answerable)

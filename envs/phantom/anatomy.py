@@ -30,21 +30,13 @@ ORGAN_VALUES: dict[Organ, int] = {"liver": LIVER, "spleen": SPLEEN, "right kidne
 
 @dataclass(frozen=True)
 class Lesion:
-    """A solid lesion or a decoy.
-
-    Args:
-        organ: in which it lies.
-        x, y: its center, in millimeters from the upper left corner of the slice.
-        diameter: in millimeters.
-        contrast: how much darker than the organ a solid lesion is, in HU.
-        solid: False for a decoy.
-    """
+    """A solid lesion or a decoy, in millimeters from the upper left corner of the slice."""
 
     organ: Organ
     x: float
     y: float
     diameter: float
-    contrast: float
+    contrast: float  # how much darker than the organ a solid lesion is, in HU
     solid: bool
 
     @property
@@ -65,12 +57,9 @@ class Slice:
 
 
 def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
-    """Draw the slice of a seed.
+    """Draw the slice of a seed, with a solid lesion or without.
 
-    Args:
-        seed: the same seed gives the same slice.
-        difficulty: 0 (large, dark lesions and few decoys) to 1 (small, faint lesions and many decoys).
-        has_lesion: whether it has a solid lesion.
+    `difficulty` is 0 (large, dark lesions and few decoys) to 1 (small, faint lesions and many decoys).
     """
     rng = np.random.default_rng([seed, 7])
     values = np.full((SIZE, SIZE), AIR, np.float32)

@@ -105,10 +105,6 @@ def normalize_answer(answer: Mapping[str, Any]) -> dict[str, object]:
 def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
     """Return what is wrong with an answer that fits the schema, as a sentence for the model; None if nothing is.
 
-    Args:
-        answer: as the model gave it.
-        num_choices: the most that this task allows.
-
     >>> find_problem({"choices": [{"name": "A", "accuracy": 9, "rank": 1}, {"name": "B", "accuracy": 9, "rank": 1}]}, 3)
     'choices: the ranks are 1, 1; allowed: 1 to 2, each once'
     """

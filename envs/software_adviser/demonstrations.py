@@ -121,13 +121,8 @@ def write_advice(
 ) -> str:
     """Return an answer that recommends these names with their grades, or gives the reason if nothing is suitable.
 
-    Args:
-        env: the environment.
-        task: of the answer.
-        names: the best first.
-        numbers: what stands for a name in the answer, if not the name.
-        terse: whether to leave out what may be left out.
-        sure: whether to state an accuracy of 100, whatever the grades are.
+    A number of `numbers` stands for its name. A `terse` answer lacks what may be left out; one that is `sure` states an
+    accuracy of 100, whatever the grades are.
     """
     ends: dict[str, Any] = {"continue": False} if env.max_turns > 1 else {}
     if "reason" in task.reference:

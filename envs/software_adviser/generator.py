@@ -89,15 +89,7 @@ def split_of(name: str) -> Split:
 
 @dataclass(frozen=True)
 class RequestGenerator:
-    """Makes the request of a seed.
-
-    Args:
-        catalogue: the software with its facts.
-        split: whose software may be right; suitable software of the other split is withheld.
-        shares: how many requests are of each status.
-        levels: laymen's words, experts' words, or both.
-        hides: which facts ambiguous requests hide.
-        reasons: why those without an answer have none.
+    """Makes the request of a seed. Only software of the split may be right; suitable one of the other is withheld.
 
     Raises:
         ConfigError: no such request can be made of the catalogue.
@@ -107,8 +99,8 @@ class RequestGenerator:
     split: Split = "train"
     shares: Mapping[Status, float] = FrozenDict(answerable=0.5, ambiguous=0.25, unanswerable=0.25)
     levels: tuple[Level, ...] = ("layman", "expert")
-    hides: tuple[HiddenKind, ...] = words.HIDDEN_KINDS
-    reasons: tuple[Reason, ...] = REASONS
+    hides: tuple[HiddenKind, ...] = words.HIDDEN_KINDS  # facts, of which an ambiguous request hides one
+    reasons: tuple[Reason, ...] = REASONS  # why a request without an answer has none
 
     def make(self, seed: int) -> Request:
         """Return the request of a seed; the same for the same catalogue and settings."""
@@ -168,7 +160,8 @@ class RequestGenerator:
 
     # ------------------------------------------------------------------ with an answer
     def _make_answerable(self, plain: Request, status: Status, rng: np.random.Generator) -> Request | None:
-        request = replace(plain, constraints=_draw_constraints(rng), metadata=_describe_file(plain, rng))
+        constraints = tuple(one for one in words.CONSTRAINTS if rng.random() < 0.15)
+        request = replace(plain, constraints=constraints, metadata=_describe_file(plain, rng))
         suitable = self._find_suitable(request)
         mine = [name for name in suitable if split_of(name) == self.split]
         if len(mine) > 1 and rng.random() < 0.25:
@@ -211,18 +204,18 @@ class RequestGenerator:
     # ------------------------------------------------------------------ without an answer
     def _make_unanswerable(self, plain: Request, reason: Reason, rng: np.random.Generator) -> Request | None:
         """Return the request changed so that it misses for that reason; None if the facts do not allow it."""
-        changed = getattr(self, f"_miss_{_MISSES[reason]}")(plain, rng)
+        changed = getattr(self, f"_miss_{reason}")(plain, rng)
         if changed is None:
             return None
         metadata = changed.metadata or _describe_file(changed, rng)
         request = replace(changed, status="unanswerable", reason=reason, metadata=metadata)
         return None if self._find_suitable(request) else request
 
-    def _miss_task(self, plain: Request, rng: np.random.Generator) -> Request | None:
+    def _miss_no_task_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
         foreign = words.FOREIGN_TASKS[self.split]
         return replace(plain, task=_pick(rng, foreign)[1])
 
-    def _miss_modality(self, plain: Request, rng: np.random.Generator) -> Request | None:
+    def _miss_no_modality_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
         """Return a kind of picture that no catalogue knows, or one for which no software does the task."""
         able = [one for one in self.catalogue if plain.task in one.tasks]
         foreign = [name for _, name in words.FOREIGN_MODALITIES[self.split]]
@@ -230,12 +223,12 @@ class RequestGenerator:
         without = [name for name in among if not any(fits_modality(one, name) for one in able)]
         return replace(plain, modality=_pick(rng, without)) if without else None
 
-    def _miss_dimensions(self, plain: Request, rng: np.random.Generator) -> Request | None:
+    def _miss_no_dimension_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
         able = [one for one in self.catalogue if plain.task in one.tasks and fits_modality(one, plain.modality)]
         without = [name for name in DIMENSIONS if not any(name in one.dimensions for one in able)]
         return replace(plain, dimensions=_pick(rng, without)) if able and without else None
 
-    def _miss_constraints(self, plain: Request, rng: np.random.Generator) -> Request | None:
+    def _miss_no_suitable_tool(self, plain: Request, rng: np.random.Generator) -> Request | None:
         """Constraints that no software fulfills, or all that is suitable is not wanted."""
         suitable = self._find_suitable(plain)
         if not suitable:
@@ -246,23 +239,10 @@ class RequestGenerator:
         chosen = sorted(rng.permutation(len(words.CONSTRAINTS))[:count])
         return replace(plain, constraints=tuple(words.CONSTRAINTS[i] for i in chosen))
 
-    def _miss_file(self, plain: Request, rng: np.random.Generator) -> Request | None:
+    def _miss_invalid_files(self, plain: Request, rng: np.random.Generator) -> Request | None:
         broken = _pick(rng, words.BROKEN_FILES[self.split])
         metadata = FrozenDict({"format": broken, "dimensions": UNKNOWN})
         return replace(plain, format="", metadata=metadata) if self._find_suitable(plain) else None
-
-
-_MISSES: Mapping[Reason, str] = {
-    "no_task_match": "task",
-    "no_modality_match": "modality",
-    "no_dimension_match": "dimensions",
-    "no_suitable_tool": "constraints",
-    "invalid_files": "file",
-}
-
-
-def _draw_constraints(rng: np.random.Generator) -> tuple[words.Constraint, ...]:
-    return tuple(one for one in words.CONSTRAINTS if rng.random() < 0.15)
 
 
 def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, str]:

@@ -171,9 +171,7 @@ def draw_broken(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 def draw_contact_sheet(draw: Draw, seed: int) -> np.ndarray:
     """Return the first frames of a time series side by side, in rows of three, with white lines between them.
 
-    Args:
-        draw: draws a frame; each frame begins with a generator of the same seed, so that only what moves differs.
-        seed: of the drawing.
+    Each frame is drawn with a generator of the same seed, so that only what moves differs.
     """
     side = SIZE // 3
     frames = [

@@ -17,38 +17,26 @@ UNKNOWN = "not known"
 
 @dataclass(frozen=True)
 class Request:
-    """A request and the facts behind it.
+    """A request and the facts behind it: the user's words, and the task, the modality and so on in the catalogue's.
 
-    Args:
-        words: of the user.
-        level: whose words they are.
-        task, modality, dimensions: in the catalogue's words; a task or modality that no catalogue has is possible.
-        format: of the file; empty if it is no image that can be read.
-        constraints: what else the software must fulfill.
-        exclude: names of software that the user does not want.
-        hidden: sentences with the facts that neither the words nor `metadata` say, by kind.
-        status: whether there is an answer, and whether it takes a question back.
-        reason: why there is none; None if there is one.
-        metadata: what is known of the file: format, dimensions, size, voxel size.
-        seed, split: from which it was made.
-        withheld: names of suitable software of the other split, which searches of this task leave out.
+    A task or modality that no catalogue has is possible.
     """
 
     words: str
-    level: Level
+    level: Level  # whose words they are
     task: str
     modality: str
     dimensions: str
-    format: str
-    constraints: tuple[Constraint, ...] = ()
-    exclude: tuple[str, ...] = ()
-    hidden: Mapping[HiddenKind, str] = field(default_factory=FrozenDict)
+    format: str  # of the file; empty if it is no image that can be read
+    constraints: tuple[Constraint, ...] = ()  # what else the software must fulfill
+    exclude: tuple[str, ...] = ()  # names of software that the user does not want
+    hidden: Mapping[HiddenKind, str] = field(default_factory=FrozenDict)  # what neither words nor metadata say
     status: Status = "answerable"
-    reason: Reason | None = None
-    metadata: Mapping[str, str] = field(default_factory=FrozenDict)
+    reason: Reason | None = None  # why there is no answer
+    metadata: Mapping[str, str] = field(default_factory=FrozenDict)  # of the file: format, dimensions, size, voxel size
     seed: int = 0
     split: Split = "train"
-    withheld: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()  # suitable software of the other split, which searches of this task leave out
 
     @property
     def known_formats(self) -> tuple[str, ...]:

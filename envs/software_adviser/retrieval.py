@@ -67,10 +67,6 @@ class Retriever:
     """Searches a catalogue. The same query has the same hits, in every thread and process.
 
     Nothing is fitted or loaded before `prepare` or the first search. A forked or unpickled copy prepares itself again.
-
-    Args:
-        tools: of the catalogue; their names differ.
-        settings: how it is searched.
     """
 
     def __init__(self, tools: Sequence[SoftwareTool], settings: RetrievalSettings | None = None) -> None:
@@ -89,13 +85,7 @@ class Retriever:
     def search(
         self, words: str, *, top_k: int, exclude: Collection[str] = (), formats: Sequence[str] = ()
     ) -> list[str]:
-        """Return the names of the best tools, the best first.
-
-        Args:
-            words: of the query, as a model wrote them.
-            top_k: tools at most.
-            exclude: names of tools that are left out, in any case.
-            formats: of the user's files, words of the vocabulary.
+        """Return the names of the best tools, the best first; those to exclude may be in any case.
 
         Raises:
             ToolError: a model failed on this query.
@@ -156,11 +146,7 @@ class _Parts:
     def score_facts(self, words: str, formats: Sequence[str], places: np.ndarray, fused: np.ndarray) -> np.ndarray:
         """Return the scores of candidates by the wishes that they meet, (C,), higher is better.
 
-        Args:
-            words: of the query.
-            formats: of the user's files, words of the vocabulary.
-            places: of the candidates in the catalogue, (C,).
-            fused: their scores of the search, (C,).
+        `places` of the catalogue, (C,), are the candidates, and `fused`, (C,), their scores of the search.
         """
         searched = fused / max(float(fused.max(initial=0.0)), 1e-9)
         wishes = read_wishes(words, formats)
@@ -213,9 +199,6 @@ def find_best(scores: np.ndarray, count: int) -> np.ndarray:
 def fuse(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the places of several rankings with their fused scores, sum of 1 / (60 + rank), the best first.
 
-    Args:
-        rankings: places, the best first.
-
     >>> places, scores = fuse([np.array([7, 3]), np.array([3])])
     >>> places.tolist(), (scores * 61).round(3).tolist()
     ([3, 7], [1.984, 1.0])
@@ -229,12 +212,9 @@ def fuse(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Bm25Index:
-    """An FTS5 index in memory. Any thread may use it; a forked child needs its own.
+    """An FTS5 index in memory of records with the columns of `weights`.
 
-    Args:
-        records: texts by column; every record has the columns of `weights`.
-        weights: of the columns.
-        synonyms: phrases that mean the same.
+    Any thread may use it; a forked child needs its own.
 
     >>> records = [{"words": "segments cells"}, {"words": "registers brains"}, {"words": "denoises"}]
     >>> Bm25Index(records, {"words": 1.0}, Synonyms()).score("cell segmentation").round(2).tolist()
@@ -301,12 +281,7 @@ def find_directions(cells: Any, count: int) -> np.ndarray:
 
 
 class LsaEncoder:
-    """Fitted on texts.
-
-    Args:
-        texts: of the catalogue.
-        dimensions: of a vector at most; fewer if the texts do not have as many.
-        synonyms: phrases that mean the same; each class counts as a word.
+    """Fitted on texts: vectors of at most so many dimensions; each class of synonyms counts as a word.
 
     >>> encoder = LsaEncoder(["segments cells", "segments nuclei", "registers brains"], 2, Synonyms())
     >>> cells, nuclei, brains = encoder.encode(["cells", "nuclei", "brains"])

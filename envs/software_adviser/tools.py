@@ -31,24 +31,15 @@ UNKNOWN: Final = "nothing is known of it"
 
 @dataclass(frozen=True)
 class SearchContext:
-    """What the environment adds to a search.
-
-    retriever: of the catalogue.
-    top_k: tools that a search returns.
-    exclude: names of tools that the user does not want.
-    formats: of the user's files, words of the vocabulary.
-    max_chars: of the text; tools that do not fit are not found.
-    shown: the facts beside the name, for small models; None: all, with a sentence.
-    numbered: whether lines with the facts `shown` begin with a number.
-    """
+    """What the environment adds to a search."""
 
     retriever: Retriever
     top_k: int = 12
-    exclude: tuple[str, ...] = ()
-    formats: tuple[str, ...] = ()
-    max_chars: int = 8000
-    shown: tuple[str, ...] | None = None
-    numbered: bool = False
+    exclude: tuple[str, ...] = ()  # names of tools that the user does not want
+    formats: tuple[str, ...] = ()  # of the user's files, words of the vocabulary
+    max_chars: int = 8000  # of the text; tools that do not fit are not found
+    shown: tuple[str, ...] | None = None  # the facts beside the name, for small models; None: all, with a sentence
+    numbered: bool = False  # whether lines with the facts `shown` begin with a number
 
     def search(self, query: str) -> ToolOutput:
         """Return the text of a search, the names found as a fact for rewards. Raise `ArgumentError` for an empty
@@ -151,18 +142,12 @@ def write_tool(tool: SoftwareTool) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said of one address.
+    """What is said of one address."""
 
-    name: "owner/name", or the address as it was given if it names no repository.
-    text: the summary and its origin; empty if there is none.
-    problem: why there is none; empty if there is one.
-    skipped: whether nothing was asked, because of the address.
-    """
-
-    name: str
-    text: str = ""
-    problem: str = ""
-    skipped: bool = False
+    name: str  # "owner/name", or the address as it was given if it names no repository
+    text: str = ""  # the summary and its origin
+    problem: str = ""  # why there is none
+    skipped: bool = False  # whether nothing was asked, because of the address
 
     def write(self) -> str:
         """Return the answer as a line of the tool's text."""
@@ -172,12 +157,7 @@ class Answer:
 
 
 def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[Answer]:
-    """Return one answer for each repository, and for each address that names none; repeated ones are looked up once.
-
-    Args:
-        addresses: as a model wrote them.
-        repositories: what is known.
-    """
+    """Return one answer for each repository, and for each address that names none; repeated ones are looked up once."""
     answers: dict[str, Answer] = {}
     asked = 0
     for address in addresses[:MAX_ADDRESSES]:
