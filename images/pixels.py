@@ -28,19 +28,12 @@ Range = tuple[float, float]
 
 
 class Native(NamedTuple):
-    """Native pixels of any shape.
+    """Native pixels of any shape."""
 
-    Args:
-        pixels: of a type in `DEPTHS`.
-        display: the values shown as black and as white: 0 and 255 for 8 bits, else the lowest and the highest.
-        blank: the value of pixels that were not measured: NaN in floats; None if all were.
-        ground: the value on which transparent pixels were laid, if that was not black.
-    """
-
-    pixels: np.ndarray
-    display: Range
-    blank: float | None = None
-    ground: float | None = None
+    pixels: np.ndarray  # of a type in `DEPTHS`
+    display: Range  # the values shown as black and as white: 0 and 255 for 8 bits, else the lowest and the highest
+    blank: float | None = None  # the value of pixels that were not measured: NaN in floats; None if all were
+    ground: float | None = None  # the value on which transparent pixels were laid, if that was not black
 
 
 def to_native_pixels(image: np.ndarray | Image.Image) -> Native:

@@ -127,8 +127,6 @@ class Fact:
     """What the literature says about one question of a topic.
 
     Args:
-        topic: of the fact.
-        question: that it answers.
         status: known: one article says it; confirmed: two; revised: a newer article corrects an older one; disputed: a
             retracted article says another thing; retracted: only a retracted article says anything; unreported: nobody
             says it; absent: no article is about the topic. The last three have no answer.

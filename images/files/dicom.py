@@ -24,11 +24,7 @@ MAX_CURVES = 2**18  # bytes of all gray curves of a volume
 def read(file: BinaryIO, reserve: Reserve, stack: int | None = None, notes: Sequence[str] = ()) -> Source:
     """Return the picture of a file, the first of its frames, or the middle slice of the volume that they are.
 
-    Args:
-        file: open at its beginning.
-        reserve: called once before pixels are decoded, with their bytes.
-        stack: which of several groups of frames, or which segment of a segmentation, is opened.
-        notes: what to say besides.
+    `stack` says which of several groups of frames, or which segment of a segmentation, is opened.
     """
     header = read_header(file, small_whole=True)
     several = header.frames > 1 or get_text(header.elements, "SOPClassUID") in SEGMENTATIONS
@@ -66,12 +62,9 @@ def decode(file: BinaryIO, header: Header) -> DecodedFrames:
 def build_stack(
     decoded: DecodedFrames, affine: np.ndarray, *, notes: Sequence[str] = (), unread_times: int = 0
 ) -> Source:
-    """Return the middle slice, in its own plane, of the volume of slices that are decoded.
+    """Return the middle slice, in its own plane, of the volume of slices that are decoded, in order, (t, n, h, w).
 
-    Args:
-        decoded: slices in order, (t, n, h, w).
-        affine: (4, 4), from column, row and slice to millimeters in the patient.
-        notes, unread_times: of `Volume`.
+    The affine, (4, 4), is from column, row and slice to millimeters in the patient.
     """
     fields, displays = _list_fields(decoded, notes)
     known = fields.pop("spacing") is not None

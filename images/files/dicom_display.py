@@ -30,10 +30,7 @@ class Table(NamedTuple):
 def get_display(dataset: Any, frame: int, possible: Range) -> Display | None:
     """Return how a frame asks to be shown: by the first lookup table, or the first window of two numbers.
 
-    Args:
-        dataset: the elements of the file.
-        frame: from 0.
-        possible: the lowest and the highest value that its pixels can have.
+    `possible` are the lowest and the highest value that its pixels can have.
     """
     for item in get_value(dataset, "VOILUTSequence", frame) or ():
         table = read_table(dataset, item, possible)

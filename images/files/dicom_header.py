@@ -128,34 +128,22 @@ def is_dicom(head: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says before its pixels.
+    """What a file says before its pixels."""
 
-    Args:
-        elements: those in `READ`, as a pydicom dataset.
-        shape: (rows, columns).
-        frames, samples: how many frames there are, and values per pixel.
-        stored: bytes of the pixels as they are stored, decoded.
-        size: bytes of the pixels in their units, at most.
-        deflated: whether all elements are compressed.
-        whole: whether `elements` has the pixels too.
-    """
-
-    elements: Any
-    shape: tuple[int, int]
+    elements: Any  # those in `READ`, as a pydicom dataset
+    shape: tuple[int, int]  # (rows, columns)
     frames: int
-    samples: int
-    stored: int
-    size: int
-    deflated: bool
-    whole: bool
+    samples: int  # values per pixel
+    stored: int  # bytes of the pixels as they are stored, decoded
+    size: int  # bytes of the pixels in their units, at most
+    deflated: bool  # whether all elements are compressed
+    whole: bool  # whether `elements` has the pixels too
 
 
 def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
     """Return the elements before the pixels; raise `NoPictureError` if there are none, and `ImageError` for a size.
 
-    Args:
-        file: open for reading.
-        small_whole: read also the pixels if the file is small: to parse it once takes half the time.
+    With `small_whole`, the pixels of a small file are read, too: to parse it once takes half the time.
     """
     deflated = is_deflated(file)
     whole = small_whole and not deflated and file.seek(0, os.SEEK_END) <= SMALL_FILE

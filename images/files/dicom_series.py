@@ -34,17 +34,11 @@ SeriesKey = tuple[str, str]  # what names a series: its UID, which no message qu
 
 @dataclass(frozen=True, eq=False)
 class SeriesFile(Slice):
-    """One file of a series, not yet decoded.
+    """One file of a series, not yet decoded."""
 
-    Args:
-        file: its name.
-        instance: its SOPInstanceUID, which copies of it share.
-        header: how its pixels are stored, without its elements.
-    """
-
-    file: str = ""
-    instance: str = ""
-    header: Header | None = None
+    file: str = ""  # its name
+    instance: str = ""  # its SOPInstanceUID, which copies of it share
+    header: Header | None = None  # how its pixels are stored, without its elements
 
 
 def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
@@ -52,11 +46,6 @@ def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
 
     Raise `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
     no more are read than `limits.MAX_TIMES` allows. A file without a place in the patient is opened if it is alone.
-
-    Args:
-        folder: its descriptor.
-        reserve: called once before pixels are decoded, with their bytes.
-        selection: which series, and which stack of it, if the folder holds several.
     """
     files, notes = _find_files(folder, selection)
     if len(files) == 1 and not files[0].placed:

@@ -34,25 +34,15 @@ JP2 = b"\0\0\0\x0cjP  "  # the first box of a JPEG 2000 file
 
 @dataclass(frozen=True, eq=False)
 class DecodedFrames:
-    """All frames of a file.
+    """All frames of a file."""
 
-    Args:
-        pixels: (n, h, w) or (n, h, w, 3), in their units.
-        blank: the value of those that were not measured; None if all were.
-        measured: the lowest and the highest value; the first is higher if nothing was measured.
-        wishes: how each frame asks to be shown; one for all if they share it.
-        usual: the range that is shown if the file asks for none; None: from the lowest to the highest value.
-        inverted: whether low values are bright.
-        fields: of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, frame_of_reference.
-    """
-
-    pixels: np.ndarray
-    blank: float | None
-    measured: Range
-    wishes: list[Display | None]
-    usual: Range | None
-    inverted: bool
-    fields: dict[str, Any]
+    pixels: np.ndarray  # (n, h, w) or (n, h, w, 3), in their units
+    blank: float | None  # the value of those that were not measured; None if all were
+    measured: Range  # the lowest and the highest value; the first is higher if nothing was measured
+    wishes: list[Display | None]  # how each frame asks to be shown; one for all if they share it
+    usual: Range | None  # shown if the file asks for none; None: from the lowest to the highest value
+    inverted: bool  # whether low values are bright
+    fields: dict[str, Any]  # of `Volume`: unit, spacing (x, y), at_detector, aspect, notes, frame_of_reference
 
 
 def decode_elements(dataset: Any, header: Header) -> DecodedFrames:

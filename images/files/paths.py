@@ -27,17 +27,11 @@ _SELECTED = re.compile(r"(.+?)(?:#series=([0-9][0-9.]{0,63}))?(?:#stack=([0-9]{1
 
 
 class Selection(NamedTuple):
-    """What is opened of a folder or a file that holds several.
+    """What is opened of a folder or a file that holds several."""
 
-    Args:
-        series: a SeriesNumber or a SeriesInstanceUID.
-        stack: the number of a group of slices that are alike, from 1, or of a segment.
-        header: the file of a folder that is opened, which may name another one in it.
-    """
-
-    series: str | None = None
-    stack: int | None = None
-    header: str | None = None
+    series: str | None = None  # a SeriesNumber or a SeriesInstanceUID
+    stack: int | None = None  # the number of a group of slices that are alike, from 1, or of a segment
+    header: str | None = None  # the file of a folder that is opened, which may name another one in it
 
     def __str__(self) -> str:
         """Return the selection as it stands at the end of a path."""

@@ -268,12 +268,9 @@ _pool = Pool()
 
 
 def decode(what: What, content: formats.Content | bytes, selection: Selection = WHOLE) -> Source | Image.Image:
-    """Decode a file in a worker.
+    """Decode a file (open, its bytes, or the descriptor of a folder) in a worker.
 
-    Args:
-        what: the source, or the first picture if it is of a format that Pillow reads.
-        content: an open file, its bytes, or the descriptor of a folder.
-        selection: which DICOM series and stack of a folder or file that holds several.
+    `what` is wanted: the source, or the first picture if the file is of a format that Pillow reads.
 
     Raises:
         ImageError: it cannot be decoded; the message does not name the file.

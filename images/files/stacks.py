@@ -25,28 +25,19 @@ NOWHERE = np.full((3, 3), np.nan)
 class Slice:
     """One picture and where it lies.
 
-    Args:
-        name: of its file or frame, in messages.
-        shape: (rows, columns).
-        place: the middle of its first pixel in mm (x to the patient's left, y to the back, z to the head), and unit
-            vectors along its rows and down its columns, (3, 3); `NOWHERE` if it cannot be stacked.
-        kind: what else slices of one stack share, in words; of a slice that cannot be stacked, why.
-        spacing: millimeters per pixel along x and y, if known.
-        thickness: millimeters from slice to slice, as it states them.
-        times: what may number its time point, by name.
-        number: of its frame, from 0.
-        segment: the number of what it shows, in a segmentation.
+    Its place are the middle of its first pixel in mm (x to the patient's left, y to the back, z to the head), and unit
+    vectors along its rows and down its columns, (3, 3); `NOWHERE` if it cannot be stacked.
     """
 
-    name: str
-    shape: tuple[int, int]
+    name: str  # of its file or frame, in messages
+    shape: tuple[int, int]  # (rows, columns)
     place: np.ndarray
-    kind: str = ""
-    spacing: tuple[float, float] | None = None
-    thickness: tuple[float, ...] = ()
-    times: Mapping[str, int | None] = field(default_factory=dict)
-    number: int = 0
-    segment: int = 1
+    kind: str = ""  # what else slices of one stack share, in words; of a slice that cannot be stacked, why
+    spacing: tuple[float, float] | None = None  # millimeters per pixel along x and y, if known
+    thickness: tuple[float, ...] = ()  # millimeters from slice to slice, as it states them
+    times: Mapping[str, int | None] = field(default_factory=dict)  # what may number its time point, by name
+    number: int = 0  # of its frame
+    segment: int = 1  # the number of what it shows, in a segmentation
 
     @property
     def placed(self) -> bool:

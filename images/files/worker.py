@@ -32,11 +32,8 @@ OPEN_FILES = 64
 
 
 def main(descriptor: int, watched: int) -> None:
-    """Decode the files that come through a socket, until it is closed.
-
-    Args:
-        descriptor: of the socket.
-        watched: the reading end of a pipe whose other end the parent holds.
+    """Decode the files that come through a socket, until it is closed; the parent holds the other end of the pipe
+    `watched`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to parent and worker
     silence(os.devnull)

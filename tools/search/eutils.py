@@ -87,12 +87,7 @@ def _drop_brackets(words: str) -> str:
 
 
 class PubMed(Service):
-    """Searches PubMed.
-
-    Args:
-        api_key: of NCBI; None: without.
-        email: where NCBI may write to; None: not told.
-    """
+    """Searches PubMed, with a key of NCBI and an address that NCBI may write to, if there are any."""
 
     def __init__(self, api_key: str | None = None, email: str | None = None) -> None:
         advice = "is the key in NCBI_API_KEY valid?" if api_key else ""

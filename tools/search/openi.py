@@ -104,11 +104,7 @@ _IMAGE_FIELDS = ("imgLarge", "imgGrid150", "imgThumbLarge", "imgThumb")  # the l
 def read_figures(content: bytes, base: str, limit: int, modality: str = "") -> list[FoundImage]:
     """Return the figures of an answer, the best first; one without an id or a picture is left out.
 
-    Args:
-        content: the answer.
-        base: where the addresses of pictures begin, such as https://openi.nlm.nih.gov.
-        limit: of figures.
-        modality: that was asked for, and that all of them have.
+    The addresses of pictures begin with `base`. All figures have the `modality` that was asked for.
 
     Raises:
         UnusableReplyError: it is something else, or says that the search failed.

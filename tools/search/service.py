@@ -45,12 +45,7 @@ class Service:
         )
 
     async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """Return what `read` makes of the answer to a query.
-
-        Args:
-            path: of the URL.
-            parameters: of its query.
-            read: reads an answer; `UnusableReplyError` is a temporary failure.
+        """Return what `read` makes of the answer to a query; its `UnusableReplyError` is a temporary failure.
 
         Raises:
             ToolFault: there is no answer.

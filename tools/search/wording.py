@@ -109,13 +109,7 @@ def _join_sentences(sentences: Sequence[str], chosen: set[int]) -> str:
 def write_images(
     query: ImageQuery, found: Sequence[FoundImage], problems: Sequence[str | None], limits: Limits = Limits()
 ) -> tuple[str, list[FoundImage]]:
-    """Return the text of a result, and the figures that are in it.
-
-    Args:
-        query: what was searched for.
-        found: the figures, the best first.
-        problems: of each, why its picture cannot be shown; None if it is shown.
-        limits: of the text.
+    """Return the text of a result, and the figures that are in it; `problems` say why a picture cannot be shown.
 
     >>> found = [FoundImage("f1", "A film.", "A sign. J, 2020", pmid="7"), FoundImage("f2")]
     >>> print(write_images(ImageQuery("sign"), found, [None, "no picture"])[0])

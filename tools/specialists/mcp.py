@@ -139,18 +139,11 @@ class McpSpecialist(ServerSettings, Specialist):
 
 @dataclass(frozen=True)
 class McpTool:
-    """The function of one tool.
+    """The function of one tool."""
 
-    Args:
-        name: of our tool.
-        tool: of the server's.
-        key: where it stands in the config.
-        specialist, parameters: of the config.
-    """
-
-    name: str
-    tool: str
-    key: str
+    name: str  # of our tool
+    tool: str  # of the server's
+    key: str  # where it stands in the config
     specialist: McpSpecialist
     parameters: Parameters
 

@@ -267,14 +267,7 @@ def _clean(text: str) -> str:
 
 
 def build_http_client(url: str, key: str | None, *, max_reply: int, timeout: float) -> "httpx2.AsyncClient":
-    """Return the client that `mcp` sends its messages with.
-
-    Args:
-        url: of the server.
-        key: sent as a bearer token.
-        max_reply: limit of a reply, in bytes.
-        timeout: seconds to connect, and without a byte.
-    """
+    """Return the client that `mcp` sends its messages with; `timeout` are seconds to connect, and without a byte."""
     import httpx2
 
     class BoundedStream(httpx2.AsyncByteStream):
@@ -319,13 +312,9 @@ class McpServer:
     async def call(
         self, tool: str, arguments: Mapping[str, object], timeout: float, *, resend: bool
     ) -> "CallToolResult":
-        """Return what the server's tool returns.
+        """Return what the server's tool returns, within `timeout` seconds for each of two attempts.
 
-        Args:
-            tool: its name at the server.
-            arguments: of the call.
-            timeout: seconds for each of two attempts.
-            resend: whether the call may be sent once more if the server ended while others were in progress.
+        With `resend` the call is sent once more if the server ended while others were in progress.
 
         Raises:
             ToolError: the server refuses the arguments, in words for the model, which do not begin with a name.
@@ -449,11 +438,7 @@ def _close_all(loop: asyncio.AbstractEventLoop) -> None:
 
 # ---------------------------------------------------------------------- what it offers
 def list_offered(settings: ServerSettings, key: str) -> "dict[str, Tool]":
-    """Return the tools of a server, which is started or asked, by name.
-
-    Args:
-        settings: of the server.
-        key: where it stands in a config.
+    """Return the tools of a server, which is started or asked, by name; `key` is where it stands in a config.
 
     Raises:
         ConfigError: the package or the program is missing, or the server cannot be used.
@@ -474,11 +459,8 @@ def list_offered(settings: ServerSettings, key: str) -> "dict[str, Tool]":
 
 
 def record_tools(settings: ServerSettings, pictures: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return the tools of a server as `tools` of a config: cleaned, cut and bounded.
-
-    Args:
-        settings: of the server.
-        pictures: names of arguments that are pictures, of every tool.
+    """Return the tools of a server as `tools` of a config: cleaned, cut and bounded. Arguments named in `pictures` are
+    pictures.
 
     Raises:
         ConfigError: the server cannot be used, or one of its schemas is refused.
@@ -497,14 +479,7 @@ def _record(name: str, tool: "Tool", pictures: Sequence[str]) -> dict[str, Any]:
 
 
 def find_difference(key: str, tool: str, ours: Parameters, offered: "Mapping[str, Tool]") -> str | None:
-    """Return why the server could not answer the calls that a config allows; None if it could.
-
-    Args:
-        key: of the tool in the config.
-        tool: its name at the server.
-        ours: its parameters in the config.
-        offered: what the server offers.
-    """
+    """Return why the server could not answer the calls that a config allows; None if it could."""
     if tool not in offered:
         return describe_unknown("tool of the server", tool, offered)
     theirs = read_parameters(offered[tool].input_schema, f"{key}: of the server")

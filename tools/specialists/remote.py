@@ -146,12 +146,9 @@ def clean_text(text: str) -> str:
 
 
 def read_picture(value: object, place: str, formats: Sequence[bytes] = (PNG,)) -> Source:
-    """Return a picture that a server sent as Base64 or as a data URL; raise `ToolError`.
+    """Return a picture that a server sent as Base64 or as a data URL; raise `ToolError`, which names the place.
 
-    Args:
-        value: what the server sent.
-        place: the field, for messages.
-        formats: the first bytes of the files that are allowed.
+    `formats` are the first bytes of the files that are allowed.
     """
     if not isinstance(value, str):
         raise ToolError(f"{place} is no picture: a {type(value).__name__}; expected: a PNG as Base64")
@@ -164,13 +161,7 @@ def read_picture(value: object, place: str, formats: Sequence[bytes] = (PNG,)) -
 
 
 def decode_picture(content: bytes, place: str, formats: Sequence[bytes] = (PNG, JPEG)) -> Source:
-    """Return the file of a picture, decoded in another process; raise `ToolError`.
-
-    Args:
-        content: the file.
-        place: where it comes from, for messages.
-        formats: the first bytes of the files that are allowed.
-    """
+    """Return the file of a picture, decoded in another process; raise `ToolError`, which names the place."""
     if not content.startswith(tuple(formats)):
         expected = "PNG or JPEG" if JPEG in formats else "PNG"
         raise ToolError(f"{place} is a picture of another format; expected: {expected}")

@@ -40,11 +40,7 @@ class Parameters(NamedTuple):
 
 
 def read_parameters(schema: Mapping[str, object], key: str) -> Parameters:
-    """Return the parameters that a JSON Schema of type object describes.
-
-    Args:
-        schema: with `properties`, and the names of those that are `required`.
-        key: where it stands, for messages.
+    """Return the parameters that a JSON Schema of type object describes; `key` is where it stands, for messages.
 
     Raises:
         ConfigError: it is too large or too deep, refers outside itself, or cannot be checked in bounded time.

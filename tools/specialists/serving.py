@@ -80,21 +80,13 @@ class Request:
 
 @dataclass(frozen=True)
 class ServingSettings:
-    """How calls are collected.
+    """How calls are collected."""
 
-    Args:
-        max_batch: most calls in a batch.
-        wait: seconds to wait for further calls after the first.
-        timeout: seconds after which a batch is given up.
-        cache_bytes: of the results that are kept.
-        offload: whether `release` moves the weights off their device.
-    """
-
-    max_batch: int = 16
-    wait: float = 0.005
-    timeout: float = 20.0
-    cache_bytes: int = 64 * 2**20
-    offload: bool = False
+    max_batch: int = 16  # most calls in a batch
+    wait: float = 0.005  # seconds to wait for further calls after the first
+    timeout: float = 20.0  # seconds after which a batch is given up
+    cache_bytes: int = 64 * 2**20  # of the results that are kept
+    offload: bool = False  # whether `release` moves the weights off their device
 
     def merge(self, other: "ServingSettings") -> "ServingSettings":
         """Return those of a model that two specialists share: the smaller values; offload only if both have it."""
@@ -139,12 +131,7 @@ def measure_bytes(value: Any) -> int:
 
 
 class ModelServer:
-    """A model that is loaded once, and the queue of its calls.
-
-    Args:
-        load: loads the model; raises `ConfigError` if that is not possible.
-        settings: how calls are collected.
-    """
+    """A model that is loaded once by `load`, which may raise `ConfigError`, and the queue of its calls."""
 
     def __init__(self, load: Callable[[], "Runner"], settings: ServingSettings = ServingSettings()) -> None:
         self.settings = settings
@@ -373,10 +360,8 @@ os.register_at_fork(after_in_child=_servers.clear)  # a child process has none o
 def get_server(key: Hashable, load: Callable[[], "Runner"], settings: ServingSettings) -> ModelServer:
     """Return the server of a model; a new one if no specialist has named this model yet.
 
-    Args:
-        key: everything that decides how the model is loaded.
-        load: loads it.
-        settings: how calls are collected; of several specialists that share a model, the smaller value of each holds.
+    `key` is everything that decides how the model is loaded. Of the settings of several specialists that share a model,
+    the smaller value of each holds.
     """
     with _servers_lock:
         server = _servers.get(key)
@@ -395,14 +380,9 @@ def forget_servers() -> None:
 
 @dataclass(frozen=True)
 class ServedTool:
-    """The base of a tool's function that asks a `ModelServer`.
+    """The base of a tool's function that asks a `ModelServer`."""
 
-    Args:
-        name: of the tool, which begins the messages of its errors.
-        server: of the model.
-    """
-
-    name: str
+    name: str  # of the tool, which begins the messages of its errors
     server: ModelServer
 
     def prepare(self) -> None:

@@ -140,11 +140,7 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
 
 
 def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return the tools of all specialists, by name.
-
-    Args:
-        specialists: by name.
-        taken: the tools whose names no specialist may have.
+    """Return the tools of all specialists, by name; none may have a name that is taken.
 
     Raises:
         ConfigError: a name is not that of a tool, or two tools would have it.

@@ -37,9 +37,7 @@ class Part:
 def check_snapshot(path: Path, report: Callable[[int], None] = lambda rows: None) -> list[Part]:
     """Read every row, decode every picture, and compare what the file says about itself.
 
-    Args:
-        path: of the snapshot.
-        report: called with the number of rows of a part that are read so far, now and then.
+    `report` is called with the number of rows of a part that are read so far, now and then.
 
     Raises:
         ConfigError: it is no snapshot that can be opened.

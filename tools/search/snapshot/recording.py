@@ -39,18 +39,10 @@ async def record_answers(
     modalities: Sequence[str] = (),
     report: Callable[[Recorded], None] = lambda found: None,
 ) -> Recorded:
-    """Ask a source and add what it finds.
+    """Ask a source and add what it finds: so many articles of a query and search type, and decodable figures of a query.
 
-    Args:
-        queries: the words of each.
-        source: what answers.
-        writer: of the snapshot.
-        articles: of a query and search type at most.
-        images: of a query at most; each must be decodable.
-        search_types: each is asked for each query.
-        modalities: figures of each are asked for besides those of any. The modality of a figure that Open-i finds is
-            known only if it was asked for.
-        report: called after each query.
+    Figures of each of the modalities are asked for besides those of any: the modality of a figure that Open-i finds is
+    known only if it was asked for. `report` is called after each query.
     """
     found = Recorded()
     for words in dict.fromkeys(queries):

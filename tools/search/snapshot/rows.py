@@ -116,9 +116,7 @@ def _write(value: Any) -> Any:
 def list_kinds(article: Article, recorded_year: int) -> list[SearchType]:
     """Return the search types, other than "all", that find an article.
 
-    Args:
-        article: of a snapshot.
-        recorded_year: of the snapshot: the clock does not count, or the answers would change with it.
+    The year in which the snapshot was recorded counts, not the clock, or the answers would change with it.
 
     >>> list_kinds(Article("1", types=("Journal Article", "Review"), year=2023), 2025)
     ['review', 'recent']

@@ -77,9 +77,6 @@ class ModelRunner:
 
     A kind's own class sets `auto_classes` and `processor_class`, and writes `infer`.
 
-    Args:
-        spec: what to load.
-
     Raises:
         ConfigError: the model cannot be loaded; the key is that of the setting to blame.
     """
@@ -313,9 +310,7 @@ DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 def estimate_bytes(spec: ModelSpecialist, *, gpu: bool) -> int:
     """Return the bytes of the weights on their device; `memory` of the specialist if the files are not on this machine.
 
-    Args:
-        spec: the specialist.
-        gpu: whether `dtype: auto` keeps the type in which the weights are stored.
+    On a `gpu`, `dtype: auto` keeps the type in which the weights are stored.
 
     Raises:
         ConfigError: the files are not here, and `memory` is not set.

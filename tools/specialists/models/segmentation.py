@@ -39,14 +39,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Segmented:
-    """What a model marked in a picture.
+    """What a model marked in a picture."""
 
-    Args:
-        map: (height, width) of the picture: the number of the region of each pixel, 0 for none.
-        segments: the regions.
-    """
-
-    map: np.ndarray
+    map: np.ndarray  # (height, width) of the picture: the number of the region of each pixel, 0 for none
     segments: tuple[Segment, ...]
 
 
