@@ -39,10 +39,10 @@ async def record_answers(
     modalities: Sequence[str] = (),
     report: Callable[[Recorded], None] = lambda found: None,
 ) -> Recorded:
-    """Ask a source and add what it finds: so many articles of a query and search type, and decodable figures of a query.
+    """Ask a source and add what it finds: at most so many articles of a query and search type, and figures of a query.
 
-    Figures of each of the modalities are asked for besides those of any: the modality of a figure that Open-i finds is
-    known only if it was asked for. `report` is called after each query.
+    Each figure must be decodable. Those of each of the modalities are asked for besides those of any: the modality of a
+    figure that Open-i finds is known only if it was asked for. `report` is called after each query.
     """
     found = Recorded()
     for words in dict.fromkeys(queries):
