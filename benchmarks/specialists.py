@@ -20,13 +20,15 @@ import tempfile
 import time
 from typing import Any
 
+from tests.support.served_models import forget_servers
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
 from viewbox.images.view import View
 from viewbox.tools.specialists import build_specialists
-from viewbox.tools.specialists.serving import ModelServer, Request, forget_servers
+from viewbox.tools.specialists.serving import ModelServer, Request
 
 EPISODES = 16
 SPEEDUP, TOLERANCE, HIT_MS = 4.0, 1e-5, 1.0  # the bars

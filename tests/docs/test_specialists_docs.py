@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.support.model_fixtures import corpus, kits, qwen3  # noqa: F401
+from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import (
     save_owlvit,
@@ -19,7 +20,6 @@ from tests.support.tiny_specialists import (
 )
 from viewbox import plugins
 from viewbox.errors import ConfigError
-from viewbox.tools.specialists.serving import forget_servers
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "specialists.md").read_text()
 BLOCKS = [yaml.safe_load(code)["specialists"] for code in re.findall(r"```yaml\n(.*?)```", PAGE, re.S)]

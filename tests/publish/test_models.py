@@ -9,6 +9,7 @@ import pytest
 from tests.support import verifiers_server as scripted
 from tests.support.clean_python import run_clean
 from tests.support.publishing import check_only
+from tests.support.served_models import forget_servers
 from tests.support.tiny_specialists import save_vit
 from viewbox import make
 from viewbox.assets import resolve_model_path
@@ -16,7 +17,6 @@ from viewbox.core.messages import to_openai_messages
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError
 from viewbox.publish import models, publish
-from viewbox.tools.specialists.serving import forget_servers
 
 SETTINGS = {"questions": ["which"], "split": "test", "num_tasks": 2}
 CLASSIFY = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}

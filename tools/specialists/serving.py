@@ -372,12 +372,6 @@ def get_server(key: Hashable, load: Callable[[], "Runner"], settings: ServingSet
     return server
 
 
-def forget_servers() -> None:
-    """Forget every model, so that a specialist that is made from now on loads its own. For tests."""
-    with _servers_lock:
-        _servers.clear()
-
-
 @dataclass(frozen=True)
 class ServedTool:
     """The base of a tool's function that asks a `ModelServer`."""

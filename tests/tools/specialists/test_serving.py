@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.support.served_models import forget_servers
 from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.tools.specialists.serving import (
@@ -15,7 +16,6 @@ from viewbox.tools.specialists.serving import (
     OutOfMemory,
     Request,
     ServingSettings,
-    forget_servers,
     get_server,
 )
 

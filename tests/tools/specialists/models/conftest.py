@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.model_fixtures import corpus, kits, qwen3  # noqa: F401
-from viewbox.tools.specialists.serving import forget_servers
+from tests.support.served_models import forget_servers
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from transformers import (
     AutoProcessor,
 )
 
+from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import LABELS, save_grounding_dino, save_owlvit, save_yolos
-from viewbox.tools.specialists.serving import forget_servers
 
 
 def make(kind, folder, coordinates="unit", **spec):

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import viewbox
+from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call
 from tests.support.tiny_specialists import save_segformer, save_vit
 from viewbox.engines.scripted import PolicyGenerator
 from viewbox.records import Reply
 from viewbox.rollouts.play import play_one
-from viewbox.tools.specialists.serving import ServingSettings, forget_servers
+from viewbox.tools.specialists.serving import ServingSettings
 
 BAD = 5  # the task whose picture makes trouble
 REPLIES = [call("look"), call("zoom_out_of_nowhere"), "done"]

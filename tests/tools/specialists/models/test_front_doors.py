@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.served_models import forget_servers
 from tests.support.tiny_specialists import save_vit
 from viewbox.rollouts.store.reader import load
-from viewbox.tools.specialists.serving import forget_servers
 from viewbox.training import command as train
 
 CONFIG = {

@@ -11,13 +11,13 @@ from transformers import (
     SamModel,
 )
 
+from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_mask2former, save_sam, save_segformer
 from viewbox.errors import ConfigError, ToolFault
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools.specialists.models.segmentation import measure_pixel
-from viewbox.tools.specialists.serving import forget_servers
 
 
 def make(kind, folder, env=Clinic, **spec):
