@@ -205,10 +205,9 @@ class SizeReward:
 class ConsultedReward:
     """1 if a tool that bears on the question was asked, successfully; 0 otherwise, and without an answer.
 
-    Args:
-        bearing: names of tools by kind of question (the task's metadata `question`, else the reference's `kind`);
-            those under "all" bear on every kind.
-        at_most: with more calls of all tools, failed ones included, the score falls to at_most / calls.
+    `bearing` are tools by kind of question (the task's metadata `question`, else the reference's `kind`); those under
+    "all" bear on every kind. With more than `at_most` calls of all tools, failed ones included, the score falls to
+    at_most / calls.
     """
 
     bearing: Mapping[Any, Sequence[str]]

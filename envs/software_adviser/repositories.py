@@ -123,14 +123,10 @@ def read_facts() -> dict[str, RepositoryFacts]:
 
 @dataclass(frozen=True)
 class Repositories:
-    """What is known of repositories, by "owner/name" in lower case.
+    """What is known of repositories, by "owner/name" in lower case."""
 
-    recorded: facts of a snapshot, which are looked at first.
-    sentences: of the catalogue.
-    """
-
-    recorded: Mapping[str, RepositoryFacts]
-    sentences: Mapping[str, str]
+    recorded: Mapping[str, RepositoryFacts]  # of a snapshot, which are looked at first
+    sentences: Mapping[str, str]  # of the catalogue
 
     def summarize(self, repository: str) -> str:
         """Return the first thing that is known, behind its origin; empty if nothing is."""

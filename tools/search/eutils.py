@@ -4,18 +4,8 @@ Sources: "A General Introduction to the E-utilities" and "The E-utilities In-Dep
 https://www.ncbi.nlm.nih.gov/books/NBK25497/ and NBK25499/). At most 3 requests a second, 10 with a key; every request
 names its `tool` and, if known, an `email`.
 
-How a search type becomes part of the term (PubMed Help, https://pubmed.ncbi.nlm.nih.gov/help/, "Publication types" and
-"Date of publication"; a type includes those below it in MeSH, so "review" finds systematic reviews):
-
-| search type | added to the words |
-|---|---|
-| all | nothing |
-| review | review[pt] |
-| trial | clinical trial[pt] |
-| meta_analysis | meta-analysis[pt] |
-| guideline | guideline[pt] or practice guideline[pt] |
-| case_report | case reports[pt] |
-| recent | published in this year or the four before it |
+A search type becomes part of the term by `FILTERS` (PubMed Help, https://pubmed.ncbi.nlm.nih.gov/help/, "Publication
+types" and "Date of publication"; a type includes those below it in MeSH, so "review" finds systematic reviews).
 
 ESearch answers in JSON: {"esearchresult": {"count", "idlist", …}}, or {"esearchresult": {"ERROR": …}} with status 200.
 The elements of an answer of EFetch are those of NLM's DTD (https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd,

@@ -16,12 +16,7 @@ Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
 @dataclass(frozen=True)
 class ArticleQuery:
-    """A search for articles.
-
-    words: as the model wrote them.
-    search_type: which articles count.
-    limit: of articles.
-    """
+    """A search for articles, in words as the model wrote them."""
 
     words: str
     search_type: SearchType = "all"
@@ -40,13 +35,7 @@ class ImageQuery:
 
 @dataclass(frozen=True)
 class Article:
-    """An article of PubMed. Fields that its record lacks are empty.
-
-    types: publication types, such as "Review".
-    mesh: headings.
-    year: of publication; None if unknown.
-    retracted: whether the record says so.
-    """
+    """An article of PubMed. Fields that its record lacks are empty."""
 
     pmid: Identifier
     title: str = ""
@@ -55,27 +44,20 @@ class Article:
     abstract: str = ""
     doi: str = ""
     url: Address = ""
-    types: Names = ()
-    mesh: Names = ()
-    retracted: bool = False
+    types: Names = ()  # of publication, such as "Review"
+    mesh: Names = ()  # headings
+    retracted: bool = False  # whether the record says so
 
 
 @dataclass(frozen=True)
 class FoundImage:
-    """A figure of an article.
+    """A figure of an article."""
 
-    uid: of the figure, unique in its source.
-    caption: of the figure.
-    source: the article, in words: title, journal, year.
-    url: of the article.
-    image_url: of the picture; empty in a snapshot, which holds its bytes.
-    """
-
-    uid: Identifier
+    uid: Identifier  # unique in its source
     caption: str = ""
-    source: str = ""
-    url: Address = ""
-    image_url: str = ""
+    source: str = ""  # the article, in words: title, journal, year
+    url: Address = ""  # of the article
+    image_url: str = ""  # of the picture; empty in a snapshot, which holds its bytes
     pmid: str = ""
     modality: str = ""
     body_part: str = ""

@@ -17,15 +17,11 @@ _AT_ONCE = 4  # pictures that are loaded at the same time
 
 @dataclass
 class Recorded:
-    """What became of the queries.
-
-    failed: query → why the source could not answer.
-    left_out: an article or figure → why it is not in the snapshot.
-    """
+    """What became of the queries."""
 
     done: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # query → why the source could not answer
+    left_out: dict[str, str] = field(default_factory=dict)  # an article or figure → why it is not in the snapshot
 
 
 async def record_answers(

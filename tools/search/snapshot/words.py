@@ -32,14 +32,10 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 @dataclass(frozen=True)
 class Group:
-    """Phrases that mean the same: a record that holds any of them matches.
+    """Phrases that mean the same: a record that holds any of them matches."""
 
-    phrases: each a tuple of words.
-    required: False if the words are also part of a longer group, so that records without them match as well.
-    """
-
-    phrases: tuple[tuple[str, ...], ...]
-    required: bool = True
+    phrases: tuple[tuple[str, ...], ...]  # each of several words
+    required: bool = True  # False if the words are also part of a longer group: records without them match as well
 
 
 @dataclass(frozen=True)
