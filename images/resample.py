@@ -43,8 +43,8 @@ def fit_size(
 def resample(pixels: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:
     """Return a window of pixels (h, w[, 3]), of any depth of `Source`, on a grid of a size (width, height).
 
-    The box is (x1, y1, x2, y2) in native pixels; whole numbers are corners of pixels. The result has the same depth, and
-    may share memory with `pixels`.
+    The box is (x1, y1, x2, y2) in native pixels; whole numbers are corners of pixels. The result has the same depth,
+    and may share memory with `pixels`.
 
     >>> resample(np.array([[0, 10], [20, 30]], np.uint8), (0, 0, 2, 2), (1, 1)).tolist()
     [[15]]
