@@ -18,7 +18,7 @@ from ..engines.hf.vision_cache import VisionCache
 from ..engines.table import get_engine
 
 if TYPE_CHECKING:
-    from ..engines.vllm.weights.sender import WeightSender
+    from ..engines.vllm.weights import WeightSender
 
 TINY = "tiny"  # recorded as the name of a model that is built, not loaded
 SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may hang

@@ -24,7 +24,7 @@ from ..engines.hf.quantization import merge_adapters
 from ..engines.hf.threads import choose_threads
 from ..engines.model_profiles import get_model_settings
 from ..engines.table import get_server_engine
-from ..engines.vllm.weights.sender import WeightSender
+from ..engines.vllm.weights import WeightSender
 from ..envs.from_config import build_envs
 from ..errors import ConfigError
 from ..rollouts.store import run_folder

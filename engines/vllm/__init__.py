@@ -18,7 +18,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from ..hf.chat_tokens import ChatTokens
     from .vllm import Served, VLLMGenerator
-    from .weights.sender import WeightSender
+    from .weights import WeightSender
 
 
 sends_weights = True
@@ -99,6 +99,6 @@ def build_sender(
     model: ModelSection, settings: Settings, tokens: "ChatTokens", folder: Path, dtype: str
 ) -> "WeightSender":
     """Build what sends the weights of a run to its server; all processes call it together."""
-    from .weights.sender import build_sender
+    from .weights import build_sender
 
     return build_sender(model, settings, tokens, folder, dtype)

@@ -34,7 +34,7 @@ from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
 from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import VisionCache
-from ...engines.vllm.weights.sender import WeightSender
+from ...engines.vllm.weights import WeightSender
 from ...errors import ConfigError
 from ...records import Episode, Task
 from ...rollouts.scoring.metrics import compute_environment_metrics
