@@ -9,7 +9,7 @@ its own tool loop, and drops the pixels of a whole batch if one sample does not 
     compute_advantages    each reward relative to its group (`groups.py`)
     build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
 
-`compute_loss` then learns from it: the log-probs are ours (`batch_logprobs.py`), the loss is TRL's.
+`compute_loss` then learns from it: the log-probs are ours (`logprobs.py`), the loss is TRL's.
 """
 
 import logging
@@ -42,10 +42,9 @@ from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
 from .batch import accumulate_loss, check_additive_loss, collate, collect_pixels, get_sampled
-from .batch_logprobs import BatchLogProbs
 from .curriculum import Curriculum
 from .groups import check_whole_groups, group_advantages, summarize_rewards
-from .logprobs import add_compute_argument
+from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
@@ -74,7 +73,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         model_name: recorded with each episode.
         episodes_folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
-        importance_sampling_cap: see `batch_logprobs.py`. None: the engine's log-probs are used in place of the
+        importance_sampling_cap: see `logprobs.py`. None: the engine's log-probs are used in place of the
             trainer's own, which saves a forward pass.
         dynamic_sampling_rounds: see `groups.py`.
         micro_batch_tokens: see `batch.py`. None: one forward and backward pass for a batch.
