@@ -32,11 +32,10 @@ from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
-from .evaluate import evaluate
+from .evaluate import HeldOutEvaluation, evaluate, store_episodes
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
-from .held_out import HeldOutEvaluation, store_episodes
 from .precision import apply_precision, build_lora_config
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter

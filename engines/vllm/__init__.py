@@ -32,7 +32,7 @@ def describe(settings: Settings) -> str:
 
 def check(config: Config, envs: Sequence[BaseMultiTurnEnv]) -> None:
     """Raise `ConfigError` if the settings of a run do not fit a vLLM server; nothing is sent."""
-    from .launch import find_vllm
+    from .process import find_vllm
     from .vllm import clean_url
 
     settings = config.rollout
@@ -75,7 +75,7 @@ def open_server(
     """Return the server at `url`, or one that is started for the first reply."""
     import torch
 
-    from .launch import build_server, choose_dtype
+    from .process import build_server, choose_dtype
     from .vllm import Served
 
     check_data(settings, env)

@@ -26,11 +26,10 @@ from ..generator import Conversation, ReplyError
 from ..hf.chat_tokens import ChatTokens
 from ..openai.client import Connection, EndpointError
 from .generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
-from .process import MAX_STARTS, PAUSE, ServerProcess
+from .process import FLAGS, MAX_STARTS, PAUSE, ServerProcess
 from .wire import build_request, parse_generated, read_as
 
 GENERATE = "/inference/v1/generate"
-FLAGS = "--enable-scale-out --logprobs-mode processed_logprobs --max-logprobs -1"
 DRAWS = 4  # of a reply, if image placeholders are sampled in it; they are banned in the last one
 CERTAIN = 1e-3  # how far from 0 the log-prob of the only token allowed may be
 

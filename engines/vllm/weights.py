@@ -36,10 +36,9 @@ from ..hf.adapters import KeptChange, get_factors, round_stochastically
 from ..hf.chat_tokens import ChatTokens
 from ..openai.client import EndpointError
 from ..processes import do_once
-from .launch import build_server
-from .process import ServerProcess
+from .process import FLAGS, ServerProcess, build_server
 from .settings import Settings
-from .vllm import FLAGS, Served, VLLMGenerator, clean_url
+from .vllm import Served, VLLMGenerator, clean_url
 
 WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts
