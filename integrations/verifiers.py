@@ -23,7 +23,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from pydantic import Field
@@ -323,7 +323,8 @@ class _Player:
         if segment.terminated:
             state.end("error" if trace.errors else ENDS.get(trace.stop_condition, "cancelled"))
             return None
-        return _to_reply(segment.messages[-1], trace.calls[-1].finish_reason)
+        message, reason = segment.messages[-1], trace.calls[-1].finish_reason
+        return Reply(message.content or "", read_tool_calls(message_to_wire(message)), reason or "stop")
 
 
 def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
@@ -331,10 +332,6 @@ def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
     state = data.played().reset(data.task(), seed=seed)
     state.messages[0] = Message("system", (data.system_prompt or "",))  # a run may have replaced it
     return state
-
-
-def _to_reply(message: vf.AssistantMessage, finish_reason: Literal["stop", "length", "tool_calls"] | None) -> Reply:
-    return Reply(message.content or "", read_tool_calls(message_to_wire(message)), finish_reason or "stop")
 
 
 def _build_run_config(trace: vf.Trace) -> RunConfig:

@@ -140,12 +140,14 @@ def find_environment(given: str, settings: dict[str, Any], data: Sequence[str], 
 def _find_source(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
     left, colon, name = given.rpartition(":")
     if left.endswith(".py"):
-        _check_file_name(Path(left))
+        path = Path(left)
+        if not path.stem.isidentifier() or path.stem.startswith("_"):
+            allowed = "a name such as my_env.py, without a leading _"
+            raise ConfigError(f"{path}: the file becomes a module; allowed: {allowed}")
     env = make(given, **settings)
     if not colon or left.split(".")[0] == "viewbox":
         return EnvironmentSource(env, given)
     if left.endswith(".py"):
-        path = Path(left)
         return EnvironmentSource(env, f"{path.stem}:{name}", module=path)
     top = sys.modules[left.split(".")[0]]
     if top.__file__ is None:
@@ -159,8 +161,3 @@ def _find_source(given: str, settings: dict[str, Any], data: Sequence[str], temp
     packed = wheel.folder / file.parent.name if wheel is not None else None
     chosen = list_author_files(file.parent, data, packed)
     return EnvironmentSource(env, given, package=packed or file.parent, chosen=chosen, wheel=wheel)
-
-
-def _check_file_name(path: Path) -> None:
-    if not path.stem.isidentifier() or path.stem.startswith("_"):
-        raise ConfigError(f"{path}: the file becomes a module; allowed: a name such as my_env.py, without a leading _")

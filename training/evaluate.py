@@ -8,7 +8,7 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,21 +162,15 @@ def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int 
         shutil.rmtree(part, ignore_errors=True)
     processes.wait_for_everyone()
     with EpisodeWriter(part) as writer:
-        for episode in _select_own(episodes, processes):
-            writer.append_or_error(replace(episode, tokens=None, info={**episode.info, "step": step}))
+        for episode in episodes:
+            if episode.info["index"] % processes.num_processes == processes.process_index:  # others have no pixels here
+                writer.append_or_error(replace(episode, tokens=None, info={**episode.info, "step": step}))
     processes.wait_for_everyone()
     if processes.is_main_process:
         part.rename(folder)
         for other in run_folder.list_held_out(run)[1:]:
             if other.name not in (str(step), str(best)):
                 shutil.rmtree(other)
-
-
-def _select_own(episodes: Sequence[Episode], processes: PartialState) -> Iterator[Episode]:
-    """Yield the episodes that this process played: the others have no pixels here."""
-    for episode in episodes:
-        if episode.info["index"] % processes.num_processes == processes.process_index:
-            yield episode
 
 
 class HeldOutEvaluation(TrainerCallback):

@@ -145,7 +145,8 @@ def _write(config: Config, out: Path) -> VerlExport:
         for split, some in rows.items():
             parquet.write_table(pyarrow.Table.from_pylist([*some]), folder / f"{split}.parquet")
         _dump(folder / CONFIG, mask_settings(config.model_dump(mode="json", exclude_unset=True)))
-        _dump(folder / LOOP, [build_loop()])
+        target = "viewbox.integrations.verl.agent_loop.ViewboxAgentLoop"
+        _dump(folder / LOOP, [{"name": NAME, "_target_": target, "config": CONFIG}])
         _dump(folder / TRAINER, mask_settings(settings))
         is_shipped = str(config.model.name).startswith(PACKAGE)
         shipped = loading.find_model_folder(str(config.model.name)) if is_shipped else None
@@ -170,11 +171,6 @@ def measure_prompts(tokens: "ChatTokens", env: BaseMultiTurnEnv, tasks: Sequence
 
 
 # ---------------------------------------------------------------------- files
-def build_loop() -> dict[str, object]:
-    """Return the entry of the agent-loop YAML."""
-    return {"name": NAME, "_target_": "viewbox.integrations.verl.agent_loop.ViewboxAgentLoop", "config": CONFIG}
-
-
 def choose_numbers(config: Config, settings: Mapping[str, Any], count: int) -> Sequence[int]:
     """Return the places of the tasks that the training needs: all of `count`, or at random as many as its steps
     draw."""

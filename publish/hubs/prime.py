@@ -47,7 +47,8 @@ class Prime:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        _remember_key()
+        remember(os.environ.get("PRIME_API_KEY"))  # a hub may repeat it in an error
+        remember(_read_config().get("api_key"))
 
     def describe(self) -> str:
         server = _read_config().get("base_url")
@@ -155,12 +156,6 @@ def find_command() -> str:
             key="to",
         )
     return found
-
-
-def _remember_key() -> None:
-    """Let messages mask the key that the command uses: a hub may repeat it in an error."""
-    remember(os.environ.get("PRIME_API_KEY"))
-    remember(_read_config().get("api_key"))
 
 
 def _read_config() -> dict[str, str]:

@@ -112,9 +112,6 @@ class EpisodeLogProbs:
             )
         return features
 
-    def _count_tokens(self, image: BatchImage) -> int:
-        return math.prod(image.grid) // self.architecture.merge**2
-
     def _build_groups(self, batch: dict[str, Any], images: Sequence[list[BatchImage]]) -> list[Group]:
         """Return the episodes, each with those that have the same prompt and the same images in it."""
         groups: dict[Any, tuple[Group, int]] = {}
@@ -149,7 +146,8 @@ class EpisodeLogProbs:
         """Return the number of an episode's images that are in its prompt."""
         left, count = prompt.count(self.image_id), 0
         while left > 0:
-            left, count = left - self._count_tokens(images[count]), count + 1
+            tokens = math.prod(images[count].grid) // self.architecture.merge**2
+            left, count = left - tokens, count + 1
         return count
 
     def _compute_pack(self, pack: Pack, features: dict[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:

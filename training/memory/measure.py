@@ -94,11 +94,7 @@ def _build_grpo_losses(
     if config.train.micro_batch_tokens is not None:
         parts = split_by_tokens(batch, config.train.micro_batch_tokens)
     for part in parts:
-        yield partial(_sum_log_probs, log_probs, select(batch, part))
-
-
-def _sum_log_probs(log_probs: EpisodeLogProbs, batch: dict[str, Any]) -> torch.Tensor:
-    return log_probs(batch)[0].sum()
+        yield partial(lambda chosen: log_probs(chosen)[0].sum(), select(batch, part))
 
 
 def _build_sft_loss(
