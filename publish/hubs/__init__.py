@@ -11,7 +11,7 @@ from .prime import Prime
 
 __all__ = ["HUBS", "Hub", "Place", "open_hub"]
 
-HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFace}
+HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFace}  # type: ignore[type-abstract]
 
 
 def open_hub(

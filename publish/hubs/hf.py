@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from ..release import Kind, Release
-from .base import MAX_SHOWN, Place
-from .directory import MANIFEST, install_folder
+from ..release import Release
+from .base import MAX_SHOWN, Hub, Place
+from .directory import MANIFEST
 
 Result = TypeVar("Result")
 ATTEMPTS = 3  # of a request, beside those that the client makes itself
@@ -30,10 +30,10 @@ OF_THE_HUB = (".gitattributes", MANIFEST)  # files that the hub, and `push`, add
 MAX_MANIFEST = 2**22  # bytes
 
 
-class HuggingFace:
+class HuggingFace(Hub):
     """A repository of one owner: a dataset for an environment, a model for weights."""
 
-    kinds: tuple[Kind, ...] = ("environment", "model")
+    kinds = ("environment", "model")
     asks = True
     keeps_versions = True
     reads_front_matter = True
@@ -116,9 +116,6 @@ class HuggingFace:
     def fetch(self, release: Release, folder: Path) -> None:
         tag = f"v{release.version}"
         self._ask(lambda: self.api.snapshot_download(**self.where, revision=tag, local_dir=folder))
-
-    def install(self, release: Release, folder: Path, bin: Path) -> None:
-        install_folder(folder, bin)
 
     def _ask(self, request: Callable[[], Result]) -> Result:
         """Make a request again if the hub is busy; its other refusals become a `ConfigError` without any key."""

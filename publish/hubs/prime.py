@@ -18,8 +18,8 @@ from typing import Any
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from ..release import Kind, Release
-from .base import MAX_SHOWN, Place
+from ..release import Release
+from .base import MAX_SHOWN, Hub, Place
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
 WAIT = 1.0  # seconds before the second attempt, then twice as many
@@ -37,10 +37,10 @@ _BUSY = re.compile(
 _MISSING = re.compile(r"HTTP 404")
 
 
-class Prime:
+class Prime(Hub):
     """An environment of one owner."""
 
-    kinds: tuple[Kind, ...] = ("environment",)
+    kinds = ("environment",)
     asks = True
     keeps_versions = True
     reads_front_matter = False
