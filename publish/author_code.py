@@ -28,7 +28,6 @@ class AuthorWheel:
     """What a project's wheel says of it.
 
     Args:
-        folder: the unpacked wheel.
         readme: its description; empty if there is none.
         is_markdown: whether that is Markdown, or reStructuredText or plain.
         license: its SPDX expression; None if it states none.

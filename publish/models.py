@@ -107,10 +107,6 @@ def runs_models(env: BaseMultiTurnEnv) -> bool:
 def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
     """Write the models and snapshots of the specialists of `env` into a package.
 
-    Args:
-        env: the environment.
-        package: the folder of its module.
-
     Returns:
         What was written; `specs` name the models relative to `package`.
 

@@ -45,7 +45,6 @@ def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"]
     """Return a script that gives the environment's own replies, then None, so that the model continues.
 
     Args:
-        env: the environment.
         kind: "oracle" for tool calls only, "demonstration" for whole episodes.
         habits: the probability of each imperfection of a demonstration, such as `guess=0.5`.
     """
@@ -111,11 +110,6 @@ def evaluate(
     """Play the first `tasks` tasks and return (figures, episodes).
 
     Args:
-        env: the held-out environment.
-        model: the policy.
-        sampler: how its episodes are sampled.
-        tasks: the number of tasks.
-        seed: the sampling seed.
         oracle: whether the environment's oracle makes the tool calls, and the policy only answers.
 
     Returns:
@@ -149,9 +143,7 @@ def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int 
     Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is.
 
     Args:
-        run: the run's folder.
         step: of the weights.
-        episodes: in the order of the tasks.
         best: the step with the best reward before.
     """
     processes = PartialState()
@@ -184,9 +176,7 @@ class HeldOutEvaluation(TrainerCallback):
     Args:
         trainer: one of `Checkpoints`, which has `add_figures`; its `best` is set, and its `is_finished`.
         evaluate: plays the held-out tasks and returns the same figures on every process.
-        every: steps between evaluations.
         patience: evaluations without a better reward after which training stops; None: it never does.
-        before: the figures before training, if they were measured.
         keeps: whether the weights of the best step are wanted, those of step 0 too.
     """
 

@@ -107,7 +107,6 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     """Return the `GRPOConfig` (grpo) or `TrainingArguments` (other methods) of a run.
 
     Args:
-        config: a checked config.
         output: the folder of the checkpoints.
 
     Raises:

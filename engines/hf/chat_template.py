@@ -34,7 +34,6 @@ class ChatTemplate:
     """A processor's chat template.
 
     Args:
-        processor: the model's processor.
         image: the placeholder the template writes for an image.
         ends: the texts of the tokens that end a reply, the preferred one first.
 

@@ -42,10 +42,7 @@ class HFGenerator(Generator):
 
     Args:
         model: a model of a supported architecture (`architectures.py`).
-        tokens: its chat template, tokenizer and image processor.
-        settings: the section `rollout`.
         vision_cache: the cache of image features, if other generators of the same model share it.
-        model_name: recorded in `run_config`.
     """
 
     def __init__(

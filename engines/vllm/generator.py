@@ -23,9 +23,7 @@ class TokenRequest:
     """What a server needs for one reply.
 
     Args:
-        conversation: whose reply it is.
         ids: every token so far; an image is as many placeholders as it has tokens.
-        images: the images among them, in order.
         max_tokens: the longest reply that is allowed.
         seed: of this reply: each reply of an episode has its own, fixed by the episode's seed.
     """
@@ -55,8 +53,6 @@ class TokenServerGenerator(Generator):
         tokens: the way from messages to tokens; its model must be the server's.
         ask: sends a request and returns what was sampled. `ReplyError` ends that episode, `GeneratorError` and
             `ModelError` the run.
-        settings: the section `rollout`.
-        model_name: recorded with each episode.
     """
 
     def __init__(self, tokens: ChatTokens, ask: Ask, settings: RolloutSection, *, model_name: str = "") -> None:

@@ -98,10 +98,8 @@ class ServerProcess:
     """A server on 127.0.0.1. Its port is chosen once, so that it is found at the same address after a restart.
 
     Args:
-        build_command: the command for a port.
         log: the file to which all that the server prints is appended; None: a temporary one. It may be set until the
             first start.
-        environment: environment variables.
         show: is called with a line of progress while a server starts.
     """
 
@@ -264,10 +262,7 @@ def build_server(
 
     Args:
         model: of which `name` is set.
-        settings: the section `rollout`.
         image_processor: its bounds of pixels become the server's.
-        dtype: precision of the weights, or "auto".
-        gpu: whether this machine has a GPU.
         run: the folder of the training run that sends weights to the server; None: it only plays.
 
     Raises:

@@ -39,7 +39,6 @@ class Served:
     """A server, and what is known of it.
 
     Args:
-        url: of the server.
         model: the model's name there; None: the first one served.
         version: of the weights that were sent there; None: none were, and the server is checked before the first reply.
         process: the server, if this process runs it.
@@ -58,9 +57,6 @@ class VLLMGenerator(TokenServerGenerator):
         served: the server, and what is known of it. If its `version` is known, nothing is asked of it beforehand, and a
             server that is away costs replies, not the run. If this process runs it, it is started before the first
             reply, and again if it dies.
-        tokens: the way from messages to tokens; its model must be the server's.
-        settings: the section `rollout`.
-        model_name: recorded with each episode.
         attempts: attempts for one reply, the first included.
         first_pause: seconds before the second attempt.
 

@@ -62,9 +62,6 @@ def build_sender(
     """Return the sender of a run. All processes call it together.
 
     Args:
-        model: the model that is trained.
-        settings: the section `rollout`.
-        tokens: the way from messages to tokens.
         folder: of the run; files of weights lie there for as long as the server needs them.
         dtype: precision in which the loss computes.
     """
@@ -96,7 +93,6 @@ class WeightSender:
     """The weights of one run on one server. Every process makes one; only the main process sends.
 
     Args:
-        url: of the server.
         folder: for files of weights; the server must see it under the same path.
         check: asks a server whether it can be used at all, and returns the model's name there.
         wait: seconds that the server may be away before the run ends.
@@ -318,9 +314,7 @@ def iterate_weights(
     a server that is sent a checkpoint would keep its old head without an error.
 
     Args:
-        model: the policy.
         dtype: precision in which the server keeps its weights; None: that of the model.
-        seed: of the rounding.
         change: is told how much of the adapters' change is left.
 
     Raises:

@@ -146,7 +146,6 @@ def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None)
     """Return what was sampled after `ids`.
 
     Args:
-        body: of the server's reply.
         ids: of the prompt, each image as many placeholders as it has tokens.
         version: of the weights that must have sampled it; None: any.
 

@@ -60,7 +60,6 @@ class VerlExport:
     """What was written.
 
     Args:
-        folder: the folder.
         tasks: of training and of validation.
         prompt_length: `data.max_prompt_length`.
         longest_prompt: the longest prompt that was measured, in tokens.
@@ -278,8 +277,6 @@ def build_trainer_config(
     """Return the settings of verl's trainer for a config.
 
     Args:
-        config: a config that `check_config` accepts.
-        env: its environment.
         prompt_length: the most tokens of a prompt.
         pixels: `min_pixels` and `max_pixels` of an image, for server and trainer alike.
     """

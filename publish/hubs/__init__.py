@@ -20,11 +20,8 @@ def open_hub(
     """Return the place that `--to` names.
 
     Args:
-        to: a name of `HUBS`.
-        kind: what is published.
         id: `owner/name` on a hub.
         out: the folder of `--to dir`.
-        public: whether everybody may read it on the hub.
         force: whether a folder of ours is replaced.
 
     Raises:

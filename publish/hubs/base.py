@@ -19,9 +19,7 @@ class Place:
     """Where a release goes.
 
     Args:
-        kind: what is published.
         owner, name: of the repository on a hub.
-        public: whether everybody may read it there.
         folder: the folder to write, of `--to dir`.
         force: whether an older package in the folder is replaced.
     """

@@ -52,8 +52,6 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
     """Copy the staged files to `out`, and remove the files of an older package there.
 
     Args:
-        staged: the folder of the new files.
-        out: the target folder.
         about: entries of the manifest beside the files: `id`, `version` and so on.
         force: whether an older package may be replaced.
 

@@ -57,9 +57,6 @@ class EpisodeLogProbs:
 
     Args:
         model: the model itself, without a wrapper such as DDP's.
-        architecture: how models of its type encode images and compute position ids.
-        image_id, pad_id: the ids of the image placeholder and of padding.
-        temperature: the temperature at which the episodes were sampled.
         pixels: of every image in the batches, by key (`collect_pixels`).
         vision_cache: the engine's features of these images, for a frozen tower; None: they are computed here.
     """
@@ -281,10 +278,7 @@ class BatchLogProbs:
     one.
 
     Args:
-        accelerator: the trainer's.
-        tokens: the ids of images and of padding.
         vision_cache: the engine's features; they serve the loss if the tower is frozen.
-        temperature: the temperature at which the episodes were sampled.
         micro_batch_tokens: the maximum number of tokens in a part of a batch; None: any.
     """
 
@@ -325,11 +319,8 @@ class BatchLogProbs:
         """For a batch that serves several updates: what it needs from before the first one, and figures.
 
         Args:
-            model: the policy.
             batch: with the engine's log-probs and with advantages.
-            size: see `compute_in_parts`.
             cap: the largest importance weight of a token; None: the engine's log-probs are taken as they are.
-            loss_type: TRL's.
 
         Returns:
             The entries of the batch: `old_per_token_logps` (B, C), and importance-weighted advantages.

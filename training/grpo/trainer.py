@@ -70,7 +70,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     Args:
         env: the environment; `task` in a row of the dataset is an index into its tasks.
         rollout: how episodes are generated; default: by our engine, at the trainer's temperature.
-        model_name: recorded with each episode.
         episodes_folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
         importance_sampling_cap: see `logprobs.py`. None: the engine's log-probs are used in place of the
@@ -356,12 +355,7 @@ class SkipEmptyUpdates(TrainerCallback):
 
 
 class Figures:
-    """Writes into the lists of values that TRL averages and logs.
-
-    Args:
-        accelerator: the trainer's.
-        values: by name.
-    """
+    """Writes into the lists of values that TRL averages and logs."""
 
     def __init__(self, accelerator: Accelerator, values: dict[str, list[float]]) -> None:
         self.accelerator, self.values = accelerator, values

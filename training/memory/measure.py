@@ -48,14 +48,7 @@ def measure(config: Config) -> int:
 
 
 def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) -> None:
-    """Two updates, forward, backward and through the optimizer, with the trainers' own losses.
-
-    Args:
-        model: with adapters, on its device.
-        config: the run.
-        arguments: its trainer arguments.
-        workload: its longest episode.
-    """
+    """Two updates, forward, backward and through the optimizer, with the trainers' own losses."""
     model.train()
     if arguments.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments.gradient_checkpointing_kwargs)

@@ -111,10 +111,8 @@ def tokenize_conversation(
 
     Args:
         messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`.
-        tokens: the chat tokens of the model that learns.
         tools: the schemas that the prompt lists.
         reply_format, prompts: how the prompt teaches calls, as in `ChatTokens.encode_prompt`.
-        max_completion_tokens: the most tokens after the prompt.
 
     Raises:
         StoreError: there is no reply, nothing before the first one, or the conversation is too long.
@@ -268,9 +266,7 @@ def read_transcripts(
     `tools` may be left out.
 
     Args:
-        path: a JSONL file.
         max_pixels, multiple: images are shown as an environment with these settings shows them.
-        left_out: counts the lines that cannot be read.
 
     Raises:
         StoreError: the file cannot be read.

@@ -32,11 +32,8 @@ class RejectionSamplingTrainer(SFTTrainer):
     plays only those that are missing.
 
     Args:
-        env: the environment.
         section: the section `train`; its `arguments` have `max_steps`.
         folder: the folder of the rounds: `round-1/process-0/episodes.jsonl`, …
-        sampler: how episodes are sampled.
-        print_line: prints what was kept.
         kwargs: arguments of `SFTTrainer`, without a dataset.
 
     Raises:
