@@ -108,10 +108,6 @@ class EnvironmentSource:
     chosen: AuthorFiles = field(default_factory=AuthorFiles)  # of the package
     wheel: AuthorWheel | None = None  # of the project around it
 
-    def get_published_name(self, package: str) -> str:
-        """Return the name for `viewbox.make` in the published package."""
-        return f"{package}.{self.name}" if self.module else self.name
-
     @property
     def files(self) -> list[Path]:
         """The author's Python files, sorted."""

@@ -42,7 +42,8 @@ class HuggingFace(Hub):
         self.hub = _import_hub()
         self.place, self.api = place, self.hub.HfApi()
         self.where = {"repo_id": place.repository, "repo_type": "dataset" if place.kind == "environment" else "model"}
-        self.network_errors = _find_network_errors(self.hub)
+        library = type(self.hub.get_session()).__module__.partition(".")[0]  # httpx or its successor
+        self.network_errors = (importlib.import_module(library).TransportError,)
         remember(self.hub.get_token())
 
     def describe(self) -> str:
@@ -156,10 +157,3 @@ def _import_hub() -> Any:
     except ImportError as error:
         raise ConfigError("--to hf needs huggingface_hub: pip install 'viewbox[hub]'", key="to") from error
     return huggingface_hub
-
-
-def _find_network_errors(hub: Any) -> tuple[type[Exception], ...]:
-    """Return the errors of the HTTP library that the client uses (httpx or its successor) if a server cannot be
-    reached."""
-    library = importlib.import_module(type(hub.get_session()).__module__.partition(".")[0])
-    return (library.TransportError,)

@@ -36,7 +36,7 @@ from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights import WeightSender
 from ...errors import ConfigError
-from ...records import Episode, Task
+from ...records import Episode
 from ...rollouts.scoring.metrics import compute_environment_metrics
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
@@ -206,11 +206,11 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def play_episodes(self, tasks: Sequence[int]) -> list[Episode]:
         """Stage 2: an episode for each task; groups that teach nothing may be replaced by groups of other tasks."""
         started = time.perf_counter()
-        episodes, replaced = self._play_tasks(self._get_tasks(tasks)), 0
+        episodes, replaced = self._play_tasks(tasks), 0
         resampled = self.player.dynamic_sampling_rounds
         if resampled:
             episodes, replaced = self.player.replace_uniform_groups(
-                episodes, tasks, self.num_generations, self._get_reward, self._play_drawn
+                episodes, tasks, self.num_generations, self._get_reward, self._play_tasks
             )
         self.player.sampler.release()
         played, processes = len(episodes) + replaced * self.num_generations, self.accelerator.num_processes
@@ -279,16 +279,10 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             fixed["ref_per_token_logps"] = self.log_probs.compute_reference(self.model, self.ref_model, batch, size)
         return fixed
 
-    def _get_tasks(self, indices: Sequence[int]) -> list[Task]:
-        tasks = to_sequence(self.env.tasks, self.env.name)
-        return [tasks[index % len(tasks)] for index in indices]  # a level of a curriculum may have fewer
-
-    def _play_tasks(self, tasks: Sequence[Task], num_seeds: int | None = None) -> list[Episode]:
-        step = self.state.global_step + 1
+    def _play_tasks(self, indices: Sequence[int], num_seeds: int | None = None) -> list[Episode]:
+        known, step = to_sequence(self.env.tasks, self.env.name), self.state.global_step + 1
+        tasks = [known[index % len(known)] for index in indices]  # a level of a curriculum may have fewer
         return self.player.play(self.model, self.env, tasks, step, num_seeds, self.num_generations)
-
-    def _play_drawn(self, indices: Sequence[int], num_seeds: int) -> list[Episode]:
-        return self._play_tasks(self._get_tasks(indices), num_seeds)
 
     def _get_reward(self, episode: Episode) -> float | None:
         if self._describe_problem(episode) is not None:
