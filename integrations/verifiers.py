@@ -246,13 +246,8 @@ def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]
 
 def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
     """Return the system prompt. It describes the tools if the API does not."""
-    schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if teaches_in_text(env) else ()
+    schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if env.reply_format != "native" else ()
     return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
-
-
-def teaches_in_text(env: BaseMultiTurnEnv) -> bool:
-    """Return whether only the system prompt describes the tools, not the API."""
-    return env.reply_format != "native"
 
 
 class ViewboxEnvConfig(vf.SingleAgentEnvConfig):
@@ -315,7 +310,7 @@ class _Player:
     async def get_reply(self) -> Reply | None:
         trace, state = self.interaction.trace, self.state
         # The tools stay in the prompt on the last turn, as in training. The environment refuses calls there.
-        trace.state.tools = [] if teaches_in_text(self.env) else thaw(state.tool_schemas)
+        trace.state.tools = thaw(state.tool_schemas) if self.env.reply_format == "native" else []
         new = state.messages[self.num_sent :]  # begins with the last reply, which shows which calls were native
         self.num_sent = len(state.messages)
         wire = await asyncio.to_thread(to_openai_messages, new, tool_images=self.tool_images, text_calls=True)

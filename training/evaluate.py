@@ -36,11 +36,6 @@ PREFIX = "held_out/"
 FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
 
 
-def count_replies(conversation: Conversation) -> int:
-    """Return the number of replies in a conversation."""
-    return sum(message.role == "assistant" for message in conversation.messages)
-
-
 def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"], **habits: float) -> Script:
     """Return a script that gives the environment's own replies, then None, so that the model continues.
 
@@ -56,7 +51,7 @@ def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"]
             replies = played.oracle(conversation.task)
         else:
             replies = played.demonstration(conversation.task, conversation.seed, **habits)
-        number = count_replies(conversation)
+        number = sum(message.role == "assistant" for message in conversation.messages)
         return replies[number] if number < len(replies) else None
 
     return script

@@ -36,7 +36,7 @@ from .evaluate import HeldOutEvaluation, evaluate, store_episodes
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
-from .precision import apply_precision, build_lora_config
+from .precision import build_lora_config, resolve_dtype
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
@@ -52,7 +52,8 @@ def open_policy(config: Config) -> loading.LoadedPolicy:
     """Return the model of a training run, loaded or built, and its environments. Raise as `loading.open_policy`."""
     section = config.model
     if section.tiny is None:
-        return loading.open_policy(config.model_copy(update={"model": apply_precision(config)}))
+        model = section.model_copy(update={"dtype": resolve_dtype(config)})
+        return loading.open_policy(config.model_copy(update={"model": model}))
     env, held_out = build_envs(config, {"coordinates": "per_mille", "pixel_multiple": 2 * section.tiny.patch})
     built = loading.build_tiny_model(section, build_corpus(env), env.max_pixels, config.train.seed)
     return loading.LoadedPolicy(env, held_out, *built)

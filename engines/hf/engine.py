@@ -33,7 +33,6 @@ from .scheduler import Scheduler, Sequence, Stats
 from .settings import Settings
 from .vision_cache import VisionCache
 
-DEFAULTS = Settings()
 log = logging.getLogger("viewbox.engine")
 
 
@@ -49,7 +48,7 @@ class HFGenerator(Generator):
         self,
         model: PreTrainedModel,
         tokens: ChatTokens,
-        settings: Settings = DEFAULTS,
+        settings: Settings,
         *,
         vision_cache: VisionCache | None = None,
         model_name: str = "",
@@ -138,7 +137,7 @@ class HFGenerator(Generator):
     def _reset(self) -> None:
         self.scheduler.clear(self.failure or ModelError("the engine was closed"))
         self.running = []
-        self.cache.free_all_slots()
+        self.cache.owners = [None] * len(self.cache.owners)  # the allocated memory stays
 
     def _free_finished(self) -> None:
         finished = self.scheduler.pop_finished(self.running)

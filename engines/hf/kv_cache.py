@@ -121,10 +121,6 @@ class KVCache(Cache):
         if sequence.slot is not None:
             self.owners[sequence.slot], sequence.slot = None, None
 
-    def free_all_slots(self) -> None:
-        """Free every slot; the allocated memory stays."""
-        self.owners = [None] * len(self.owners)
-
     def allocate(self, slots: int, max_len: int) -> None:
         """Replace the contents by empty slots; memory is taken when they are written.
 

@@ -24,7 +24,6 @@ class TokenRequest:
 
     Args:
         ids: every token so far; an image is as many placeholders as it has tokens.
-        max_tokens: the longest reply that is allowed.
         seed: of this reply: each reply of an episode has its own, fixed by the episode's seed.
     """
 

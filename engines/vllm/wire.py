@@ -33,7 +33,6 @@ def fold_ids(ids: Sequence[int], counts: Sequence[int], image_id: int) -> list[i
     Args:
         ids: each image as many placeholders as it has tokens.
         counts: the tokens of each image, in order.
-        image_id: the placeholder.
 
     Raises:
         ReplyError: the placeholders are not those of these images.

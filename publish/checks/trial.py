@@ -72,7 +72,6 @@ class Trial:
     """One check of one package.
 
     Args:
-        project: the copy of it.
         folder: everything that the check writes lies in here.
         limits: of each process, and of each row in it.
         inside: the chosen checks that run in the process of the author's code.

@@ -32,7 +32,6 @@ from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
-from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights import WeightSender
 from ...errors import ConfigError
@@ -69,7 +68,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     Args:
         env: the environment; `task` in a row of the dataset is an index into its tasks.
-        rollout: how episodes are generated; default: by our engine, at the trainer's temperature.
         episodes_folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
         importance_sampling_cap: see `logprobs.py`. None: the engine's log-probs are used in place of the
@@ -94,7 +92,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self,
         *args: Any,
         env: BaseMultiTurnEnv,
-        rollout: RolloutSection | None = None,
+        rollout: RolloutSection,
         model_name: str = "",
         episodes_folder: Path | None = None,
         episodes_per_step: int | None = None,
@@ -105,12 +103,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
-        if getattr(kwargs.get("args"), "use_vllm", False):
-            raise ConfigError(
-                "train.use_vllm: TRL would generate the replies, without the pictures of tools; allowed: false, and "
-                "rollout: {engine: vllm} (docs/scaling.md)",
-                key="train.use_vllm",
-            )
         super().__init__(*args, reward_funcs=score_nothing, **kwargs)
         use_float32_adapters(self.model)
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
@@ -123,7 +115,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
-        rollout = rollout or Settings(temperature=self.temperature)
         self.player = BatchPlayer(
             self.accelerator,
             Sampler(self.tokens, rollout, model_name, weights, self._vision_cache),

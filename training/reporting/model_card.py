@@ -60,7 +60,6 @@ def build_card(
     """Return the text of a model card, with the header that hubs read.
 
     Args:
-        title: its first line.
         summary: of the run; `held_out` has the figures.
         license: the license entries of the weights; default: those of the base model.
         shown: the values of the config as the card shows them; default: without secrets.
