@@ -29,7 +29,7 @@ from viewbox.configs.schema import load
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.quantization import merge_adapters
-from viewbox.engines.vllm.weights.transfers import iterate_weights
+from viewbox.engines.vllm.weights import iterate_weights
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler, use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate

@@ -89,9 +89,7 @@ def describe_errors(error: ValidationError, expected: object, given: object) -> 
     """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
 
     Args:
-        error: the error that pydantic raised.
         expected: the type that `given` was checked against: a model, a dataclass, a union, any annotation.
-        given: the input.
 
     >>> class Size(BaseModel):
     ...     width: int

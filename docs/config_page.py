@@ -27,8 +27,7 @@ from viewbox.tools import to_tool_names
 from viewbox.tools.specialists import get_specialist_class, list_kinds
 from viewbox.tools.specialists.models.model import ModelSpecialist
 from viewbox.training.precision import LEARNING_RATES
-from viewbox.training.trainer_args import CHOICES, get_defaults
-from viewbox.training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
+from viewbox.training.trainer_args import CHOICES, OWNED, REFUSED, USED_BY_SFT, get_defaults
 from viewbox.utils.frozen import thaw
 
 HEAD = """# Configuration

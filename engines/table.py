@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they import torch, or are of one engine only
     from .hf.chat_tokens import ChatTokens
     from .hf.vision_cache import VisionCache
     from .vllm.vllm import Served
-    from .vllm.weights.sender import WeightSender
+    from .vllm.weights import WeightSender
 
 NEEDED = ("Settings", "sends_weights", "check", "build")
 NEEDED_OF_SERVERS = ("describe", "open_server", "build_sender")

@@ -126,17 +126,12 @@ class TRLRollouts:
         from datasets import Dataset
 
         number = len(self.tasks) if limit is None else min(limit, len(self.tasks))
+        texts = [self.env.for_task(task).build_system_prompt(task) for task in (self.tasks[i] for i in range(number))]
         prompts = [
-            [
-                {"role": "system", "content": [{"type": "text", "text": self._write_system_prompt(task)}]},
-                {"role": "user", "content": []},
-            ]
-            for task in (self.tasks[i] for i in range(number))
+            [{"role": "system", "content": [{"type": "text", "text": text}]}, {"role": "user", "content": []}]
+            for text in texts
         ]
         return Dataset.from_dict({"prompt": prompts, "task": list(range(number))})
-
-    def _write_system_prompt(self, task: Any) -> str:
-        return self.env.for_task(task).build_system_prompt(task)
 
     def compute_rewards(
         self, completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence["_Rollout"], **columns: object

@@ -23,7 +23,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from pydantic import Field
@@ -246,13 +246,8 @@ def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]
 
 def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
     """Return the system prompt. It describes the tools if the API does not."""
-    schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if teaches_in_text(env) else ()
+    schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if env.reply_format != "native" else ()
     return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
-
-
-def teaches_in_text(env: BaseMultiTurnEnv) -> bool:
-    """Return whether only the system prompt describes the tools, not the API."""
-    return env.reply_format != "native"
 
 
 class ViewboxEnvConfig(vf.SingleAgentEnvConfig):
@@ -315,7 +310,7 @@ class _Player:
     async def get_reply(self) -> Reply | None:
         trace, state = self.interaction.trace, self.state
         # The tools stay in the prompt on the last turn, as in training. The environment refuses calls there.
-        trace.state.tools = [] if teaches_in_text(self.env) else thaw(state.tool_schemas)
+        trace.state.tools = thaw(state.tool_schemas) if self.env.reply_format == "native" else []
         new = state.messages[self.num_sent :]  # begins with the last reply, which shows which calls were native
         self.num_sent = len(state.messages)
         wire = await asyncio.to_thread(to_openai_messages, new, tool_images=self.tool_images, text_calls=True)
@@ -323,7 +318,8 @@ class _Player:
         if segment.terminated:
             state.end("error" if trace.errors else ENDS.get(trace.stop_condition, "cancelled"))
             return None
-        return _to_reply(segment.messages[-1], trace.calls[-1].finish_reason)
+        message, reason = segment.messages[-1], trace.calls[-1].finish_reason
+        return Reply(message.content or "", read_tool_calls(message_to_wire(message)), reason or "stop")
 
 
 def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
@@ -331,10 +327,6 @@ def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
     state = data.played().reset(data.task(), seed=seed)
     state.messages[0] = Message("system", (data.system_prompt or "",))  # a run may have replaced it
     return state
-
-
-def _to_reply(message: vf.AssistantMessage, finish_reason: Literal["stop", "length", "tool_calls"] | None) -> Reply:
-    return Reply(message.content or "", read_tool_calls(message_to_wire(message)), finish_reason or "stop")
 
 
 def _build_run_config(trace: vf.Trace) -> RunConfig:

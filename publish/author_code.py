@@ -28,7 +28,6 @@ class AuthorWheel:
     """What a project's wheel says of it.
 
     Args:
-        folder: the unpacked wheel.
         readme: its description; empty if there is none.
         is_markdown: whether that is Markdown, or reStructuredText or plain.
         license: its SPDX expression; None if it states none.
@@ -109,10 +108,6 @@ class EnvironmentSource:
     chosen: AuthorFiles = field(default_factory=AuthorFiles)  # of the package
     wheel: AuthorWheel | None = None  # of the project around it
 
-    def get_published_name(self, package: str) -> str:
-        """Return the name for `viewbox.make` in the published package."""
-        return f"{package}.{self.name}" if self.module else self.name
-
     @property
     def files(self) -> list[Path]:
         """The author's Python files, sorted."""
@@ -140,12 +135,14 @@ def find_environment(given: str, settings: dict[str, Any], data: Sequence[str], 
 def _find_source(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
     left, colon, name = given.rpartition(":")
     if left.endswith(".py"):
-        _check_file_name(Path(left))
+        path = Path(left)
+        if not path.stem.isidentifier() or path.stem.startswith("_"):
+            allowed = "a name such as my_env.py, without a leading _"
+            raise ConfigError(f"{path}: the file becomes a module; allowed: {allowed}")
     env = make(given, **settings)
     if not colon or left.split(".")[0] == "viewbox":
         return EnvironmentSource(env, given)
     if left.endswith(".py"):
-        path = Path(left)
         return EnvironmentSource(env, f"{path.stem}:{name}", module=path)
     top = sys.modules[left.split(".")[0]]
     if top.__file__ is None:
@@ -159,8 +156,3 @@ def _find_source(given: str, settings: dict[str, Any], data: Sequence[str], temp
     packed = wheel.folder / file.parent.name if wheel is not None else None
     chosen = list_author_files(file.parent, data, packed)
     return EnvironmentSource(env, given, package=packed or file.parent, chosen=chosen, wheel=wheel)
-
-
-def _check_file_name(path: Path) -> None:
-    if not path.stem.isidentifier() or path.stem.startswith("_"):
-        raise ConfigError(f"{path}: the file becomes a module; allowed: a name such as my_env.py, without a leading _")

@@ -44,7 +44,6 @@ def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | No
     Hidden files and folders and `__pycache__` never travel. License files beside others do.
 
     Args:
-        package: the folder of the package.
         data: patterns of data files relative to it, which are published, too.
         packed: the package as its wheel holds it; what else is published is copied there. Without it, the package has
             no build, and its Python files are published.

@@ -95,38 +95,25 @@ class Delivery:
         return choose_version(version, bump, held, self.hub.describe())
 
     def send(self, release: Release, findings: Sequence[str]) -> PublishedPackage:
-        """Send the release, or say what would be sent; `findings` is what was found before."""
+        """Send the release, or say what would be sent; `findings` is what was found before.
+
+        Raises:
+            ConfigError: nobody agreed, the hub refused, or what it gives back is not what was sent.
+        """
         hub, dry_run, verify = self.hub, self.target.get("dry_run", False), self.target.get("verify")
         findings = list(findings)
         if not dry_run:
-            findings += deliver(hub, release, confirm=self.confirm, verify=hub.asks if verify is None else verify)
+            hub.check(release)
+            lines = describe_release(release, hub.describe())
+            if hub.asks and (self.confirm is None or not self.confirm(lines)):
+                raise ConfigError("nothing was sent", key="yes")
+            address = hub.push(release)
+            findings += [f"sent to {address}"] if hub.asks else []
+            findings += verify_release(hub, release) if (hub.asks if verify is None else verify) else []
         if dry_run or not hub.asks:
             findings += describe_release(release, hub.describe(), every=hub.asks)
         place, files = hub.describe(), len(release.files)
         return PublishedPackage(release.name, release.version, place, files, release.size, tuple(findings))
-
-
-def deliver(hub: Hub, release: Release, *, confirm: Confirm | None, verify: bool) -> list[str]:
-    """Send a release to a hub.
-
-    Args:
-        hub: the place.
-        release: what is sent.
-        confirm: asked before anything leaves this machine; without it, nothing is sent to a hub.
-        verify: whether it is downloaded, compared and installed afterwards.
-
-    Returns:
-        What was done, in lines.
-
-    Raises:
-        ConfigError: nobody agreed, the hub refused, or what it gives back is not what was sent.
-    """
-    hub.check(release)
-    if hub.asks and (confirm is None or not confirm(describe_release(release, hub.describe()))):
-        raise ConfigError("nothing was sent", key="yes")
-    address = hub.push(release)
-    findings = [f"sent to {address}"] if hub.asks else []
-    return [*findings, *verify_release(hub, release)] if verify else findings
 
 
 def verify_release(hub: Hub, release: Release) -> list[str]:
@@ -149,10 +136,7 @@ def verify_release(hub: Hub, release: Release) -> list[str]:
 def install_and_open(hub: Hub, release: Release, folder: Path) -> str:
     """Install a package from its hub into a fresh virtual environment, and open its first task there.
 
-    Args:
-        hub: where it was sent.
-        release: what was sent.
-        folder: what was downloaded.
+    `folder` is what was downloaded.
     """
     place = folder.parent / "environment"
     venv.EnvBuilder(with_pip=True, symlinks=True).create(place)

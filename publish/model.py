@@ -141,7 +141,8 @@ def copy_weights(weights: Path, to: Path, base: Base) -> list[str]:
     left_out = []
     for path in sorted(weights.iterdir()):
         if path.name == ADAPTER:
-            _write_json(to / ADAPTER, {**_read_config(path), "base_model_name_or_path": base.name})
+            values = {**_read_config(path), "base_model_name_or_path": base.name}
+            (to / ADAPTER).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         elif any(path.match(pattern) for pattern in (*WEIGHTS, *VOCABULARY, *CONFIGS, "LICENSE*", "NOTICE*")):
             copy_model_file(path, to / path.name)
             if path.suffix == ".json" and path.name in CONFIGS:
@@ -157,7 +158,3 @@ def _read_config(path: Path) -> dict[str, Any]:
     values = read_json(path, MAX_SUMMARY)
     check_portable({key: value for key, value in values.items() if key != "base_model_name_or_path"}, path.name)
     return values
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

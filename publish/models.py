@@ -99,17 +99,8 @@ def list_modules(env: BaseMultiTurnEnv) -> set[str]:
     return {name.split(":")[0].split(".")[0] for name in named if ":" in name and ".py:" not in name} - {"viewbox"}
 
 
-def runs_models(env: BaseMultiTurnEnv) -> bool:
-    """Return whether a tool of an environment runs a model, so that its package needs torch."""
-    return any(isinstance(spec, ModelSpecialist) for _, spec in list_specialists(env))
-
-
 def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
     """Write the models and snapshots of the specialists of `env` into a package.
-
-    Args:
-        env: the environment.
-        package: the folder of its module.
 
     Returns:
         What was written; `specs` name the models relative to `package`.

@@ -12,6 +12,7 @@ from ..configs import yaml_reader
 from ..core.base import BaseMultiTurnEnv
 from ..core.portable import check_portable
 from ..rewards.base import get_reward_name
+from ..tools.specialists.models.model import ModelSpecialist
 from ..version import __version__
 from . import models, task_data, vendor
 from .author_code import EnvironmentSource
@@ -90,7 +91,7 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
     code = {
         "description": summary.splitlines()[0].replace("\\", "").replace('"', "'"),  # in a docstring
         "provides": "\n".join(provides),
-        "environment": repr(source.get_published_name(module)),
+        "environment": repr(f"{module}.{source.name}" if source.module else source.name),
         "settings": repr(settings),
     }
     _write_text(root / module / "__init__.py", fill("package/__init__.py", {**fields, **code}))
@@ -99,6 +100,7 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
 
 
 def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> None:
+    specialists = [spec for _, spec in models.list_specialists(source.env)]
     project = {
         "id": plan.id,
         "version": plan.version,
@@ -107,8 +109,8 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
         "dependencies": vendor.list_dependencies(
             source.files,
             hub=task_data.is_on_hub(source.env),
-            mcp=_asks_mcp(source.env),
-            models=models.runs_models(source.env),
+            mcp=any(spec.kind == "mcp" for spec in specialists),
+            models=any(isinstance(spec, ModelSpecialist) for spec in specialists),
             modules=models.list_modules(source.env),
             viewbox=plan.viewbox,
         ),
@@ -139,10 +141,6 @@ def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
     tags = own.get("tags") if isinstance(own, dict) else None
     values["tags"] = list(dict.fromkeys([*HUB_TAGS, *TAGS, *(tags if isinstance(tags, list) else ())]))
     return f"---\n{yaml_reader.write(values)}---\n\n", readme
-
-
-def _asks_mcp(env: BaseMultiTurnEnv) -> bool:
-    return any(specialist.kind == "mcp" for _, specialist in models.list_specialists(env))
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:

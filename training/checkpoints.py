@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,7 +244,9 @@ class Checkpoints:
         torch.save(self.collect_state(), draft / name / _get_state_file(self.accelerator.process_index))
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            _sync_folder(draft / name)
+            files = [path for path in (draft / name).rglob("*") if path.is_file()]
+            for path in (*files, draft / name):
+                sync_to_disk(path)
             shutil.rmtree(parent / name, ignore_errors=True)  # the same step, saved before an earlier resume
             os.replace(draft / name, parent / name)
             self._delete_old(parent)
@@ -320,12 +322,3 @@ def _load_state(checkpoint: Path, process: int) -> dict[str, Any]:
     file = checkpoint / _get_state_file(process)
     state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return state
-
-
-def _sync_folder(folder: Path) -> None:
-    for path in (*_files(folder), folder):
-        sync_to_disk(path)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())

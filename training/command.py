@@ -126,7 +126,6 @@ def run(
     """Train, and return the summary that is also saved as summary.json in the run's folder.
 
     Args:
-        config: a checked config.
         name: the name of a new run unless `log.name` is set; the seed is appended.
         resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
         build_run: makes the run, for trainers of your own (`benchmarks/new_vision_tower.py`); default: `Run`.

@@ -18,7 +18,7 @@ from ..engines.hf.vision_cache import VisionCache
 from ..engines.table import get_engine
 
 if TYPE_CHECKING:
-    from ..engines.vllm.weights.sender import WeightSender
+    from ..engines.vllm.weights import WeightSender
 
 TINY = "tiny"  # recorded as the name of a model that is built, not loaded
 SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may hang
@@ -46,9 +46,6 @@ class Sampler:
     """How the episodes of a policy are sampled.
 
     Args:
-        tokens: the way from messages to tokens.
-        rollout: the section `rollout`.
-        model_name: recorded with each episode.
         weights: sends the policy's weights to the server that generates; None: the model does, in this process.
         vision_cache: image features of the model, which the loss may use again.
     """
@@ -72,7 +69,6 @@ class Sampler:
         Once all of its episodes are played, `release` is called.
 
         Args:
-            model: the policy.
             key: see `WeightSender.send`.
             slots: episodes at once, at most; None: as many as `rollout` says.
             sends: False: the server still has these weights, and this process may be the only one that calls.

@@ -10,7 +10,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import Config
-from ..configs.sections import ModelSection
 from ..configs.train_sections import LoraSection
 from ..engines.hf.quantization import is_quantized
 from ..errors import ConfigError, suggest_nearest
@@ -60,11 +59,6 @@ def resolve_dtype(config: Config) -> str:
             key="model.dtype",
         )
     return "float32"
-
-
-def apply_precision(config: Config) -> ModelSection:
-    """Return the section `model` with the precision in which a training run loads it."""
-    return config.model.model_copy(update={"dtype": resolve_dtype(config)})
 
 
 def describe_precision(config: Config) -> str:

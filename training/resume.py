@@ -45,8 +45,6 @@ def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
     """Return the run that `--resume` names; None if there is no run of that name yet.
 
     Args:
-        parent: the folder of runs.
-        name: the name of the run.
         wanted: "latest" for the newest run of that name, a run's folder, or one of its checkpoints.
 
     Raises:

@@ -24,7 +24,7 @@ from ..engines.hf.quantization import merge_adapters
 from ..engines.hf.threads import choose_threads
 from ..engines.model_profiles import get_model_settings
 from ..engines.table import get_server_engine
-from ..engines.vllm.weights.sender import WeightSender
+from ..engines.vllm.weights import WeightSender
 from ..envs.from_config import build_envs
 from ..errors import ConfigError
 from ..rollouts.store import run_folder
@@ -32,12 +32,11 @@ from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
-from .evaluate import evaluate
+from .evaluate import HeldOutEvaluation, evaluate, store_episodes
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
-from .held_out import HeldOutEvaluation, store_episodes
-from .precision import apply_precision, build_lora_config
+from .precision import build_lora_config, resolve_dtype
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
@@ -53,7 +52,8 @@ def open_policy(config: Config) -> loading.LoadedPolicy:
     """Return the model of a training run, loaded or built, and its environments. Raise as `loading.open_policy`."""
     section = config.model
     if section.tiny is None:
-        return loading.open_policy(config.model_copy(update={"model": apply_precision(config)}))
+        model = section.model_copy(update={"dtype": resolve_dtype(config)})
+        return loading.open_policy(config.model_copy(update={"model": model}))
     env, held_out = build_envs(config, {"coordinates": "per_mille", "pixel_multiple": 2 * section.tiny.patch})
     built = loading.build_tiny_model(section, build_corpus(env), env.max_pixels, config.train.seed)
     return loading.LoadedPolicy(env, held_out, *built)

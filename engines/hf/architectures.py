@@ -44,9 +44,6 @@ class Pixels:
 class Architecture:
     """The models of one config: patch-flattened pixels and rotary positions of three axes (M-RoPE).
 
-    Args:
-        config: the model's.
-
     Raises:
         ModelError: such a model cannot be played; the message says what it lacks.
     """
@@ -110,8 +107,6 @@ class Architecture:
         image share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
 
         Args:
-            ids: token ids.
-            image_id: id of the image placeholder.
             grids: (t, h, w) in patches of each image among `ids`.
             start: position of the first token.
 

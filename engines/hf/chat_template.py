@@ -34,7 +34,6 @@ class ChatTemplate:
     """A processor's chat template.
 
     Args:
-        processor: the model's processor.
         image: the placeholder the template writes for an image.
         ends: the texts of the tokens that end a reply, the preferred one first.
 
@@ -48,7 +47,7 @@ class ChatTemplate:
         self._check_prompt()
         listed = self._try_render([SYSTEM, USER], [TOOL])
         self.shows_tools = all(part in listed for part in (*HERMES, SYSTEM["content"]))
-        self.tool_role = self._can_show_results([self._build_tool_message(PICTURE)])
+        self.tool_role = self._can_show_results([{"role": "tool", "content": PICTURE}])
         self.merges = not self._can_show_results([self._build_user_message(PICTURE), self._build_user_message(PICTURE)])
         results = [self.build_tool_result(PICTURE), self.build_tool_result(PICTURE)]
         if not self._can_show_results(self.merge_user_messages(results)):
@@ -80,7 +79,7 @@ class ChatTemplate:
 
     def build_tool_result(self, parts: list[TemplateMessage]) -> TemplateMessage:
         """Return the content of a tool result as a message."""
-        return self._build_tool_message(parts) if self.tool_role else self._build_user_message(parts)
+        return {"role": "tool", "content": parts} if self.tool_role else self._build_user_message(parts)
 
     def merge_user_messages(self, messages: list[TemplateMessage]) -> list[TemplateMessage]:
         """Merge consecutive user messages if the template requires it."""
@@ -92,9 +91,6 @@ class ChatTemplate:
             else:
                 merged.append(message)
         return merged
-
-    def _build_tool_message(self, parts: list[TemplateMessage]) -> TemplateMessage:
-        return {"role": "tool", "content": parts}
 
     def _build_user_message(self, parts: list[TemplateMessage]) -> TemplateMessage:
         before, after = ({"type": "text", "text": tag} for tag in ("<tool_response>\n", "\n</tool_response>"))

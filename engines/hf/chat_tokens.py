@@ -35,8 +35,6 @@ class ChatTokens:
     """A processor's chat template, tokenizer and image processor.
 
     Args:
-        processor: of a supported architecture.
-        model_config: the model's.
         generation_config: the model's, if there is one; it may name further end tokens.
 
     Raises:
@@ -106,8 +104,6 @@ class ChatTokens:
             messages: those before the first reply.
             tools: tool schemas. The template lists them if it teaches `reply_format`; otherwise `prompts` does, at the
                 end of the system message.
-            reply_format: the format of tool calls that the prompt teaches.
-            prompts: the environment's texts.
 
         Returns:
             The ids up to where the first reply begins, and the images among them.
@@ -130,7 +126,6 @@ class ChatTokens:
         """Return the tokens between a reply and the next one, and the images among them.
 
         Args:
-            messages: the environment's, after the reply.
             ended: whether the last id of the reply is the template's end token.
         """
         text = self.template.render_after_reply([self._to_template_message(message) for message in messages])

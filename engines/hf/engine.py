@@ -33,7 +33,6 @@ from .scheduler import Scheduler, Sequence, Stats
 from .settings import Settings
 from .vision_cache import VisionCache
 
-DEFAULTS = Settings()
 log = logging.getLogger("viewbox.engine")
 
 
@@ -42,17 +41,14 @@ class HFGenerator(Generator):
 
     Args:
         model: a model of a supported architecture (`architectures.py`).
-        tokens: its chat template, tokenizer and image processor.
-        settings: the section `rollout`.
         vision_cache: the cache of image features, if other generators of the same model share it.
-        model_name: recorded in `run_config`.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
         tokens: ChatTokens,
-        settings: Settings = DEFAULTS,
+        settings: Settings,
         *,
         vision_cache: VisionCache | None = None,
         model_name: str = "",
@@ -141,7 +137,7 @@ class HFGenerator(Generator):
     def _reset(self) -> None:
         self.scheduler.clear(self.failure or ModelError("the engine was closed"))
         self.running = []
-        self.cache.free_all_slots()
+        self.cache.owners = [None] * len(self.cache.owners)  # the allocated memory stays
 
     def _free_finished(self) -> None:
         finished = self.scheduler.pop_finished(self.running)

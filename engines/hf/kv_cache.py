@@ -96,12 +96,7 @@ class KVCacheLayer(CacheLayerMixin):
 
 
 class KVCache(Cache):
-    """The cache of all layers, and which sequence owns each slot.
-
-    Args:
-        layers: attention layers of the language model.
-        slots: conversations held at once.
-    """
+    """The cache of all layers, and which sequence owns each slot."""
 
     def __init__(self, layers: int, slots: int) -> None:
         self.index, self.num_layers = CacheIndex(), layers
@@ -126,15 +121,10 @@ class KVCache(Cache):
         if sequence.slot is not None:
             self.owners[sequence.slot], sequence.slot = None, None
 
-    def free_all_slots(self) -> None:
-        """Free every slot; the allocated memory stays."""
-        self.owners = [None] * len(self.owners)
-
     def allocate(self, slots: int, max_len: int) -> None:
         """Replace the contents by empty slots; memory is taken when they are written.
 
         Args:
-            slots: number of slots.
             max_len: tokens a slot may hold; one more column takes the padding.
         """
         self.owners, self.max_len, self.index = [None] * slots, max_len, CacheIndex()
@@ -176,7 +166,6 @@ class KVCache(Cache):
             lengths: tokens already in each of these slots; the forward writes after them.
             width: columns written in each slot. Columns beyond the capacity are padding and go to the last column.
             num_read: columns read of each slot.
-            device: of the model.
 
         Returns:
             The columns written, (rows, width).

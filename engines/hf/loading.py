@@ -224,22 +224,14 @@ def build_tiny_model(
     """Return the (model, processor) of a section with `model.tiny`.
 
     Args:
-        section: the sizes.
         corpus: texts that the tokenizer is trained on.
-        max_pixels: largest view, in pixels.
-        seed: of the random weights.
     """
     processor, sizes = _build_tiny_processor(section, corpus, max_pixels)
     return tiny_model.build_model(processor.tokenizer, seed=seed, **sizes), processor
 
 
 def build_tiny_config(section: ModelSection, max_pixels: int) -> "tuple[PretrainedConfig, Any]":
-    """Return the (config, processor) of a section with `model.tiny`, without weights and with a tokenizer of no words.
-
-    Args:
-        section: the sizes.
-        max_pixels: largest view, in pixels.
-    """
+    """Return the (config, processor) of a section with `model.tiny`: no weights, and a tokenizer of no words."""
     processor, sizes = _build_tiny_processor(section, [""], max_pixels)
     config = tiny_model.build_config(processor.tokenizer, **sizes)
     assert section.tiny is not None

@@ -29,15 +29,7 @@ from .vision_cache import VisionCache
 
 
 class ModelRunner:
-    """Forwards of one model over one KV cache.
-
-    Args:
-        model: a vision-language model of a supported architecture.
-        tokens: its tokenizer and image processor.
-        vision_cache: image features that were computed before.
-        cache: keys and values, written in place.
-        stats: counters, updated in place.
-    """
+    """Forwards of one model over one KV cache."""
 
     def __init__(
         self,

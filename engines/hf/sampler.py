@@ -23,7 +23,6 @@ def sample_tokens(
     """Draw a token for each row.
 
     Args:
-        params: temperature, filters and penalty.
         logits: (rows, vocabulary) float32.
         uniform: (rows,) random numbers in [0, 1).
         banned: token ids that are never drawn.
@@ -68,7 +67,6 @@ def draw_uniform(seed: int, offset: int, count: int) -> np.ndarray:
     """Return the random numbers of one reply, (count,) in [0, 1). They do not depend on the batch that it is in.
 
     Args:
-        seed: of the episode.
         offset: tokens of the episode's completion before the reply.
         count: tokens the reply may have.
     """

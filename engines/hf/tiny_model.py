@@ -22,10 +22,6 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
 
     Digits stay single tokens. Merges may cross spaces and punctuation, so that boilerplate (JSON punctuation, tool
     schemas) takes few tokens and most tokens of a reply carry meaning.
-
-    Args:
-        corpus: texts to train on.
-        vocab_size: tokens, the special ones included.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -57,7 +53,6 @@ def build_processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> A
     """Build the Qwen3-VL processor around a tokenizer.
 
     Args:
-        tok: a tokenizer of `build_tokenizer`; gets the chat template.
         patch: side of a patch, in pixels.
         max_pixels: largest view that is not resized.
     """
@@ -90,10 +85,7 @@ def build_config(
     """Build the config of a small Qwen3-VL.
 
     Args:
-        tok: a tokenizer of `build_tokenizer`.
-        hidden, layers, heads: sizes of the language model.
         patch: side of a patch, in pixels.
-        vision_hidden, vision_layers: sizes of the vision tower.
         positions: learned positions of the vision tower.
     """
     from transformers import Qwen3VLConfig
@@ -147,13 +139,7 @@ def build_config(
 
 
 def build_model(tok: Any, *, seed: int = 0, **sizes: int) -> Any:
-    """Build a randomly initialized Qwen3-VL.
-
-    Args:
-        tok: a tokenizer of `build_tokenizer`.
-        seed: of the weights.
-        sizes: of `build_config`.
-    """
+    """Build a randomly initialized Qwen3-VL."""
     from transformers import Qwen3VLForConditionalGeneration
 
     torch.manual_seed(seed)

@@ -31,8 +31,6 @@ class VisionCache:
     """Image features of one model, by the hash of the image.
 
     Args:
-        model: the model with the vision tower.
-        architecture: the model's.
         max_bytes: limit of the stored features; default: `MAX_HOST_BYTES` if the tower is frozen now, else `MAX_BYTES`.
     """
 

@@ -18,7 +18,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from ..hf.chat_tokens import ChatTokens
     from .vllm import Served, VLLMGenerator
-    from .weights.sender import WeightSender
+    from .weights import WeightSender
 
 
 sends_weights = True
@@ -32,7 +32,7 @@ def describe(settings: Settings) -> str:
 
 def check(config: Config, envs: Sequence[BaseMultiTurnEnv]) -> None:
     """Raise `ConfigError` if the settings of a run do not fit a vLLM server; nothing is sent."""
-    from .launch import find_vllm
+    from .process import find_vllm
     from .vllm import clean_url
 
     settings = config.rollout
@@ -75,7 +75,7 @@ def open_server(
     """Return the server at `url`, or one that is started for the first reply."""
     import torch
 
-    from .launch import build_server, choose_dtype
+    from .process import build_server, choose_dtype
     from .vllm import Served
 
     check_data(settings, env)
@@ -99,6 +99,6 @@ def build_sender(
     model: ModelSection, settings: Settings, tokens: "ChatTokens", folder: Path, dtype: str
 ) -> "WeightSender":
     """Build what sends the weights of a run to its server; all processes call it together."""
-    from .weights.sender import build_sender
+    from .weights import build_sender
 
     return build_sender(model, settings, tokens, folder, dtype)

@@ -7,7 +7,6 @@ model in the same process. Ids are exact on both sides: what was sampled is what
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...configs.sections import RolloutSection
 from ...errors import ModelError
@@ -24,10 +23,7 @@ class TokenRequest:
     """What a server needs for one reply.
 
     Args:
-        conversation: whose reply it is.
         ids: every token so far; an image is as many placeholders as it has tokens.
-        images: the images among them, in order.
-        max_tokens: the longest reply that is allowed.
         seed: of this reply: each reply of an episode has its own, fixed by the episode's seed.
     """
 
@@ -56,8 +52,6 @@ class TokenServerGenerator(Generator):
         tokens: the way from messages to tokens; its model must be the server's.
         ask: sends a request and returns what was sampled. `ReplyError` ends that episode, `GeneratorError` and
             `ModelError` the run.
-        settings: the section `rollout`.
-        model_name: recorded with each episode.
     """
 
     def __init__(self, tokens: ChatTokens, ask: Ask, settings: RolloutSection, *, model_name: str = "") -> None:
@@ -123,7 +117,7 @@ def check_sampled(sampled: SampledTokens, request: TokenRequest, tokens: ChatTok
     if not ids:
         raise ReplyError("the server sent no token")
     size = len(tokens.tokenizer)
-    wrong = next((i for i in ids if not _is_id(i, size)), None)
+    wrong = next((i for i in ids if type(i) is not int or not 0 <= i < size), None)
     if wrong is not None:
         raise ReplyError(f"the server sent the token {_show(wrong)!r}; allowed: 0 to {size - 1}")
     if len(ids) > request.max_tokens:
@@ -153,7 +147,3 @@ def is_logprob(value: object) -> bool:
 
 def _show(value: object) -> str:
     return str(value)[:40] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-
-
-def _is_id(value: Any, size: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size

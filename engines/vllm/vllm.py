@@ -26,11 +26,10 @@ from ..generator import Conversation, ReplyError
 from ..hf.chat_tokens import ChatTokens
 from ..openai.client import Connection, EndpointError
 from .generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed, is_logprob
-from .process import MAX_STARTS, PAUSE, ServerProcess
+from .process import FLAGS, MAX_STARTS, PAUSE, ServerProcess
 from .wire import build_request, parse_generated, read_as
 
 GENERATE = "/inference/v1/generate"
-FLAGS = "--enable-scale-out --logprobs-mode processed_logprobs --max-logprobs -1"
 DRAWS = 4  # of a reply, if image placeholders are sampled in it; they are banned in the last one
 CERTAIN = 1e-3  # how far from 0 the log-prob of the only token allowed may be
 
@@ -40,7 +39,6 @@ class Served:
     """A server, and what is known of it.
 
     Args:
-        url: of the server.
         model: the model's name there; None: the first one served.
         version: of the weights that were sent there; None: none were, and the server is checked before the first reply.
         process: the server, if this process runs it.
@@ -59,9 +57,6 @@ class VLLMGenerator(TokenServerGenerator):
         served: the server, and what is known of it. If its `version` is known, nothing is asked of it beforehand, and a
             server that is away costs replies, not the run. If this process runs it, it is started before the first
             reply, and again if it dies.
-        tokens: the way from messages to tokens; its model must be the server's.
-        settings: the section `rollout`.
-        model_name: recorded with each episode.
         attempts: attempts for one reply, the first included.
         first_pause: seconds before the second attempt.
 

@@ -33,7 +33,6 @@ def fold_ids(ids: Sequence[int], counts: Sequence[int], image_id: int) -> list[i
     Args:
         ids: each image as many placeholders as it has tokens.
         counts: the tokens of each image, in order.
-        image_id: the placeholder.
 
     Raises:
         ReplyError: the placeholders are not those of these images.
@@ -146,7 +145,6 @@ def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None)
     """Return what was sampled after `ids`.
 
     Args:
-        body: of the server's reply.
         ids: of the prompt, each image as many placeholders as it has tokens.
         version: of the weights that must have sampled it; None: any.
 

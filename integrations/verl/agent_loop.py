@@ -44,7 +44,6 @@ class ViewboxAgentLoop(AgentLoopBase):
         """Play the episode of a row.
 
         Args:
-            sampling_params: verl's, for training or for validation.
             row: the task's columns; `extra_info` names the task, `global_steps`, `uid` and `session_id` the sample.
 
         Returns:

@@ -32,9 +32,6 @@ class Stage:
     """The environments and the tokens, made once a process.
 
     Args:
-        config: the exported config.
-        env: plays the tasks of training.
-        held_out: plays those of validation.
         tokens: the way from messages to tokens, with the pixel bounds that verl gives to its servers and its trainer.
     """
 
@@ -91,7 +88,6 @@ def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
 
     Args:
         name: the exported config; a relative path begins at the folder of the agent-loop YAML.
-        trainer: verl's whole config.
         processor: the model's, with its config, as verl loads it.
 
     Raises:
@@ -211,7 +207,6 @@ def build_reward_info(
     `end/<reason>`, 1 for the one that it was. `reward` is left out: verl reports it itself.
 
     Args:
-        episode: the episode.
         env: the environment whose components are listed; of a mixture, also those of its parts.
         missing: the value of what does not apply. verl's validation leaves None out of its means, which NaN would
             spoil; its dynamic sampling in training reads numbers only.

@@ -74,8 +74,6 @@ def run_limited(
     """Run a command and everything it starts; what is left of it when it ends is ended, too.
 
     Args:
-        command: the program and its arguments.
-        folder: its current folder.
         home: its home folder, in which its temporary files lie, too.
         limits: of the whole command.
         variables: environment variables beside PATH, HOME and TMPDIR.

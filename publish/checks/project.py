@@ -40,13 +40,7 @@ attrgetter(f"{name}.build_wheel" if name else "build_wheel")(backend)(to)
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with a pyproject.toml.
-
-    Args:
-        folder: where it is.
-        table: its section `project`.
-        build: its section `build-system`.
-    """
+    """A folder with a pyproject.toml."""
 
     folder: Path
     table: Mapping[str, Any]

@@ -13,7 +13,6 @@ class Row:
     """One row of the table that `viewbox check` prints.
 
     Args:
-        name: what is checked.
         passed: whether it holds; False if it was not tried.
         finding: what was found, in one line or a few.
         mend: how to repair it; empty if it passed.
@@ -44,10 +43,8 @@ class Check:
     """A registered check.
 
     Args:
-        name: of its row.
         run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; if `inside`, it takes the
             opened environment and the project (a mapping) in the process of the author's code.
-        needs: rows that must have passed.
         mend: how to repair what it finds.
         inside: whether it runs in that process.
         applies: whether a trial has this row; default: each has.

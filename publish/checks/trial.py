@@ -30,7 +30,6 @@ class Seen:
     """How a process of the author's code ended.
 
     Args:
-        outcome: of the process.
         names: of the functions that it was to run, in their order.
         ended: what each gave, up to the one in which the process ended.
         refused: the kind and detail of each action that was refused.
@@ -73,7 +72,6 @@ class Trial:
     """One check of one package.
 
     Args:
-        project: the copy of it.
         folder: everything that the check writes lies in here.
         limits: of each process, and of each row in it.
         inside: the chosen checks that run in the process of the author's code.
@@ -114,7 +112,6 @@ class Trial:
         Args:
             jobs: name, function and needs of each.
             offline: whether calls are refused throughout, and not only while the package is imported.
-            variables: environment variables.
         """
         home = self.make_home("inside")
         with tempfile.TemporaryFile() as report:

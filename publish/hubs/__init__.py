@@ -11,7 +11,7 @@ from .prime import Prime
 
 __all__ = ["HUBS", "Hub", "Place", "open_hub"]
 
-HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFace}
+HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFace}  # type: ignore[type-abstract]
 
 
 def open_hub(
@@ -20,11 +20,8 @@ def open_hub(
     """Return the place that `--to` names.
 
     Args:
-        to: a name of `HUBS`.
-        kind: what is published.
         id: `owner/name` on a hub.
         out: the folder of `--to dir`.
-        public: whether everybody may read it on the hub.
         force: whether a folder of ours is replaced.
 
     Raises:

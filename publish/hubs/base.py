@@ -1,11 +1,13 @@
 """What `viewbox publish` asks of a place that it publishes to. A new hub is one file with a class like this."""
 
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ...errors import ConfigError
+from ...utils.terminal import make_printable
 from ..release import Kind, Release
 
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", re.ASCII)
@@ -17,9 +19,7 @@ class Place:
     """Where a release goes.
 
     Args:
-        kind: what is published.
         owner, name: of the repository on a hub.
-        public: whether everybody may read it there.
         folder: the folder to write, of `--to dir`.
         force: whether an older package in the folder is replaced.
     """
@@ -56,33 +56,37 @@ class Hub(Protocol):
 
     def describe(self) -> str:
         """Return the address, and who may read it."""
-        ...
 
     def list_versions(self) -> list[str]:
         """Return the versions that it holds; empty if there is nothing yet."""
-        ...
 
     def check(self, release: Release) -> None:
         """Raise `ConfigError` if its client is missing, or would not send the files as they are."""
-        ...
 
     def push(self, release: Release) -> str:
         """Send a release; returns its address."""
-        ...
 
     def fetch(self, release: Release, folder: Path) -> None:
         """Download what `push` sent into an empty folder."""
-        ...
 
     def install(self, release: Release, folder: Path, bin: Path) -> None:
         """Install the package from the hub, as its users do, into the virtual environment with this `bin`.
 
-        Args:
-            release: what was sent.
-            folder: what `fetch` downloaded.
-            bin: the folder with its `python` and `pip`.
+        `folder` is what `fetch` downloaded, which the `pip` there installs unless a hub has a client of its own for it.
         """
-        ...
+        command: list[str | Path] = [
+            bin / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            folder,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        if done.returncode:
+            said = make_printable(done.stderr.strip()[-MAX_SHOWN:])
+            raise ConfigError(f"pip cannot install what was published:\n{said}")
 
 
 def split_repository(id: str | None, to: str) -> tuple[str, str]:

@@ -6,22 +6,20 @@ A file that viewbox did not write is never touched.
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...utils.terminal import make_printable
-from ..release import Kind, Release, compute_hash
-from .base import MAX_SHOWN, Place
+from ..release import Release, compute_hash
+from .base import Hub, Place
 
 MANIFEST = ".viewbox-published.json"  # the files that viewbox wrote, with hashes; all others are the user's
 
 
-class Directory:
+class Directory(Hub):
     """A folder; what viewbox wrote there before is replaced by `--force`."""
 
-    kinds: tuple[Kind, ...] = ("environment", "model")
+    kinds = ("environment", "model")
     asks = False
     keeps_versions = False
     reads_front_matter = False
@@ -40,9 +38,6 @@ class Directory:
         except (OSError, ValueError, LookupError, TypeError):  # `push` says what is wrong with it
             return []
 
-    def check(self, release: Release) -> None:
-        pass
-
     def push(self, release: Release) -> str:
         replace_folder(release.folder, self.folder, dict(release.about), force=self.force)
         return str(self.folder)
@@ -52,30 +47,11 @@ class Directory:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.folder / name, folder / name)
 
-    def install(self, release: Release, folder: Path, bin: Path) -> None:
-        install_folder(folder, bin)
-
-
-def install_folder(folder: Path, bin: Path) -> None:
-    """Install the package in a folder with the `pip` of a virtual environment; raise `ConfigError` if it fails."""
-    done = subprocess.run(
-        [bin / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", folder],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
-    if done.returncode:
-        said = make_printable(done.stderr.strip()[-MAX_SHOWN:])
-        raise ConfigError(f"pip cannot install what was published:\n{said}")
-
 
 def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
     """Copy the staged files to `out`, and remove the files of an older package there.
 
     Args:
-        staged: the folder of the new files.
-        out: the target folder.
         about: entries of the manifest beside the files: `id`, `version` and so on.
         force: whether an older package may be replaced.
 

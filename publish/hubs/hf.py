@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from ..release import Kind, Release
-from .base import MAX_SHOWN, Place
-from .directory import MANIFEST, install_folder
+from ..release import Release
+from .base import MAX_SHOWN, Hub, Place
+from .directory import MANIFEST
 
 Result = TypeVar("Result")
 ATTEMPTS = 3  # of a request, beside those that the client makes itself
@@ -30,10 +30,10 @@ OF_THE_HUB = (".gitattributes", MANIFEST)  # files that the hub, and `push`, add
 MAX_MANIFEST = 2**22  # bytes
 
 
-class HuggingFace:
+class HuggingFace(Hub):
     """A repository of one owner: a dataset for an environment, a model for weights."""
 
-    kinds: tuple[Kind, ...] = ("environment", "model")
+    kinds = ("environment", "model")
     asks = True
     keeps_versions = True
     reads_front_matter = True
@@ -42,7 +42,8 @@ class HuggingFace:
         self.hub = _import_hub()
         self.place, self.api = place, self.hub.HfApi()
         self.where = {"repo_id": place.repository, "repo_type": "dataset" if place.kind == "environment" else "model"}
-        self.network_errors = _find_network_errors(self.hub)
+        library = type(self.hub.get_session()).__module__.partition(".")[0]  # httpx or its successor
+        self.network_errors = (importlib.import_module(library).TransportError,)
         remember(self.hub.get_token())
 
     def describe(self) -> str:
@@ -117,9 +118,6 @@ class HuggingFace:
         tag = f"v{release.version}"
         self._ask(lambda: self.api.snapshot_download(**self.where, revision=tag, local_dir=folder))
 
-    def install(self, release: Release, folder: Path, bin: Path) -> None:
-        install_folder(folder, bin)
-
     def _ask(self, request: Callable[[], Result]) -> Result:
         """Make a request again if the hub is busy; its other refusals become a `ConfigError` without any key."""
         errors = self.hub.errors
@@ -159,10 +157,3 @@ def _import_hub() -> Any:
     except ImportError as error:
         raise ConfigError("--to hf needs huggingface_hub: pip install 'viewbox[hub]'", key="to") from error
     return huggingface_hub
-
-
-def _find_network_errors(hub: Any) -> tuple[type[Exception], ...]:
-    """Return the errors of the HTTP library that the client uses (httpx or its successor) if a server cannot be
-    reached."""
-    library = importlib.import_module(type(hub.get_session()).__module__.partition(".")[0])
-    return (library.TransportError,)

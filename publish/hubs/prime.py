@@ -18,8 +18,8 @@ from typing import Any
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
-from ..release import Kind, Release
-from .base import MAX_SHOWN, Place
+from ..release import Release
+from .base import MAX_SHOWN, Hub, Place
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
 WAIT = 1.0  # seconds before the second attempt, then twice as many
@@ -37,17 +37,18 @@ _BUSY = re.compile(
 _MISSING = re.compile(r"HTTP 404")
 
 
-class Prime:
+class Prime(Hub):
     """An environment of one owner."""
 
-    kinds: tuple[Kind, ...] = ("environment",)
+    kinds = ("environment",)
     asks = True
     keeps_versions = True
     reads_front_matter = False
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        _remember_key()
+        remember(os.environ.get("PRIME_API_KEY"))  # a hub may repeat it in an error
+        remember(_read_config().get("api_key"))
 
     def describe(self) -> str:
         server = _read_config().get("base_url")
@@ -155,12 +156,6 @@ def find_command() -> str:
             key="to",
         )
     return found
-
-
-def _remember_key() -> None:
-    """Let messages mask the key that the command uses: a hub may repeat it in an error."""
-    remember(os.environ.get("PRIME_API_KEY"))
-    remember(_read_config().get("api_key"))
 
 
 def _read_config() -> dict[str, str]:

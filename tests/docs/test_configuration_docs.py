@@ -11,8 +11,7 @@ from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.core.settings import model_of
 from viewbox.envs import load_class
 from viewbox.plugins import ENVIRONMENTS
-from viewbox.training.trainer_args import CHOICES, get_defaults
-from viewbox.training.trainer_fields import OWNED, REFUSED
+from viewbox.training.trainer_args import CHOICES, OWNED, REFUSED, get_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "config_page.py"))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from viewbox.engines.vllm.weights import sender
+from viewbox.engines.vllm import weights as sender
 from viewbox.rollouts import play as playing
 from viewbox.training import command as train
 from viewbox.training.grpo import player

@@ -8,7 +8,7 @@ from tests.support.runs import read_weights, run, write_config
 from viewbox.configs import schema as configs
 from viewbox.errors import ConfigError
 from viewbox.training.checks.preflight import check
-from viewbox.training.precision import LEARNING_RATES, apply_precision, resolve_dtype
+from viewbox.training.precision import LEARNING_RATES, resolve_dtype
 from viewbox.training.trainer_args import build_trainer_arguments
 
 SFT = {"method": "sft", "demonstrations": {"count": 16}}
@@ -43,7 +43,7 @@ def test_by_default_nearly_every_weight_moves_in_two_steps(tiny_folder, tmp_path
     ],
 )
 def test_weights_that_are_trained_are_loaded_in_float32(given, loaded):
-    assert resolve_dtype(parsed(**given)) == apply_precision(parsed(**given)).dtype == loaded
+    assert resolve_dtype(parsed(**given)) == loaded
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from viewbox.plugins import list_plugins
 from viewbox.rollouts.store.run_folder import read_json
 from viewbox.training import resume
 from viewbox.training.resume import KEPT, REFUSED, RunLocation, find_rule, list_changes
-from viewbox.training.trainer_fields import explain_refusal
+from viewbox.training.trainer_args import explain_refusal
 
 # What a checkpoint holds cannot change under it; every other key takes effect.
 STAYS = """

@@ -8,11 +8,10 @@ from trl import GRPOConfig
 
 from viewbox.configs import schema as configs
 from viewbox.errors import ConfigError
-from viewbox.training.trainer_args import build_trainer_arguments
-from viewbox.training.trainer_fields import OWNED, REFUSED, USED_BY_SFT, explain_refusal
+from viewbox.training.trainer_args import OWNED, REFUSED, USED_BY_SFT, build_trainer_arguments, explain_refusal
 
 CLASSES = {"grpo": GRPOConfig, "sft": TrainingArguments}
-# Looked at, and read by a trainer. A new field of a library belongs here or into a table of `trainer_fields.py`.
+# Looked at, and read by a trainer. A new field of a library belongs here or into a table of `trainer_args.py`.
 PASSED_ON = """
     activation_checkpointing activation_checkpointing_kwargs adam_beta1 adam_beta2 adam_epsilon beta bf16
     dataloader_drop_last dataloader_in_order dataloader_multiprocessing_context dataloader_num_workers

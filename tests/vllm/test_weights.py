@@ -13,10 +13,9 @@ from tests.support.grpo_kit import make_trainer, train_and_read_steps
 from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf import loading
 from viewbox.engines.vllm import Settings
+from viewbox.engines.vllm import weights as sending
 from viewbox.engines.vllm.vllm import Served, VLLMGenerator
-from viewbox.engines.vllm.weights import sender as sending
-from viewbox.engines.vllm.weights.sender import WeightSender
-from viewbox.engines.vllm.weights.transfers import HEAD, iterate_weights
+from viewbox.engines.vllm.weights import HEAD, WeightSender, iterate_weights
 from viewbox.rollouts.job import build_job
 
 TOLERANCE = 5e-5

@@ -47,11 +47,6 @@ def find_existing(path: Path) -> Path:
 def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> int:
     """Return the bytes that a run writes: its checkpoints, the final model and `log.export`, which are saved in
     float32.
-
-    Args:
-        config: the run.
-        arguments: its trainer arguments.
-        total, trained: parameters of the model, and those that are trained.
     """
     whole = 4 * total
     optimizer = 0 if arguments.save_only_model else 8 * trained  # Adam: two numbers a parameter

@@ -26,8 +26,6 @@ class Parameters:
     """The parameters of a run.
 
     Args:
-        total: of the model.
-        trained: of the model, or of its adapters.
         adapted: the number of adapted layers in each part of the model ("language", "vision").
     """
 

@@ -239,7 +239,7 @@ def _check_demonstrations(habits: Mapping[str, float], env: BaseMultiTurnEnv, ta
 
 def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
     from ...rollouts.store.reader import load
-    from ..sft.transcripts import read_transcripts
+    from ..sft.episodes import read_transcripts
 
     key = "train.episodes"
     try:

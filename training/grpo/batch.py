@@ -120,8 +120,6 @@ def split_by_tokens(
     Episodes of a group stay together if they fit. An episode longer than `tokens` is a part of its own.
 
     Args:
-        batch: a collated batch.
-        tokens: the maximum number of tokens in a part.
         gather: stacks a tensor of all processes. They cut after the same number of episodes, because they synchronize
             in every part.
 
@@ -177,11 +175,7 @@ def accumulate_loss(
     here.
 
     Args:
-        batch: a collated batch.
-        tokens: the maximum number of tokens in a part.
         model: as it was prepared; processes synchronize in the last part.
-        accelerator: the trainer's.
-        compute_loss: the loss of a part.
         loss_type: see `compute_share`.
     """
     *parts, last = split_by_tokens(batch, tokens, accelerator.gather)

@@ -33,7 +33,6 @@ class Curriculum:
     """Which environment is played at a step.
 
     Args:
-        section: the settings.
         levels: the environment of each level, from easy to hard; one if the levels do not change it.
 
     >>> from viewbox.envs.digits import Digits
@@ -101,8 +100,6 @@ def build_curriculum(config: Config, env: BaseMultiTurnEnv, defaults: Mapping[st
     """Return the curriculum of a run; None if it has none.
 
     Args:
-        config: the run.
-        env: its environment.
         defaults: environment settings that follow from the model.
 
     Raises:

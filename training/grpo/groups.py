@@ -138,10 +138,8 @@ def replace_uniform_groups(
 
     Args:
         batch: episodes, those of a group next to each other.
-        group: episodes in a group.
         rounds: the maximum number of rounds; it ends earlier if no uniform group or no other task is left.
         others: the tasks to take, in this order.
-        reward: returns the reward of an episode, or None if it cannot be used.
         play: plays an episode for each task of a list, once a round.
     """
     episodes, replaced, remaining = list(batch), 0, iter(others)

@@ -31,11 +31,7 @@ class BatchPlayer:
     """Plays batches of this process.
 
     Args:
-        accelerator: the trainer's.
-        sampler: how episodes are sampled.
-        seed: of the run.
         candidates: all tasks that are trained on, by index.
-        dynamic_sampling_rounds: see `groups.py`.
         folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of this process are, in groups drawn at random; None: all.
     """
@@ -119,10 +115,6 @@ class BatchPlayer:
         rounds the others play, so the sample numbers of all rounds are reserved.
 
         Args:
-            episodes: the batch, an episode for each of `tasks`.
-            tasks: by index.
-            group_size: episodes of a group.
-            get_reward: the reward of an episode; None if it teaches nothing.
             play: plays tasks and reserves so many seeds for each process; calls `BatchPlayer.play`.
         """
         process, processes, batch_size = self.accelerator.process_index, self.accelerator.num_processes, len(tasks)

@@ -9,7 +9,7 @@ its own tool loop, and drops the pixels of a whole batch if one sample does not 
     compute_advantages    each reward relative to its group (`groups.py`)
     build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
 
-`compute_loss` then learns from it: the log-probs are ours (`batch_logprobs.py`), the loss is TRL's.
+`compute_loss` then learns from it: the log-probs are ours (`logprobs.py`), the loss is TRL's.
 """
 
 import logging
@@ -32,20 +32,18 @@ from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
 from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
-from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import VisionCache
-from ...engines.vllm.weights.sender import WeightSender
+from ...engines.vllm.weights import WeightSender
 from ...errors import ConfigError
-from ...records import Episode, Task
+from ...records import Episode
 from ...rollouts.scoring.metrics import compute_environment_metrics
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
 from .batch import accumulate_loss, check_additive_loss, collate, collect_pixels, get_sampled
-from .batch_logprobs import BatchLogProbs
 from .curriculum import Curriculum
 from .groups import check_whole_groups, group_advantages, summarize_rewards
-from .logprobs import add_compute_argument
+from .logprobs import BatchLogProbs, add_compute_argument
 from .player import BatchPlayer
 
 # Every private name of TRL 1.16 that viewbox uses; only this file uses them. `training/checkpoints.py` lists those of
@@ -70,11 +68,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     Args:
         env: the environment; `task` in a row of the dataset is an index into its tasks.
-        rollout: how episodes are generated; default: by our engine, at the trainer's temperature.
-        model_name: recorded with each episode.
         episodes_folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
-        importance_sampling_cap: see `batch_logprobs.py`. None: the engine's log-probs are used in place of the
+        importance_sampling_cap: see `logprobs.py`. None: the engine's log-probs are used in place of the
             trainer's own, which saves a forward pass.
         dynamic_sampling_rounds: see `groups.py`.
         micro_batch_tokens: see `batch.py`. None: one forward and backward pass for a batch.
@@ -96,7 +92,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self,
         *args: Any,
         env: BaseMultiTurnEnv,
-        rollout: RolloutSection | None = None,
+        rollout: RolloutSection,
         model_name: str = "",
         episodes_folder: Path | None = None,
         episodes_per_step: int | None = None,
@@ -107,12 +103,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
-        if getattr(kwargs.get("args"), "use_vllm", False):
-            raise ConfigError(
-                "train.use_vllm: TRL would generate the replies, without the pictures of tools; allowed: false, and "
-                "rollout: {engine: vllm} (docs/scaling.md)",
-                key="train.use_vllm",
-            )
         super().__init__(*args, reward_funcs=score_nothing, **kwargs)
         use_float32_adapters(self.model)
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
@@ -125,7 +115,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
-        rollout = rollout or Settings(temperature=self.temperature)
         self.player = BatchPlayer(
             self.accelerator,
             Sampler(self.tokens, rollout, model_name, weights, self._vision_cache),
@@ -208,11 +197,11 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def play_episodes(self, tasks: Sequence[int]) -> list[Episode]:
         """Stage 2: an episode for each task; groups that teach nothing may be replaced by groups of other tasks."""
         started = time.perf_counter()
-        episodes, replaced = self._play_tasks(self._get_tasks(tasks)), 0
+        episodes, replaced = self._play_tasks(tasks), 0
         resampled = self.player.dynamic_sampling_rounds
         if resampled:
             episodes, replaced = self.player.replace_uniform_groups(
-                episodes, tasks, self.num_generations, self._get_reward, self._play_drawn
+                episodes, tasks, self.num_generations, self._get_reward, self._play_tasks
             )
         self.player.sampler.release()
         played, processes = len(episodes) + replaced * self.num_generations, self.accelerator.num_processes
@@ -281,16 +270,10 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             fixed["ref_per_token_logps"] = self.log_probs.compute_reference(self.model, self.ref_model, batch, size)
         return fixed
 
-    def _get_tasks(self, indices: Sequence[int]) -> list[Task]:
-        tasks = to_sequence(self.env.tasks, self.env.name)
-        return [tasks[index % len(tasks)] for index in indices]  # a level of a curriculum may have fewer
-
-    def _play_tasks(self, tasks: Sequence[Task], num_seeds: int | None = None) -> list[Episode]:
-        step = self.state.global_step + 1
+    def _play_tasks(self, indices: Sequence[int], num_seeds: int | None = None) -> list[Episode]:
+        known, step = to_sequence(self.env.tasks, self.env.name), self.state.global_step + 1
+        tasks = [known[index % len(known)] for index in indices]  # a level of a curriculum may have fewer
         return self.player.play(self.model, self.env, tasks, step, num_seeds, self.num_generations)
-
-    def _play_drawn(self, indices: Sequence[int], num_seeds: int) -> list[Episode]:
-        return self._play_tasks(self._get_tasks(indices), num_seeds)
 
     def _get_reward(self, episode: Episode) -> float | None:
         if self._describe_problem(episode) is not None:
@@ -357,12 +340,7 @@ class SkipEmptyUpdates(TrainerCallback):
 
 
 class Figures:
-    """Writes into the lists of values that TRL averages and logs.
-
-    Args:
-        accelerator: the trainer's.
-        values: by name.
-    """
+    """Writes into the lists of values that TRL averages and logs."""
 
     def __init__(self, accelerator: Accelerator, values: dict[str, list[float]]) -> None:
         self.accelerator, self.values = accelerator, values

@@ -73,7 +73,6 @@ class Forecast:
     """The memory of a run.
 
     Args:
-        workload: its longest episode.
         phases: generation and update; without generation if the run plays no episode.
         slots: episodes that the engine holds at once.
         device_memory: bytes of the device; None: not known.
@@ -113,7 +112,6 @@ def predict(config: Config, device_memory: int | None = None) -> Forecast:
     """Return the forecast of a run.
 
     Args:
-        config: a checked config.
         device_memory: bytes of the device; None: keys and values are limited by this machine's memory.
 
     Raises:
@@ -139,8 +137,6 @@ def predict_workload(
     """Return the forecast of a run whose longest episode is known.
 
     Args:
-        config, arguments, model_config, workload: the run.
-        device_memory: bytes of the device; None: not known.
         specialists: bytes of the models of tools while the policy plays, and while it learns.
     """
     shapes = Shapes(config, arguments, build_model(config, model_config), workload)
@@ -173,9 +169,7 @@ class Shapes:
     autocast). `trained` and `tower` are the bytes of what is trained of the whole model, and of its vision tower.
 
     Args:
-        config, arguments: the run.
         model: without numbers.
-        workload: its longest episode.
     """
 
     def __init__(self, config: Config, arguments: Any, model: Any, workload: Workload) -> None:
@@ -370,10 +364,6 @@ def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
 
     A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not.
 
-    Args:
-        config: a checked config.
-        gpu: whether the run trains on a GPU.
-
     Raises:
         ConfigError: the files of a specialist are not on this machine, and its `memory` is not set.
     """
@@ -396,13 +386,7 @@ def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
 def find_changes(
     config: Config, forecast: Forecast, retry: Callable[[list[str]], Forecast]
 ) -> tuple[list[str], Forecast]:
-    """Return overrides that make a run fit, the cheapest first, and the forecast with them, which says if they do.
-
-    Args:
-        config: a run that does not fit.
-        forecast: its memory.
-        retry: gives the forecast with these overrides.
-    """
+    """Return overrides that make a run fit, the cheapest first, and the forecast with them, which says if they do."""
     changes: list[str] = []
     for change in _list_changes(config, forecast):
         changed = retry([*changes, *change.split()])

@@ -48,14 +48,7 @@ def measure(config: Config) -> int:
 
 
 def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) -> None:
-    """Two updates, forward, backward and through the optimizer, with the trainers' own losses.
-
-    Args:
-        model: with adapters, on its device.
-        config: the run.
-        arguments: its trainer arguments.
-        workload: its longest episode.
-    """
+    """Two updates, forward, backward and through the optimizer, with the trainers' own losses."""
     model.train()
     if arguments.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments.gradient_checkpointing_kwargs)
@@ -94,11 +87,7 @@ def _build_grpo_losses(
     if config.train.micro_batch_tokens is not None:
         parts = split_by_tokens(batch, config.train.micro_batch_tokens)
     for part in parts:
-        yield partial(_sum_log_probs, log_probs, select(batch, part))
-
-
-def _sum_log_probs(log_probs: EpisodeLogProbs, batch: dict[str, Any]) -> torch.Tensor:
-    return log_probs(batch)[0].sum()
+        yield partial(lambda chosen: log_probs(chosen)[0].sum(), select(batch, part))
 
 
 def _build_sft_loss(

@@ -60,12 +60,8 @@ def build_card(
     """Return the text of a model card, with the header that hubs read.
 
     Args:
-        title: its first line.
-        config: of the run.
         summary: of the run; `held_out` has the figures.
-        base: the base model.
         license: the license entries of the weights; default: those of the base model.
-        is_adapter: whether the weights are those of an adapter alone.
         shown: the values of the config as the card shows them; default: without secrets.
     """
     license = base.license if license is None else license

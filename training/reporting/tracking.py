@@ -109,13 +109,7 @@ def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
 
 
 def check_uploads(log: LogSection, env: BaseMultiTurnEnv, arguments: TrainingArguments) -> None:
-    """Raise `ConfigError` if more than figures would be uploaded from a run on a restricted environment.
-
-    Args:
-        log: the config's section.
-        env: the environment that is trained on.
-        arguments: the trainer's arguments.
-    """
+    """Raise `ConfigError` if more than figures would be uploaded from a run on a restricted environment."""
     check_images(log, env)
     if arguments.push_to_hub:
         key = "train.push_to_hub"

@@ -6,8 +6,10 @@ everything else.
 """
 
 import json
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +24,25 @@ from ...core.settings import ReplyFormat
 from ...engines.generator import Conversation, ReplyError
 from ...engines.hf.chat_tokens import ChatTokens
 from ...errors import ImageError, StoreError
+from ...images.files import open_image
 from ...images.ref import ImageRef
+from ...images.view import View
 from ...records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
+from ...rollouts.exchange.conversation import read_message
+from ...rollouts.store.lines import parse_line, read_lines
 from ...rollouts.store.reader import load
-from ...utils.frozen import thaw
-from .transcripts import read_transcripts
+from ...utils.files import open_regular
+from ...utils.frozen import FrozenDict, thaw
+
+MAX_FILE = 2**40  # bytes of a file, which is read a line at a time
+
+log = logging.getLogger("viewbox.train")
 
 
 def read_episodes(
     saved: str, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int, print_line: Callable[[str], None]
 ) -> list[Episode]:
-    """Return the episodes of a folder, or one for each conversation of a JSONL file (`transcripts.py`).
+    """Return the episodes of a folder, or one for each conversation of a JSONL file (`read_transcripts`).
 
     Those of a folder come as they were stored, by task; `add_tokens` gives tokens to those that have none.
     """
@@ -101,10 +111,8 @@ def tokenize_conversation(
 
     Args:
         messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`.
-        tokens: the chat tokens of the model that learns.
         tools: the schemas that the prompt lists.
         reply_format, prompts: how the prompt teaches calls, as in `ChatTokens.encode_prompt`.
-        max_completion_tokens: the most tokens after the prompt.
 
     Raises:
         StoreError: there is no reply, nothing before the first one, or the conversation is too long.
@@ -236,3 +244,63 @@ def _split_texts(joined: str, results: Sequence[str]) -> list[str]:
         starts.append(start)
     ends = [start - 1 for start in starts[1:]] + [len(joined)]
     return [joined[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+# ---------------------------------------------------------------------- transcripts
+@dataclass(frozen=True)
+class Transcript:
+    """One conversation: its line number, messages and tool schemas."""
+
+    line: int
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+def read_transcripts(
+    path: Path, *, max_pixels: int, multiple: int = 1, left_out: Counter[str] | None = None
+) -> Iterator[Transcript]:
+    """Yield the conversations of a file, `{"messages": [...], "tools": [...]}` a line; log each that cannot be read.
+
+    They have the form of the OpenAI chat interface: a message has a role (system, developer, user, assistant or tool)
+    and content, text or parts of text and images. An image is a data URL, or the path of a file beside the transcripts.
+    `tools` may be left out.
+
+    Args:
+        max_pixels, multiple: images are shown as an environment with these settings shows them.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+
+    def open_url(url: str) -> ImageRef:
+        source = open_image(url, None if url.startswith("data:") else path.parent)
+        return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
+
+    try:
+        file = open_regular(path, limit=MAX_FILE, inside=path.parent)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with file:
+        for number, line in enumerate(read_lines(file), 1):
+            if line is not None and not line.strip():
+                continue
+            try:
+                yield _parse(number, line, open_url)
+            except (StoreError, ImageError, ValueError, RecursionError) as error:
+                if left_out is not None:
+                    left_out["could not be read; see the warnings above"] += 1
+                log.warning("%s, line %d: left out: %.300s", path, number, error)
+
+
+def _parse(number: int, line: bytes | None, open_url: Callable[[str], ImageRef]) -> Transcript:
+    if line is None:
+        raise StoreError("the line is too long")
+    data = parse_line(line)
+    given = data.get("messages") if isinstance(data, dict) else None
+    if not isinstance(given, list) or not given:
+        raise StoreError('allowed: an object with a list of "messages"')
+    messages = tuple(read_message(message, open_url) for message in given)
+    tools = data.get("tools") or []
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise StoreError('"tools": allowed: a list of function schemas')
+    return Transcript(number, messages, tuple(FrozenDict(tool) for tool in tools))

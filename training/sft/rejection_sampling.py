@@ -32,11 +32,8 @@ class RejectionSamplingTrainer(SFTTrainer):
     plays only those that are missing.
 
     Args:
-        env: the environment.
         section: the section `train`; its `arguments` have `max_steps`.
         folder: the folder of the rounds: `round-1/process-0/episodes.jsonl`, …
-        sampler: how episodes are sampled.
-        print_line: prints what was kept.
         kwargs: arguments of `SFTTrainer`, without a dataset.
 
     Raises:
@@ -69,15 +66,12 @@ class RejectionSamplingTrainer(SFTTrainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], torch.Tensor | None]:
         rows = [next(epoch_iterator) for _ in range(num_batches)]
-        number = self._find_round(self.state.global_step)
+        number = self.state.global_step * self.sampling.rounds // self.args.max_steps
         if number != self._round:
             self._episodes, self._round = self._start_round(number), number
         counts = [row["count"] for row in rows]
         window = [self._collate(self._draw(number, k, counts)) for k in range(len(counts))]
         return window, self._sum_window(window, device)
-
-    def _find_round(self, step: int) -> int:
-        return int(step * self.sampling.rounds // self.args.max_steps)
 
     def _find_first_step(self, number: int) -> int:
         return -int(-number * self.args.max_steps // self.sampling.rounds)

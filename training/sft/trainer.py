@@ -123,9 +123,7 @@ class SFTTrainer(Checkpoints, Trainer):
 
     Args:
         train_dataset: a list of `EpisodeTokens`.
-        tokens: the chat tokens of the model.
         informative_weight: see `compute_token_weights`.
-        kwargs: arguments of `Trainer`.
     """
 
     def __init__(self, *, tokens: ChatTokens, informative_weight: float = 1.0, **kwargs: Any) -> None:

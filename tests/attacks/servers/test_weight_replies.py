@@ -9,7 +9,7 @@ from tests.support.model_fixtures import *  # noqa: F403
 from tests.support.servers import make_response, send_bytes
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.engines.generator import GeneratorError
-from viewbox.engines.vllm.weights.sender import MAX_BODY, WeightSender
+from viewbox.engines.vllm.weights import MAX_BODY, WeightSender
 from viewbox.errors import ConfigError
 
 VERSION, INFO = "/weight_info", "/server_info?config_format=json"

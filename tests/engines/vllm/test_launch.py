@@ -11,8 +11,8 @@ import pytest
 from tests.support.fake_server import FakeVLLM
 from viewbox.configs.schema import parse
 from viewbox.engines.hf import loading
-from viewbox.engines.vllm import launch
-from viewbox.engines.vllm.launch import build_environment, build_flags, build_server
+from viewbox.engines.vllm import process
+from viewbox.engines.vllm.process import build_environment, build_flags, build_server
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.reader import load
 
@@ -69,7 +69,7 @@ def test_a_server_does_not_take_itself_for_a_process_of_the_trainer():
 
 
 def test_without_vllm_the_error_says_what_to_do(monkeypatch, viewbox, tmp_path):
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(process, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for command in (("rollout", *GIVEN), ("train", "quickstart", "model.name=package:tiny_viewer")):
@@ -84,7 +84,7 @@ def test_the_command_vllm_of_another_environment_will_do(monkeypatch, tmp_path):
     command = tmp_path / "vllm"
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(process, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     config = make_config()
     server = build_server(config.model, config.rollout, Bounds, dtype="auto", gpu=True, run=tmp_path / "run")

@@ -12,9 +12,16 @@ from pyarrow import parquet
 from viewbox.configs.schema import load, parse
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
-from viewbox.integrations.verl.export import VerlExport, export_verl, write_readme, write_script
+from viewbox.integrations.verl.export import (
+    VerlExport,
+    build_trainer_config,
+    check_config,
+    describe_left_out,
+    export_verl,
+    write_readme,
+    write_script,
+)
 from viewbox.integrations.verl.stage import Stage, build_reward_info
-from viewbox.integrations.verl.trainer_config import build_trainer_config, check_config, describe_left_out
 from viewbox.records import Episode, Scores, Task
 
 FILES = {"README.md", "agent_loop.yaml", "held_out.parquet", "model", "run.sh", "trainer.yaml", "train.parquet"}

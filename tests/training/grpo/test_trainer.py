@@ -269,8 +269,3 @@ def test_a_logged_line_names_every_component_end_and_time(plain):
     )
     assert sum(value for name, value in line.items() if name.startswith("end/")) == pytest.approx(1)
     assert json.loads(json.dumps(line, allow_nan=False)) == line
-
-
-def test_vllm_is_refused_in_words(trainer, looking):
-    with pytest.raises(ConfigError, match=r"train\.use_vllm"):
-        trainer(looking(), use_vllm=True)

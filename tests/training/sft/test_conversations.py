@@ -14,8 +14,7 @@ from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
 from viewbox.records import Message, Reply, ToolCall
-from viewbox.training.sft.episodes import rebuild_messages, tokenize_conversation, tokenize_episode
-from viewbox.training.sft.transcripts import read_transcripts
+from viewbox.training.sft.episodes import read_transcripts, rebuild_messages, tokenize_conversation, tokenize_episode
 
 ENV = Digits(max_turns=4)
 ZOOM = viewer.write_zoom(ENV, 2, 0.4, 0.6)

@@ -14,8 +14,7 @@ from viewbox.engines.generator import GeneratorError
 from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.table import get_engine
-from viewbox.engines.vllm.weights.sender import WeightSender
-from viewbox.engines.vllm.weights.transfers import HEAD, iterate_weights, split_tensors
+from viewbox.engines.vllm.weights import HEAD, WeightSender, iterate_weights, split_tensors
 from viewbox.errors import ConfigError
 
 UPDATE = [

@@ -10,7 +10,7 @@ from tests.support.vllm_server import TrainedVLLM
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.vllm import Settings
 from viewbox.engines.vllm.vllm import VLLMGenerator
-from viewbox.engines.vllm.weights.sender import WeightSender
+from viewbox.engines.vllm.weights import WeightSender
 from viewbox.rollouts.store.reader import load
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler

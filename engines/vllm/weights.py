@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,30 +21,31 @@ import httpx
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
+from safetensors.torch import save_file
 
-from ....configs.sections import ModelSection
-from ....errors import ConfigError
-from ....network.body import parse_body
-from ....network.client_settings import build_client_settings
-from ....network.connection import UNUSABLE_STATUS
-from ....network.data_policy import check_sending
-from ....network.http import extract_error_message
-from ....utils.terminal import make_line
-from ...generator import GeneratorError
-from ...hf.adapters import KeptChange
-from ...hf.chat_tokens import ChatTokens
-from ...openai.client import EndpointError
-from ...processes import do_once
-from ..launch import build_server
-from ..process import ServerProcess
-from ..settings import Settings
-from ..vllm import FLAGS, Served, VLLMGenerator, clean_url
-from .transfers import FileTransfer, iterate_weights
+from ...configs.sections import ModelSection
+from ...errors import ConfigError
+from ...network.body import parse_body
+from ...network.client_settings import build_client_settings
+from ...network.connection import UNUSABLE_STATUS
+from ...network.data_policy import check_sending
+from ...network.http import extract_error_message
+from ...utils.terminal import make_line
+from ..generator import GeneratorError
+from ..hf.adapters import KeptChange, get_factors, round_stochastically
+from ..hf.chat_tokens import ChatTokens
+from ..openai.client import EndpointError
+from ..processes import do_once
+from .process import FLAGS, ServerProcess, build_server
+from .settings import Settings
+from .vllm import Served, VLLMGenerator, clean_url
 
 WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts
 TIMEOUT = 600.0  # seconds of one request; loading a large model takes minutes
 MAX_BODY = 2**20  # bytes of a reply; those about weights are short, the settings of a server are tens of kilobytes
+CHUNK = 2**31  # bytes of one file
+HEAD = "lm_head.weight"  # the name of the output head in a checkpoint
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
 HOW_TO_START = (
@@ -61,9 +62,6 @@ def build_sender(
     """Return the sender of a run. All processes call it together.
 
     Args:
-        model: the model that is trained.
-        settings: the section `rollout`.
-        tokens: the way from messages to tokens.
         folder: of the run; files of weights lie there for as long as the server needs them.
         dtype: precision in which the loss computes.
     """
@@ -95,7 +93,6 @@ class WeightSender:
     """The weights of one run on one server. Every process makes one; only the main process sends.
 
     Args:
-        url: of the server.
         folder: for files of weights; the server must see it under the same path.
         check: asks a server whether it can be used at all, and returns the model's name there.
         wait: seconds that the server may be away before the run ends.
@@ -115,7 +112,7 @@ class WeightSender:
         sleeps: bool = False,
     ) -> None:
         self.url, self.check, self.wait, self.pause = clean_url(url), check, wait, pause
-        self.transfer = FileTransfer(folder)
+        self.folder = folder.resolve()
         self.process, self.sleeps = process, sleeps
         self.num_sent = 0
         self.kept_change = math.nan  # of the adapters, in the weights that were sent last; see `KeptChange`
@@ -193,7 +190,7 @@ class WeightSender:
         name = self._served.model if is_known and self._served else self._check()
         dtype = self._read_dtype()
         if not is_known:
-            self.transfer.connect(self._post)
+            self._post("/init_weight_transfer_engine", {"init_info": {}})
         self._served = None  # until all of it has arrived, nobody knows what the server has
         self.num_sent += 1
         version = f"{self._run}-{self.num_sent}"
@@ -201,7 +198,7 @@ class WeightSender:
         try:
             self._post("/start_weight_update", {})
             change = KeptChange()
-            self.transfer.send(self._post, iterate_weights(model, dtype, key if isinstance(key, int) else 0, change))
+            self._send_files(iterate_weights(model, dtype, key if isinstance(key, int) else 0, change))
             self.kept_change = change.share
             self._post("/finish_weight_update", {"weight_version": version})
             for path in CACHES:  # pictures and prefixes were computed with the weights before
@@ -215,6 +212,17 @@ class WeightSender:
             )
         self._served, self._key = Served(self.url, name, version), key
         return self._served
+
+    def _send_files(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Send tensors as files, each removed once the server has loaded it by its extension (`vllm_extension.py`)."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for part in split_tensors(tensors, CHUNK):
+            file = self.folder / f"{uuid4().hex}.safetensors"
+            try:
+                save_file(part, file)
+                self._post("/update_weights", {"update_info": {"path": str(file)}})
+            finally:
+                file.unlink(missing_ok=True)
 
     def _check(self) -> str:
         try:
@@ -270,3 +278,92 @@ def _get(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+# ---------------------------------------------------------------------- which tensors are sent
+def split_tensors(tensors: Iterable[tuple[str, torch.Tensor]], size: int) -> Iterator[dict[str, torch.Tensor]]:
+    """Dicts of tensors in main memory, each of about `size` bytes, and no two of them sharing memory.
+
+    >>> [list(part) for part in split_tensors([("a", torch.ones(4)), ("b", torch.ones(4))], 16)]
+    [['a'], ['b']]
+    """
+    part: dict[str, torch.Tensor] = {}
+    used = 0
+    there: set[int] = set()
+    for name, tensor in tensors:
+        if part and used + tensor.nbytes > size:
+            yield part
+            part, used, there = {}, 0, set()
+        place = tensor.data_ptr()
+        part[name] = tensor.clone().contiguous() if place in there else tensor.cpu().contiguous()
+        there.add(place)
+        used += tensor.nbytes
+    if part:
+        yield part
+
+
+def iterate_weights(
+    model: Any, dtype: torch.dtype | None = None, seed: int = 0, change: KeptChange | None = None
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the (name, tensor) pairs of a model inside `use_merged_adapters`, each with its adapters added.
+
+    A server adds nothing itself, and would round a small change of a two-byte weight away. So sums for two bytes are
+    rounded up or down by chance.
+
+    The output head is always among them. If it is tied to the input embedding, a checkpoint has only the embedding, and
+    a server that is sent a checkpoint would keep its old head without an error.
+
+    Args:
+        dtype: precision in which the server keeps its weights; None: that of the model.
+        change: is told how much of the adapters' change is left.
+
+    Raises:
+        ConfigError: an adapter is not merged, so the weights without it are not the policy's.
+    """
+    _check_merged(model)
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    adapted = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
+    found: dict[str, tuple[torch.Tensor, Any]] = {}
+    for name, tensor in model.state_dict().items():
+        if ".lora_" in name or ".original_module." in name:
+            continue
+        layer = adapted.get(name)
+        name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
+        found[name] = tensor.detach(), layer
+    head = model.get_output_embeddings()
+    if head is not None and HEAD not in found:
+        found[HEAD] = head.weight.detach(), None
+    generator: torch.Generator | None = None
+    for name, (tensor, layer) in found.items():
+        if layer is not None and layer.merged:
+            generator = generator or torch.Generator(tensor.device).manual_seed(seed)
+            tensor = _add_adapters(layer, tensor, dtype or tensor.dtype, generator, change or KeptChange())
+        yield name, tensor
+
+
+def _add_adapters(
+    layer: Any, weight: torch.Tensor, dtype: torch.dtype, generator: torch.Generator, change: KeptChange
+) -> torch.Tensor:
+    down, up = get_factors(layer)
+    added = up.float() @ down.float()
+    total = weight.float() + added
+    total = round_stochastically(total, dtype, generator) if dtype.itemsize <= 2 else total.to(weight.dtype)
+    change.add(total.float() - weight.float(), added)
+    return total
+
+
+def _check_merged(model: Any) -> None:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    apart = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, BaseTunerLayer) and not layer.merged and not layer.disable_adapters
+    ]
+    if apart:
+        raise ConfigError(
+            f"rollout.engine = vllm: {len(apart)} adapted layers cannot be merged for the server, such as {apart[0]} "
+            "(its weight is quantized, or serves another layer, too); allowed: other lora.target_modules, no "
+            "lora.quantize, or engine: hf",
+            key="lora.target_modules",
+        )
