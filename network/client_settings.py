@@ -5,9 +5,16 @@ written are for `viewbox.network.public`). What is decided here, for all of them
 may travel, redirects, cookies, proxies and compression.
 """
 
+import os
+import ssl
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from importlib.util import find_spec
 from typing import Any
+from urllib.request import getproxies
 
+import httpx
+
+from ..errors import ConfigError
 from ..utils import secrets
 from . import hosts
 from .http import check_api_key
@@ -24,7 +31,8 @@ def build_client_settings(url: str, api_key: str | None = None) -> dict[str, Any
         api_key: sent as a bearer token; it is masked in everything written from now on.
 
     Raises:
-        ConfigError: the URL is none, or the key cannot be sent, or not safely.
+        ConfigError: the URL is none, the key cannot be sent, or not safely, or the proxies or certificates of the
+            environment cannot be used.
 
     >>> build_client_settings("http://127.0.0.1:8000/v1", "abc")["headers"]
     {'Accept-Encoding': 'identity', 'Authorization': 'Bearer abc'}
@@ -44,5 +52,34 @@ where others can read it; allowed: https, or a tunnel that ends on localhost
         "follow_redirects": False,
         "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
         "trust_env": not is_local,
-        "verify": not is_local or hosts.parse_url(url).scheme == "https",  # certificates take 40 ms to load
+        # certificates take 40 ms to load
+        "verify": hosts.parse_url(url).scheme == "https" if is_local else load_certificates(),
     }
+
+
+def load_certificates() -> ssl.SSLContext:
+    """Return the certificates that the environment names; raise `ConfigError` if it names what no client can use."""
+    proxies = getproxies()
+    for scheme in ("http", "https", "all"):
+        given, name = proxies.get(scheme, ""), f"{scheme.upper()}_PROXY"
+        if not given or "*" in proxies.get("no", "").split(","):
+            continue
+        if given.startswith("socks5") and find_spec("socksio") is None:
+            raise ConfigError(
+                f"{name}: a SOCKS proxy needs another package: pip install 'httpx[socks]'; or unset {name}"
+            )
+        try:
+            url = httpx.Proxy(given if "://" in given else f"http://{given}").url
+            is_usable = bool(url.host) and (url.port or 1) < 2**16
+        except (ValueError, httpx.InvalidURL):
+            is_usable = False
+        if not is_usable:
+            raise ConfigError(f"{name} = {hosts.show_url(given)}: no proxy; allowed: http://host:port; or unset {name}")
+    try:
+        httpx.Client(verify=False).close()
+        return httpx.create_ssl_context()
+    except OSError as error:
+        named = ", ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE") if os.environ.get(name))
+        raise ConfigError(f"{named}: cannot be read ({error.strerror or error}); correct or unset it") from None
+    except (ValueError, httpx.InvalidURL) as error:
+        raise ConfigError(f"NO_PROXY: {error}; allowed: names of hosts with commas between them; or unset it") from None

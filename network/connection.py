@@ -2,16 +2,19 @@
 
 Servers refuse, stall, disconnect and send malformed bodies. After a temporary failure the request is sent again, with
 growing pauses or after the pause that the server asks for. Other failures are a `RequestError` with the server's
-message, whatever a reply holds. An address that cannot be used at all (unreachable, key refused, path unknown) is an
-`AddressError`. A body is read up to a limit, and is never decompressed; redirects are not followed. The API key is sent
-in one header only, and is masked in every message. Cookies are not kept.
+message, whatever a reply holds. An address that cannot be used at all (unreachable, key refused, path unknown, a page
+that asks to sign in, no quota left, the first requests refused in the same words) is an `AddressError`. A body is read
+up to a limit, and is never decompressed; redirects are not followed. The API key is sent in one header only, and is
+masked in every message. Cookies are not kept.
 """
 
 import asyncio
 import logging
 import math
 import random
+import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from itertools import count
@@ -23,11 +26,19 @@ from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
 from . import hosts
-from .body import read_body
+from .body import MAX_ERROR, read_body
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
-from .http import check_api_key, extract_error_message, parse_retry_after
+from .http import (
+    check_api_key,
+    extract_error_message,
+    is_exhausted,
+    is_filtered,
+    is_temporary,
+    parse_retry_after,
+    read_status,
+)
 from .limiter import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
@@ -35,13 +46,14 @@ LARGE = 2**18  # bytes of a body that is parsed in a thread
 MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
+FILTERED = "content_filter"  # begins the message of a prompt that is refused for what it says
+MAX_REFUSED = 3  # requests refused in the same words before the first good reply
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
 MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the request has no deadline
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
 READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
 ATTEMPT_TIMEOUT = 1800.0  # seconds of a whole attempt: a server that sends a byte now and then would never end it
-RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
-UNUSABLE_STATUS = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first reply these end the run
+REQUEST_STATUS = frozenset({400, 413, 422})  # about one request; before the first reply all other refusals end the run
 
 T = TypeVar("T")
 
@@ -116,6 +128,8 @@ class Connection:
         self.in_flight = 0  # requests
         self._has_replied = self._has_connected = is_known
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
+        self._refused: deque[str] = deque(maxlen=MAX_REFUSED)  # the last refusals before the first good reply
+        self._open = self._waiting = 0  # calls of `post`; and how many of them only wait for the others
         self._key = secrets.remember(check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
             hosts.check_key_travels_safely(url)
@@ -154,9 +168,35 @@ class Connection:
         async def send(attempt: int) -> T:
             return await self._send("POST", self.url, await asyncio.to_thread(encode, attempt), parse)
 
-        found = await self._repeat(send, deadline, info)
+        self._open += 1
+        try:
+            found = await self._repeat(send, deadline, info)
+        except RequestError as error:
+            await self._check_refused(error)
+            raise
+        finally:
+            self._open -= 1
         self._has_replied = True
         return found
+
+    async def _check_refused(self, error: RequestError) -> None:
+        """Raise `AddressError` if the first requests were refused in the same words, as soon as no other request can
+        still be answered."""
+        status = error.status
+        is_filter = str(error).startswith(FILTERED)
+        if self._has_replied or status is None or is_temporary(status) or is_filter:
+            return
+        self._refused.append(re.sub(r"\S*\d\S*", "", str(error)))  # without the id of a request
+        if len(self._refused) < MAX_REFUSED or len(set(self._refused)) > 1:
+            return
+        self._waiting += 1
+        try:
+            while not self._has_replied and self._waiting < self._open:
+                await asyncio.sleep(0.05)
+        finally:
+            self._waiting -= 1
+        if not self._has_replied:
+            raise self._build_address_error(f"{error} (so were the first {MAX_REFUSED} requests answered)", status)
 
     async def request(self, method: str, url: str, parse: Callable[[bytes], T]) -> T:
         """Return the same for another address of the same server, such as its list of models."""
@@ -220,7 +260,7 @@ class Connection:
         except TimeoutError:
             raise _RetryableError(f"no whole reply within {self.attempt_timeout:g} s") from None
         except httpx.TransportError as error:
-            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
             reason = self.clean(str(error)) or type(error).__name__
             message = f"no connection: {reason}" if unreachable else f"disconnected: {reason}"
             raise _RetryableError(message, unreachable=unreachable) from None
@@ -231,32 +271,43 @@ class Connection:
         try:
             return await asyncio.to_thread(parse, received) if len(received) > LARGE else parse(received)
         except UnusableReplyError as error:
-            excerpt = self.clean(extract_error_message(received[:4096]))
-            raise _RetryableError(f"{error}: {excerpt!r}", status=response.status_code) from None
+            raise self._to_error(response, received[:MAX_ERROR], str(error)) from None
 
-    def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
-        """Return the error for a status other than 2xx."""
-        status = response.status_code
-        message = f"HTTP {status}: {self.clean(extract_error_message(received) or response.reason_phrase)}"
-        if status in RETRIED_STATUS or status >= 500:
+    def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
+        """Return the error for a status other than 2xx, or for the `problem` of a body, sorted by whether waiting
+        helps."""
+        status, said = response.status_code, self.clean(extract_error_message(received))
+        message = f"{problem}: {said!r}" if problem else f"HTTP {status}: {said or response.reason_phrase}"
+        if problem:
+            status = read_status(received)
+            message += " (is this the right address, and is a sign-in needed?)" if status == 401 else ""
+        text = received.decode("utf-8", "replace")
+        if is_exhausted(status, text):
+            return self._build_address_error(f"{message} (no pause helps)", 402)
+        if is_temporary(status) or status == 200:
             pause = parse_retry_after(response.headers.get("retry-after"))
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
             return _RetryableError(message, status=status, retry_after=pause)
+        if is_filtered(status, text):
+            return self.request_error(f"{FILTERED}: {message}", status=status)
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
-        if status == 401 and not self._key:
+        if response.status_code == 401 and not self._key:
             message += " (no API key was sent; the setting api_key_env names its variable)"
-        if status not in UNUSABLE_STATUS or self._has_replied:
+        if status in REQUEST_STATUS or self._has_replied:
             return self.request_error(message, status=status)
+        return self._build_address_error(message, status)
+
+    def _build_address_error(self, message: str, status: int) -> AddressError:
         error = self.address_error(", ".join(filter(None, [self.url, self.subject])) + f": {message}")
         error.status = status
         return error
 
     # ------------------------------------------------------------------ between attempts
     def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
-        unreachable = self._unreachable and failure.unreachable
+        unreachable = (self._unreachable and failure.unreachable) or (failure.status == 200 and not self._has_replied)
         most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts
         return not self.is_up() or attempts >= most
 

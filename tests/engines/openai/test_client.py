@@ -230,7 +230,6 @@ def test_the_tokens_of_all_replies_are_summed(ask):
     [
         make_response(429, {"error": {"message": "later"}}),
         make_response(529, {"error": {"message": "later"}}),
-        make_response(200, "<html>"),
         make_response(204),
         make_response(200, {"error": {"message": "overloaded", "code": 502}}),
         make_completion("", *[("x", "zoom", "{}")] * 300),
