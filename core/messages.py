@@ -169,7 +169,7 @@ def read_reasoning(message: Mapping[str, Any]) -> str:
     parts = content if isinstance(content, list) else [content]
     fields = [value for key, value in islice(message.items(), MAX_FIELDS) if not _NO_TEXT.search(key)]
     thoughts: list[str] = []
-    seen = ["".join(read_text(content).split())]
+    seen: list[str] = []
     for value in ([part for part in parts if is_thinking(part)], *fields):
         text = collect_text(value)
         squeezed = "".join(text.split())
@@ -274,7 +274,7 @@ def _break_texts(value: Any) -> Any:
 
 def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
     one: dict[str, Any] = {"role": message.role, "content": _content(content)}
-    if message.reasoning:
+    if message.reasoning.strip():
         one["reasoning_content"] = message.reasoning
     if message.tool_calls:
         one["content"] = one["content"] or None  # "" makes some chat templates write an empty line before the call

@@ -31,7 +31,7 @@ from pydantic import Field
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
 from ..core.contract import EpisodeState
 from ..core.loop import play_to_end, shorten_reply
-from ..core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from ..core.messages import ToolImages, read_reasoning, read_tool_calls, render_tools, to_openai_messages
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave, check_sending, keep_on_this_machine
@@ -334,7 +334,8 @@ def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
 
 
 def _to_reply(message: vf.AssistantMessage, finish_reason: Literal["stop", "length", "tool_calls"] | None) -> Reply:
-    return Reply(message.content or "", read_tool_calls(message_to_wire(message)), finish_reason or "stop")
+    wire = message_to_wire(message)
+    return Reply(message.content or "", read_tool_calls(wire), finish_reason or "stop", reasoning=read_reasoning(wire))
 
 
 def _build_run_config(trace: vf.Trace) -> RunConfig:

@@ -17,14 +17,13 @@ from msgspec.structs import replace
 
 from ..core.base import BaseMultiTurnEnv, build_episode_async
 from ..core.contract import EpisodeState
-from ..core.loop import Policy, play_to_end, shorten_reply
+from ..core.loop import Policy, play_to_end
 from ..core.messages import apply_history
 from ..engines.generator import Conversation, Generator, GeneratorError, ReplyError
 from ..engines.scripted import PolicyGenerator
 from ..errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
-from ..network.connection import FILTERED
 from ..network.data_policy import keep_on_this_machine
-from ..records import EndReason, Episode, Reply, Task, Turn
+from ..records import EndReason, Episode, Reply, Task
 from ..utils.concurrency import await_foreign, run_in_thread
 from ..utils.terminal import describe_error, make_line, make_printable
 
@@ -265,13 +264,6 @@ class _Player:
         return None
 
     async def step(self, reply: Reply) -> None:
-        if reply.finish_reason == FILTERED:
-            kept = shorten_reply(reply)
-            self.state.turns.append(
-                Turn("assistant", kept.text, kept.tool_calls, reasoning=kept.reasoning, finish_reason=FILTERED)
-            )
-            self._fail(f"{FILTERED}: the server withheld the reply, or a part of it", logging.INFO)
-            return
         try:
             await await_foreign(self.env.step(self.state, reply))
         except Exception as error:  # an author's bug

@@ -23,7 +23,6 @@ from ...core.messages import (
     render_tools,
     to_openai_messages,
 )
-from ...core.parsing.reply import MAX_BYTES
 from ...errors import ConfigError
 from ...network.body import parse_body
 from ...network.connection import FILTERED
@@ -271,7 +270,7 @@ def parse_completion(body: bytes) -> Completion:
     if choice.get("error") and not (text.strip() or calls):
         raise UnusableReplyError("the reply ended in an error")
     reason = "tool_calls" if calls and reason == "stop" else reason
-    return Completion(_clean(text), calls, reason, _read_usage(data), data, _shorten(_clean(thought)))
+    return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought))
 
 
 def _read_finish_reason(given: object) -> str:
@@ -284,14 +283,6 @@ def _read_finish_reason(given: object) -> str:
 
 def _is_refusal(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "refusal"
-
-
-def _shorten(text: str) -> str:
-    """Return at most as much of a thinking as is kept of a text, and say that it was longer."""
-    if len(text.encode()) <= MAX_BYTES:
-        return text
-    note = f"\n[cut: this is the beginning of {len(text):,} characters]"
-    return text.encode()[: MAX_BYTES - len(note)].decode(errors="ignore") + note
 
 
 def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:
