@@ -192,7 +192,7 @@ def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:
 
 
 def check_played(summary: Mapping[str, Any]) -> int:
-    """Return the exit status: 2 if no episode was played without a fault, after a line that says so."""
+    """Return the exit status: 2 if every episode is a fault, which is said."""
     if summary["faults"] < summary["episodes"]:
         return 0
     typer.echo("error: nothing was played: every episode failed", err=True)
@@ -234,9 +234,7 @@ def play_folder(
             return None
         except ViewboxError:
             if saved := session.writer.count:
-                typer.echo(
-                    f"{saved} of {session.total} episodes are stored; go on with --out {root or folder} --retry-failed"
-                )
+                typer.echo(f"{saved} episodes are stored; to go on: --out {root or folder} --retry-failed")
             raise
         return session.write_summary()
 

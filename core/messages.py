@@ -27,6 +27,7 @@ ToolImages = Literal["tool", "user"]
 EMPTY = "(no reply)"  # for an empty reply: many servers refuse a message without content
 FOLLOWS = "(The image follows in the next message.)"
 TEXT_KEYS = ("text", "thinking", "reasoning", "reasoning_content", "content", "summary", "refusal")
+THINKING = "thinking", "reasoning"  # parts of a message's content
 MAX_FIELDS = 64  # of a message that are looked at
 _NO_TEXT = re.compile(  # fields of a message that are read elsewhere, or hold no text of the model
     r"^(?:content|encrypted_content|refusal|tool_calls|function_call|audio|annotations|images?|context|provider|phase)$"
@@ -165,32 +166,29 @@ def read_reasoning(message: Mapping[str, Any]) -> str:
     >>> read_reasoning({"content": "Six.", "reasoning": "3 + 3", "reasoning_details": [{"text": "3 + 3"}]})
     '3 + 3'
     """
-    content = message.get("content")
-    parts = content if isinstance(content, list) else [content]
+    thoughts: dict[str, str] = {}  # by their letters: servers say it in two fields
     fields = [value for key, value in islice(message.items(), MAX_FIELDS) if not _NO_TEXT.search(key)]
-    thoughts: list[str] = []
-    seen: list[str] = []
-    for value in ([part for part in parts if is_thinking(part)], *fields):
+    for value in (list_parts(message.get("content"), *THINKING), *fields):
         text = collect_text(value)
-        squeezed = "".join(text.split())
-        if squeezed and not any(squeezed in one for one in seen):  # servers say it in two fields
-            thoughts.append(text)
-            seen.append(squeezed)
-    return "\n".join(thoughts)
+        letters = "".join(text.split())
+        if letters and not any(letters in one for one in thoughts):
+            thoughts[letters] = text
+    return "\n".join(thoughts.values())
+
+
+def list_parts(content: object, *kinds: str) -> list[Mapping[str, Any]]:
+    """Return the parts of a message's content whose type begins so."""
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    return [part for part in parts if isinstance(kind := part.get("type"), str) and kind.startswith(kinds)]
 
 
 def read_text(content: object) -> str:
     """Return the text of a message's content, without its thinking: a string, a list of parts, or None."""
-    if isinstance(content, list):
-        parts = (part.get("text") if isinstance(part, Mapping) and not is_thinking(part) else part for part in content)
-        return "".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
-
-
-def is_thinking(part: object) -> bool:
-    """Return whether a part of a message's content is thinking."""
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    return isinstance(kind, str) and kind.startswith(("thinking", "reasoning"))
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    spoken = [part for part in content if not list_parts([part], *THINKING)]
+    texts = (part.get("text") if isinstance(part, Mapping) else part for part in spoken)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def collect_text(value: object, depth: int = 4) -> str:

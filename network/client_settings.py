@@ -8,7 +8,6 @@ may travel, redirects, cookies, proxies and compression.
 import os
 import ssl
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from importlib.util import find_spec
 from typing import Any
 from urllib.request import getproxies
 
@@ -60,26 +59,19 @@ where others can read it; allowed: https, or a tunnel that ends on localhost
 def load_certificates() -> ssl.SSLContext:
     """Return the certificates that the environment names; raise `ConfigError` if it names what no client can use."""
     proxies = getproxies()
-    for scheme in ("http", "https", "all"):
-        given, name = proxies.get(scheme, ""), f"{scheme.upper()}_PROXY"
-        if not given or "*" in proxies.get("no", "").split(","):
-            continue
-        if given.startswith("socks5") and find_spec("socksio") is None:
-            raise ConfigError(
-                f"{name}: a SOCKS proxy needs another package: pip install 'httpx[socks]'; or unset {name}"
-            )
-        try:
-            url = httpx.Proxy(given if "://" in given else f"http://{given}").url
-            is_usable = bool(url.host) and (url.port or 1) < 2**16
-        except (ValueError, httpx.InvalidURL):
-            is_usable = False
-        if not is_usable:
-            raise ConfigError(f"{name} = {hosts.show_url(given)}: no proxy; allowed: http://host:port; or unset {name}")
     try:
+        for scheme in () if "*" in proxies.get("no", "").split(",") else ("http", "https", "all"):
+            if given := proxies.get(scheme):
+                culprit = f"{scheme.upper()}_PROXY = {hosts.show_url(given)}"
+                url = httpx.URL(given if "://" in given else f"http://{given}")
+                httpx.Client(proxy=url, verify=False).close()
+                if not url.host or (url.port or 1) >= 2**16:
+                    raise ValueError("allowed: http://host:port")
+        culprit = "NO_PROXY"
         httpx.Client(verify=False).close()
+        culprit = ", ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE") if os.environ.get(name))
         return httpx.create_ssl_context()
-    except OSError as error:
-        named = ", ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE") if os.environ.get(name))
-        raise ConfigError(f"{named}: cannot be read ({error.strerror or error}); correct or unset it") from None
-    except (ValueError, httpx.InvalidURL) as error:
-        raise ConfigError(f"NO_PROXY: {error}; allowed: names of hosts with commas between them; or unset it") from None
+    except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
+        shown = isinstance(error, ImportError) or "***" not in culprit  # which may repeat a password
+        reason = error if shown else "allowed: http://host:port"
+        raise ConfigError(f"{culprit} cannot be used ({reason}); correct or unset it") from None

@@ -30,15 +30,7 @@ from .body import MAX_ERROR, read_body
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
-from .http import (
-    check_api_key,
-    extract_error_message,
-    is_exhausted,
-    is_filtered,
-    is_temporary,
-    parse_retry_after,
-    read_status,
-)
+from .http import check_api_key, extract_error_message, is_temporary, parse_retry_after, read_status
 from .limiter import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
@@ -46,7 +38,6 @@ LARGE = 2**18  # bytes of a body that is parsed in a thread
 MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
-FILTERED = "content_filter"  # begins the message of a prompt that is refused for what it says
 MAX_REFUSED = 3  # requests refused in the same words before the first good reply
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
 MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the request has no deadline
@@ -129,7 +120,7 @@ class Connection:
         self._has_replied = self._has_connected = is_known
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
         self._refused: deque[str] = deque(maxlen=MAX_REFUSED)  # the last refusals before the first good reply
-        self._open = self._waiting = 0  # calls of `post`; and how many of them only wait for the others
+        self._open = 0  # calls of `post` that may still be answered
         self._key = secrets.remember(check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
             hosts.check_key_travels_safely(url)
@@ -171,32 +162,29 @@ class Connection:
         self._open += 1
         try:
             found = await self._repeat(send, deadline, info)
+            self._has_replied = True
+            return found
         except RequestError as error:
-            await self._check_refused(error)
-            raise
+            failure = error
         finally:
             self._open -= 1
-        self._has_replied = True
-        return found
+        await self._check_refused(failure)
+        raise failure
 
     async def _check_refused(self, error: RequestError) -> None:
-        """Raise `AddressError` if the first requests were refused in the same words, as soon as no other request can
-        still be answered."""
-        status = error.status
-        is_filter = str(error).startswith(FILTERED)
-        if self._has_replied or status is None or is_temporary(status) or is_filter:
+        """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
+        if self._has_replied or error.status in (None, 451) or is_temporary(error.status or 0):
             return
-        self._refused.append(re.sub(r"\S*\d\S*", "", str(error)))  # without the id of a request
-        if len(self._refused) < MAX_REFUSED or len(set(self._refused)) > 1:
+        words = re.sub(r"\S*\d\S*", "", str(error))  # without the id of a request
+        self._refused.append(words)
+        if self._refused.count(words) < MAX_REFUSED:
             return
-        self._waiting += 1
-        try:
-            while not self._has_replied and self._waiting < self._open:
-                await asyncio.sleep(0.05)
-        finally:
-            self._waiting -= 1
+        while self._open and not self._has_replied:  # a refusal comes sooner than a reply
+            await asyncio.sleep(0.05)
         if not self._has_replied:
-            raise self._build_address_error(f"{error} (so were the first {MAX_REFUSED} requests answered)", status)
+            raise self._build_address_error(
+                f"{error} (so were the first {MAX_REFUSED} requests answered)", error.status
+            )
 
     async def request(self, method: str, url: str, parse: Callable[[bytes], T]) -> T:
         """Return the same for another address of the same server, such as its list of models."""
@@ -274,33 +262,29 @@ class Connection:
             raise self._to_error(response, received[:MAX_ERROR], str(error)) from None
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
-        """Return the error for a status other than 2xx, or for the `problem` of a body, sorted by whether waiting
-        helps."""
-        status, said = response.status_code, self.clean(extract_error_message(received))
-        message = f"{problem}: {said!r}" if problem else f"HTTP {status}: {said or response.reason_phrase}"
-        if problem:
-            status = read_status(received)
-            message += " (is this the right address, and is a sign-in needed?)" if status == 401 else ""
-        text = received.decode("utf-8", "replace")
-        if is_exhausted(status, text):
-            return self._build_address_error(f"{message} (no pause helps)", 402)
-        if is_temporary(status) or status == 200:
+        """Return the error for a status other than 2xx, or for a body with a `problem`."""
+        status, said = read_status(response.status_code, received), self.clean(extract_error_message(received))
+        message = (
+            f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
+        )
+        if status == 200 or is_temporary(status):
             pause = parse_retry_after(response.headers.get("retry-after"))
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
             return _RetryableError(message, status=status, retry_after=pause)
-        if is_filtered(status, text):
-            return self.request_error(f"{FILTERED}: {message}", status=status)
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
-        if response.status_code == 401 and not self._key:
-            message += " (no API key was sent; the setting api_key_env names its variable)"
-        if status in REQUEST_STATUS or self._has_replied:
+        if status == 401 and (problem or not self._key):
+            hint = "no API key was sent; the setting api_key_env names its variable"
+            message += f" ({'is this the right address, and is a sign-in needed?' if problem else hint})"
+        if status == 451:
+            return self.request_error(f"content_filter: {message}", status=status)
+        if status != 402 and (status in REQUEST_STATUS or self._has_replied):
             return self.request_error(message, status=status)
-        return self._build_address_error(message, status)
+        return self._build_address_error(message + " (no pause helps)" * (status == 402), status)
 
-    def _build_address_error(self, message: str, status: int) -> AddressError:
+    def _build_address_error(self, message: str, status: int | None) -> AddressError:
         error = self.address_error(", ".join(filter(None, [self.url, self.subject])) + f": {message}")
         error.status = status
         return error

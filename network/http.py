@@ -11,20 +11,13 @@ from ..utils.terminal import make_line
 
 MAX_CODING = 40  # characters of the name of a compression that a message repeats
 ERROR_KEYS = ("error", "errors", "detail", "message", "msg")
-_PASSES = re.compile(
-    r"per.?(?:second|minute|hour)|[rt]pm\b|try.{0,9}again|retry|rate.?limit|overload|server.?error|timed?.?out|unavailable"
-    r"|loading|busy|capacity",
-    re.IGNORECASE,
+# What the body of a refusal says if a pause helps; if one may help; if no money is left; if a prompt is not wanted.
+_PASSES = "per.?(second|minute|hour)|[rt]pm\\b|again|retry|rate.?limit|overload|loading|server.?error|timed?.?out|busy"
+_MONEY = "quota|billing|credit|payment"
+_EXHAUSTED = (
+    "insufficient.{0,3}(quota|balance|credit|fund)|balance.{0,20}too low|budget.{0,20}exceeded|out of credit|per.?day"
 )
-_MONEY = re.compile("quota|billing|credit|payment", re.IGNORECASE)
-_EXHAUSTED = re.compile(
-    r"insufficient.{0,3}(?:quota|balance|credit|fund)|(?:credit|balance).{0,20}too low|out of credit|billing.{0,3}hard"
-    r"|budget.{0,20}exceeded|exceeded.{0,20}budget|per.?day\b",
-    re.IGNORECASE,
-)
-_FILTERED = re.compile(
-    r"content.?(?:filter|policy|management|moderat)|moderation|flagged|data_inspection|safety system", re.IGNORECASE
-)
+_FILTERED = "content.?(filter|policy|management|moderat)|moderation|flagged|data_inspection|safety system"
 
 
 def parse_retry_after(header: str | None) -> float | None:
@@ -63,55 +56,52 @@ def extract_error_message(body: bytes) -> str:
     return value if isinstance(value, str) else text
 
 
-def read_status(body: bytes) -> int:
-    """Return the status that a 2xx body of no use stands for: that of the error in it, 401 for a page; 200 if another
-    attempt may help.
-
-    >>> [read_status(body) for body in (b'{"error": {"code": 429}}', b'{"detail": "no"}', b"<html>", b"", b'{"a')]
-    [429, 404, 401, 200, 200]
-    """
-    text = body.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return 200 if text[:1] in ("", "{", "[") else 401  # torn JSON, or a page that asks to sign in
-    error = next((data[key] for key in ERROR_KEYS if data.get(key)), None) if isinstance(data, dict) else None
-    if error is None or (not isinstance(error, str) and error in (data.get("message"), data.get("msg"))):
-        return 200  # of an object without an error, or with a message of another API
-    for part in (*(error if isinstance(error, list) else [error]), data):
-        codes = [str(part.get(key)) for key in ("code", "status", "status_code")] if isinstance(part, dict) else []
-        if found := next((code for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None):
-            return int(found)
-    return 200 if _PASSES.search(text) else 404
-
-
 def is_temporary(status: int) -> bool:
     """Return whether another attempt after a pause may be answered.
 
-    >>> [status for status in (200, 400, 402, 408, 429, 500, 511, 529) if is_temporary(status)]
+    >>> [status for status in (200, 400, 408, 429, 500, 511, 529) if is_temporary(status)]
     [408, 429, 500, 529]
     """
     return status in (408, 409, 425, 429) or (status >= 500 and status not in (501, 505, 511))
 
 
-def is_exhausted(status: int, body: str) -> bool:
-    """Return whether a refusal says that no money or quota is left, which no pause mends; a limit of a minute passes.
+def read_status(status: int, body: bytes) -> int:
+    """Return the status that a response of no use stands for, whatever its own is: 402 if no money or quota is left,
+    451 if the prompt was refused for what it says, 401 for a page, that of an error in a 2xx; 200: none.
 
-    >>> is_exhausted(429, '{"error": {"code": "insufficient_quota"}}'), is_exhausted(429, "quota per minute exceeded")
-    (True, False)
+    >>> read_status(429, b"quota of a minute: try again"), read_status(429, b'{"code": "insufficient_quota"}')
+    (429, 402)
+    >>> [read_status(200, body) for body in (b'{"error": {"code": 429}}', b'{"detail": "no"}', b"<html>", b'{"a')]
+    [429, 404, 401, 200]
     """
-    if status == 429 and _MONEY.search(body) and not _PASSES.search(body):
-        return True
-    return status == 402 or (status in (400, 403, 429) and bool(_EXHAUSTED.search(body)))
+    text = body.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+
+    def says(words: str) -> bool:
+        return re.search(words, text, re.IGNORECASE) is not None
+
+    if status < 300:
+        status = _read_error_status(text) or (200 if says(_PASSES) else 404)
+    may_pay = status == 429 and says(_MONEY) and not says(_PASSES)
+    if may_pay or status == 402 or (status in (400, 403, 429) and says(_EXHAUSTED)):
+        return 402
+    return 451 if 400 <= status < 500 and text.startswith("{") and says(_FILTERED) else status
 
 
-def is_filtered(status: int, body: str) -> bool:
-    """Return whether a server refuses a prompt for what it says.
-
-    >>> is_filtered(400, '{"error": {"code": "content_filter"}}'), is_filtered(403, "<html>content filter</html>")
-    (True, False)
-    """
-    return 400 <= status < 500 and body.lstrip()[:1] == "{" and bool(_FILTERED.search(body))
+def _read_error_status(text: str) -> int | None:
+    """Return the status of the error in a 2xx; None if it says none, 200 if there is no error."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return 401 if text.startswith("<") else 200  # a page that asks to sign in, or torn JSON
+    data = data if isinstance(data, dict) else {}
+    error = next((data[key] for key in ERROR_KEYS if data.get(key)), None)
+    if error is None or (isinstance(error, dict) and error is data.get("message")):
+        return 200
+    for part in (data, *(error if isinstance(error, list) else [error])):
+        codes = [str(part.get(key)) for key in ("code", "status", "status_code")] if isinstance(part, dict) else []
+        if found := re.search(r"\b[45][0-9][0-9]\b", " ".join(codes)):
+            return int(found[0])
+    return None
 
 
 def find_compression(header: str | None) -> str | None:

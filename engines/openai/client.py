@@ -17,6 +17,7 @@ from ...configs.sections import FilePath, SamplingParams, Section
 from ...core.messages import (
     ToolImages,
     collect_text,
+    list_parts,
     read_reasoning,
     read_text,
     read_tool_calls,
@@ -25,7 +26,6 @@ from ...core.messages import (
 )
 from ...errors import ConfigError
 from ...network.body import parse_body
-from ...network.connection import FILTERED
 from ...network.connection import Connection as AnyConnection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, UnusableReplyError
@@ -210,11 +210,9 @@ MAX_CALLS = 256  # tool calls in one reply
 MAX_COUNT = 2**53  # tokens: a larger number is not a count
 MAX_REASON = 64  # characters of a server's own word for why a reply ended
 FINISH_REASONS = {
-    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
-    **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
-    **dict.fromkeys(("content_filter", "content_filtered", "safety", "recitation", "blocklist"), "content_filter"),
-    **dict.fromkeys(("prohibited_content", "spii", "guardrail_intervened", "sensitive"), "content_filter"),
+    "stop": "stop eos eos_token end_turn stop_sequence complete tool_calls tool_call tool_use function_call",
+    "length": "length max_tokens max_output_tokens model_length",
+    "content_filter": "content_filter content_filtered safety recitation blocklist prohibited_content spii sensitive",
     "refusal": "refusal",
 }
 COUNTS = ("prompt_tokens", "completion_tokens")
@@ -251,7 +249,7 @@ def parse_completion(body: bytes) -> Completion:
     choices = data.get("choices") if isinstance(data, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     reason = _read_finish_reason(choice.get("finish_reason")) if isinstance(choice, dict) else ""
-    message = choice.get("message", {} if reason == FILTERED else None) if isinstance(choice, dict) else None
+    message = choice.get("message", {} if reason == "content_filter" else None) if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise UnusableReplyError("the reply has no choices")
     content, listed = message.get("content"), message.get("tool_calls")
@@ -260,10 +258,8 @@ def parse_completion(body: bytes) -> Completion:
     calls = tuple(
         ToolCall(_clean(call.id), _clean(call.name), _clean(str(call.arguments))) for call in read_tool_calls(message)
     )
-    text, thought, refusal = read_text(content), read_reasoning(message), collect_text(message.get("refusal"))
-    refusal = refusal or collect_text(
-        [part for part in content if _is_refusal(part)] if isinstance(content, list) else 0
-    )
+    text, thought = read_text(content), read_reasoning(message)
+    refusal = collect_text([message.get("refusal"), *list_parts(content, "refusal")])
     if refusal.strip():
         reason = "refusal" if reason == "stop" else reason
         text, thought = (text, f"{thought}\n{refusal}".strip()) if text.strip() else (refusal, thought)
@@ -277,12 +273,9 @@ def _read_finish_reason(given: object) -> str:
     """Return why a reply ended, in our words; the server's own word if there is none of ours."""
     word = given if isinstance(given, str) else ""
     plain = re.sub("[^a-z]+", "_", word[:MAX_REASON].lower()).strip("_")
-    known = FILTERED if plain.startswith(FILTERED) else FINISH_REASONS.get(plain)
+    known = next((ours for ours, words in FINISH_REASONS.items() if plain in words.split()), "")
+    known = "content_filter" if plain.startswith("content_filter") else known
     return known or make_line(_clean(word), MAX_REASON).strip() or "stop"
-
-
-def _is_refusal(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "refusal"
 
 
 def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:

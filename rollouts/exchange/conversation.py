@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...core.messages import is_thinking, read_reasoning, read_tool_calls, to_openai_messages, write_call
+from ...core.messages import THINKING, list_parts, read_reasoning, read_tool_calls, to_openai_messages, write_call
 from ...errors import ImageError, StoreError, describe_unknown
 from ...images.files import open_picture
 from ...images.ref import ImageRef
@@ -182,7 +182,7 @@ def _read_parts(content: Any, open_url: Callable[[str], ImageRef]) -> Sequence[s
         if kind == "text" and isinstance(part.get("text"), str):
             parts.append(part["text"])
             continue
-        if is_thinking(part):
+        if list_parts([part], *THINKING):
             continue
         url = part.get(kind) if kind in ("image_url", "image") else None
         url = url.get("url") if isinstance(url, dict) else url
