@@ -248,8 +248,8 @@ class Connection:
         except TimeoutError:
             raise _RetryableError(f"no whole reply within {self.attempt_timeout:g} s") from None
         except httpx.TransportError as error:
-            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
             reason = self.clean(str(error)) or type(error).__name__
+            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) or reason.startswith("407 ")
             message = f"no connection: {reason}" if unreachable else f"disconnected: {reason}"
             raise _RetryableError(message, unreachable=unreachable) from None
         finally:
