@@ -3,13 +3,14 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 import typer
 
+from ..errors import ViewboxError
 from .commands import show
 
 if TYPE_CHECKING:
@@ -130,8 +131,9 @@ def evaluate(
     with closing(job):
         for way, chosen in ((WITH, job), (WITHOUT, bare)):
             inside = create_rollout_folder(chosen, folder / way)
-            if play_folder(chosen, inside, retry_failed=retry_failed, root=folder) is None:
-                raise typer.Exit(INTERRUPTED)
+            summary = play_folder(chosen, inside, retry_failed=retry_failed, root=folder)
+            if summary is None or (status := check_played(summary)):
+                raise typer.Exit(INTERRUPTED if summary is None else status)
     played, unaided = (load(folder / way / "episodes") for way in (WITH, WITHOUT))
     gain = compare_tools(played, unaided, job.env.tools, resamples=resamples)
     write_atomically(folder / "tool_gain.json", json.dumps(gain.to_dict(), indent=2) + "\n")
@@ -182,11 +184,19 @@ def play_job(job: "RolloutJob", folder: Path, *, retry_failed: bool) -> int:
     if summary is None:
         return INTERRUPTED
     show(summary, show_summary)
-    if summary["errors"]:
-        typer.echo(f"to play failed episodes again: --out {folder} --retry-failed")
+    if summary["faults"]:
+        typer.echo(f"to play the {summary['faults']} failed episodes again: --out {folder} --retry-failed")
     typer.echo(f"figures: {folder / 'summary.json'}")
     typer.echo(describe_view(folder))
-    return 0
+    return check_played(summary)
+
+
+def check_played(summary: Mapping[str, Any]) -> int:
+    """Return the exit status: 2 if every episode is a fault, which is said."""
+    if summary["faults"] < summary["episodes"]:
+        return 0
+    typer.echo("error: nothing was played: every episode failed", err=True)
+    return 2
 
 
 def play_folder(
@@ -222,6 +232,10 @@ def play_folder(
                 f"interrupted: {saved} of {session.total} episodes are stored; resume with --out {root or folder}"
             )
             return None
+        except ViewboxError:
+            if saved := session.writer.count:
+                typer.echo(f"{saved} episodes are stored; to go on: --out {root or folder} --retry-failed")
+            raise
         return session.write_summary()
 
 

@@ -8,7 +8,9 @@ chat templates make of it. Control tokens in any text are broken, because a serv
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -22,7 +24,15 @@ from .prompts.templates import Prompts
 from .settings import ReplyFormat
 
 ToolImages = Literal["tool", "user"]
+EMPTY = "(no reply)"  # for an empty reply: many servers refuse a message without content
 FOLLOWS = "(The image follows in the next message.)"
+TEXT_KEYS = ("text", "thinking", "reasoning", "reasoning_content", "content", "summary", "refusal")
+THINKING = "thinking", "reasoning"  # parts of a message's content
+MAX_FIELDS = 64  # of a message that are looked at
+_NO_TEXT = re.compile(  # fields of a message that are read elsewhere, or hold no text of the model
+    r"^(?:content|encrypted_content|refusal|tool_calls|function_call|audio|annotations|images?|context|provider|phase)$"
+    r"|(?:^|_)(?:role|name|id|type|object|model|status|signature|reason|channel)$"
+)
 SHOWN = "The image of tool call {id}:"
 CALLS: dict[ReplyFormat, str] = {  # how a reply's text writes a call
     "native": "<tool_call>\n{}\n</tool_call>",
@@ -80,7 +90,8 @@ def to_openai_messages(
 ) -> list[dict[str, Any]]:
     """Return the messages as chat-completion dicts; text alone stays a string.
 
-    With `text_calls`, a tool message that answers no native call of the reply before it becomes a user message.
+    With `text_calls`, as servers take them: a tool message that answers no native call of the reply before it becomes a
+    user message, and an empty reply says that it is none.
 
     >>> to_openai_messages([Message("system", ("Look.",)), Message("user", ("What is it?",))])
     [{'role': 'system', 'content': 'Look.'}, {'role': 'user', 'content': 'What is it?'}]
@@ -97,6 +108,8 @@ def to_openai_messages(
             wire.append({"role": "user", "content": _content(waiting)})
             waiting = []
         wire.append(_one(message, content))
+        if text_calls and message.role == "assistant" and not message.text.strip() and not message.images:
+            wire[-1]["content"] = None if message.tool_calls else EMPTY
     if waiting:
         wire.append({"role": "user", "content": _content(waiting)})
     return wire
@@ -128,22 +141,63 @@ def write_call(name: str, arguments: object, reply_format: ReplyFormat = "hermes
 
 
 def read_tool_calls(message: Mapping[str, object]) -> tuple[ToolCall, ...]:
-    """Return the native tool calls of an assistant message; malformed ones are skipped.
+    """Return the native tool calls of an assistant message, one in the old form included; malformed ones are skipped.
 
     >>> read_tool_calls({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})
     (ToolCall(id='a', name='zoom', arguments='{"factor": 2}'),)
     """
-    found = []
-    listed = message.get("tool_calls")
-    for number, call in enumerate(listed if isinstance(listed, list) else ()):
+    found: list[ToolCall] = []
+    listed, legacy = message.get("tool_calls"), message.get("function_call")
+    for number, call in enumerate([*(listed if isinstance(listed, list) else ()), {"function": legacy}]):
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             continue
         identity, name = call.get("id"), function.get("name")
         identity = identity if isinstance(identity, str) and identity else f"call_{number}"
         arguments = _write_arguments(function.get("arguments"))
-        found.append(ToolCall(identity, name if isinstance(name, str) else "", arguments))
+        if function is not legacy or all((call.name, call.arguments) != (name, arguments) for call in found):
+            found.append(ToolCall(identity, name if isinstance(name, str) else "", arguments))
     return tuple(found)
+
+
+def read_reasoning(message: Mapping[str, Any]) -> str:
+    """Return the thinking in an assistant message: parts of its content, and what other fields of it hold as text.
+
+    >>> read_reasoning({"content": "Six.", "reasoning": "3 + 3", "reasoning_details": [{"text": "3 + 3"}]})
+    '3 + 3'
+    """
+    thoughts: dict[str, str] = {}  # by their letters: servers say it in two fields
+    fields = [value for key, value in islice(message.items(), MAX_FIELDS) if not _NO_TEXT.search(key)]
+    for value in (list_parts(message.get("content"), *THINKING), *fields):
+        text = collect_text(value)
+        letters = "".join(text.split())
+        if letters and not any(letters in one for one in thoughts):
+            thoughts[letters] = text
+    return "\n".join(thoughts.values())
+
+
+def list_parts(content: object, *kinds: str) -> list[Mapping[str, Any]]:
+    """Return the parts of a message's content whose type begins so."""
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    return [part for part in parts if isinstance(kind := part.get("type"), str) and kind.startswith(kinds)]
+
+
+def read_text(content: object) -> str:
+    """Return the text of a message's content, without its thinking: a string, a list of parts, or None."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    spoken = [part for part in content if not list_parts([part], *THINKING)]
+    texts = (part.get("text") if isinstance(part, Mapping) else part for part in spoken)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def collect_text(value: object, depth: int = 4) -> str:
+    """Return the text in a field of a message, however a server nests it."""
+    if isinstance(value, list) and depth:
+        return "\n".join(filter(None, (collect_text(item, depth - 1) for item in value)))
+    if isinstance(value, Mapping) and depth:
+        return next(filter(None, (collect_text(value.get(key), depth - 1) for key in TEXT_KEYS)), "")
+    return value if isinstance(value, str) else ""
 
 
 def _write_arguments(given: Any) -> str:
@@ -218,6 +272,8 @@ def _break_texts(value: Any) -> Any:
 
 def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
     one: dict[str, Any] = {"role": message.role, "content": _content(content)}
+    if message.reasoning.strip():
+        one["reasoning_content"] = message.reasoning
     if message.tool_calls:
         one["content"] = one["content"] or None  # "" makes some chat templates write an empty line before the call
         one["tool_calls"] = [

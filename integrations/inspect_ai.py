@@ -23,7 +23,7 @@ from typing import Any
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import play_to_end
-from ..core.messages import ToolImages, apply_history, to_openai_messages
+from ..core.messages import ToolImages, apply_history, read_reasoning, to_openai_messages
 from ..errors import ConfigError
 from ..network.data_policy import check_may_leave, keep_on_this_machine
 from ..records import EndReason, Episode, Message, Reply, ToolCall
@@ -63,6 +63,7 @@ ENDS: Mapping[str, EndReason] = {
     "token": "max_tokens",
     "cost": "max_tokens",
 }
+STOPS = {"max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
 LOCAL_PROVIDERS = ("mockllm", "hf", "vllm", "sglang", "ollama", "llama-cpp-python", "transformer_lens")
 
 
@@ -217,8 +218,9 @@ def _read_reply(output: ModelOutput) -> Reply:
         ToolCall(call.id, call.function, _get_raw(call.arguments) if call.parse_error else json.dumps(call.arguments))
         for call in message.tool_calls or ()
     )
-    cut = output.stop_reason in ("max_tokens", "model_length")
-    return Reply(message.text, calls, "length" if cut else "stop")
+    parts = [] if isinstance(message.content, str) else [part.model_dump() for part in message.content]
+    reason = STOPS.get(output.stop_reason, "stop")
+    return Reply(message.text, calls, reason, reasoning=read_reasoning({"content": parts}))
 
 
 def _get_raw(arguments: Mapping[str, Any]) -> str:

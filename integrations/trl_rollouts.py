@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
-from ..core.messages import read_tool_calls
+from ..core.messages import read_reasoning, read_text, read_tool_calls
 from ..core.tasks import to_sequence
 from ..core.variants import use_native_calls
-from ..engines.openai.client import extract_text
 from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..records import Episode, Message, Reply, ToolCall
@@ -198,13 +197,14 @@ class _Rollout:
             return None
         replies = [message for message in completion if message["role"] == "assistant"]
         if state.end_reason is None and len(replies) > state.turn:
-            session.step(Reply(extract_text(replies[-1].get("content")), read_tool_calls(replies[-1])))
+            last = replies[-1]
+            session.step(Reply(read_text(last.get("content")), read_tool_calls(last), reasoning=read_reasoning(last)))
             if state.end_reason is None:  # the environment would ask again; TRL has stopped
                 state.end("malformed")
         elif state.end_reason is None:  # TRL dropped the tool's result or the reply to it: they were too long
             state.end("max_tokens")
         episode = session.build_episode()
-        return _add_texts(episode, [extract_text(reply.get("content")) for reply in replies])
+        return _add_texts(episode, [read_text(reply.get("content")) for reply in replies])
 
 
 def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:

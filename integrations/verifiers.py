@@ -31,7 +31,7 @@ from pydantic import Field
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
 from ..core.contract import EpisodeState
 from ..core.loop import play_to_end, shorten_reply
-from ..core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from ..core.messages import ToolImages, read_reasoning, read_tool_calls, render_tools, to_openai_messages
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave, check_sending, keep_on_this_machine
@@ -319,7 +319,8 @@ class _Player:
             state.end("error" if trace.errors else ENDS.get(trace.stop_condition, "cancelled"))
             return None
         message, reason = segment.messages[-1], trace.calls[-1].finish_reason
-        return Reply(message.content or "", read_tool_calls(message_to_wire(message)), reason or "stop")
+        said = message_to_wire(message)
+        return Reply(message.content or "", read_tool_calls(said), reason or "stop", reasoning=read_reasoning(said))
 
 
 def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:

@@ -35,15 +35,17 @@ async def read_body(response: httpx.Response, limit: int) -> bytes:
     return bytes(body)
 
 
-def parse_body(body: bytes) -> Any:
+def parse_body(body: bytes, *, finite: bool = True) -> Any:
     r"""Return the JSON in a body; bytes that are no text are replaced.
 
     Raises:
-        ValueError: it is not JSON, or holds NaN or an infinity.
+        ValueError: it is not JSON, or holds NaN or an infinity. With `finite=False` these are numbers, for callers that
+            check each number they need.
         RecursionError: it is nested too deep.
 
     >>> parse_body(b'\xef\xbb\xbf{"a": 1}')
     {'a': 1}
     """
     text = body.decode(json.detect_encoding(body), "replace")
-    return json.loads(text, parse_constant=parse_finite, parse_float=parse_finite)
+    check = parse_finite if finite else None
+    return json.loads(text, parse_constant=check, parse_float=check)

@@ -5,9 +5,15 @@ written are for `viewbox.network.public`). What is decided here, for all of them
 may travel, redirects, cookies, proxies and compression.
 """
 
+import os
+import ssl
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
+from urllib.request import getproxies
 
+import httpx
+
+from ..errors import ConfigError
 from ..utils import secrets
 from . import hosts
 from .http import check_api_key
@@ -24,7 +30,8 @@ def build_client_settings(url: str, api_key: str | None = None) -> dict[str, Any
         api_key: sent as a bearer token; it is masked in everything written from now on.
 
     Raises:
-        ConfigError: the URL is none, or the key cannot be sent, or not safely.
+        ConfigError: the URL is none, the key cannot be sent, or not safely, or the proxies or certificates of the
+            environment cannot be used.
 
     >>> build_client_settings("http://127.0.0.1:8000/v1", "abc")["headers"]
     {'Accept-Encoding': 'identity', 'Authorization': 'Bearer abc'}
@@ -44,5 +51,27 @@ where others can read it; allowed: https, or a tunnel that ends on localhost
         "follow_redirects": False,
         "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
         "trust_env": not is_local,
-        "verify": not is_local or hosts.parse_url(url).scheme == "https",  # certificates take 40 ms to load
+        # certificates take 40 ms to load
+        "verify": hosts.parse_url(url).scheme == "https" if is_local else load_certificates(),
     }
+
+
+def load_certificates() -> ssl.SSLContext:
+    """Return the certificates that the environment names; raise `ConfigError` if it names what no client can use."""
+    proxies = getproxies()
+    try:
+        for scheme in () if "*" in proxies.get("no", "").split(",") else ("http", "https", "all"):
+            if given := proxies.get(scheme):
+                culprit = f"{scheme.upper()}_PROXY = {hosts.show_url(given)}"
+                url = httpx.URL(given if "://" in given else f"http://{given}")
+                httpx.Client(proxy=url, verify=False).close()
+                if not url.host or (url.port or 1) >= 2**16:
+                    raise ValueError("allowed: http://host:port")
+        culprit = "NO_PROXY"
+        httpx.Client(verify=False).close()
+        culprit = ", ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE") if os.environ.get(name))
+        return httpx.create_ssl_context()
+    except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
+        shown = isinstance(error, ImportError) or "***" not in culprit  # which may repeat a password
+        reason = error if shown else "allowed: http://host:port"
+        raise ConfigError(f"{culprit} cannot be used ({reason}); correct or unset it") from None

@@ -2,16 +2,19 @@
 
 Servers refuse, stall, disconnect and send malformed bodies. After a temporary failure the request is sent again, with
 growing pauses or after the pause that the server asks for. Other failures are a `RequestError` with the server's
-message, whatever a reply holds. An address that cannot be used at all (unreachable, key refused, path unknown) is an
-`AddressError`. A body is read up to a limit, and is never decompressed; redirects are not followed. The API key is sent
-in one header only, and is masked in every message. Cookies are not kept.
+message, whatever a reply holds. An address that cannot be used at all (unreachable, key refused, path unknown, a page
+that asks to sign in, no quota left, the first requests refused in the same words) is an `AddressError`. A body is read
+up to a limit, and is never decompressed; redirects are not followed. The API key is sent in one header only, and is
+masked in every message. Cookies are not kept.
 """
 
 import asyncio
 import logging
 import math
 import random
+import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from itertools import count
@@ -23,11 +26,11 @@ from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
 from . import hosts
-from .body import read_body
+from .body import MAX_ERROR, read_body
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
-from .http import check_api_key, extract_error_message, parse_retry_after
+from .http import check_api_key, extract_error_message, is_temporary, parse_retry_after, read_status
 from .limiter import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
@@ -35,13 +38,13 @@ LARGE = 2**18  # bytes of a body that is parsed in a thread
 MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
+MAX_REFUSED = 3  # requests refused in the same words before the first good reply
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
 MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the request has no deadline
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
 READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
 ATTEMPT_TIMEOUT = 1800.0  # seconds of a whole attempt: a server that sends a byte now and then would never end it
-RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
-UNUSABLE_STATUS = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first reply these end the run
+REQUEST_STATUS = frozenset({400, 413, 422})  # about one request; before the first reply all other refusals end the run
 
 T = TypeVar("T")
 
@@ -116,6 +119,8 @@ class Connection:
         self.in_flight = 0  # requests
         self._has_replied = self._has_connected = is_known
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
+        self._refused: deque[str] = deque(maxlen=MAX_REFUSED)  # the last refusals before the first good reply
+        self._open = 0  # calls of `post` that may still be answered
         self._key = secrets.remember(check_api_key(api_key))
         if secrets.remember_settings(dict(extra or {})):
             hosts.check_key_travels_safely(url)
@@ -154,9 +159,32 @@ class Connection:
         async def send(attempt: int) -> T:
             return await self._send("POST", self.url, await asyncio.to_thread(encode, attempt), parse)
 
-        found = await self._repeat(send, deadline, info)
-        self._has_replied = True
-        return found
+        self._open += 1
+        try:
+            found = await self._repeat(send, deadline, info)
+            self._has_replied = True
+            return found
+        except RequestError as error:
+            failure = error
+        finally:
+            self._open -= 1
+        await self._check_refused(failure)
+        raise failure
+
+    async def _check_refused(self, error: RequestError) -> None:
+        """Raise `AddressError` if the first requests were refused in the same words, once no other one is open."""
+        if self._has_replied or error.status in (None, 451) or is_temporary(error.status or 0):
+            return
+        words = re.sub(r"\S*\d\S*", "", str(error))  # without the id of a request
+        self._refused.append(words)
+        if self._refused.count(words) < MAX_REFUSED:
+            return
+        while self._open and not self._has_replied:  # a refusal comes sooner than a reply
+            await asyncio.sleep(0.05)
+        if not self._has_replied:
+            raise self._build_address_error(
+                f"{error} (so were the first {MAX_REFUSED} requests answered)", error.status
+            )
 
     async def request(self, method: str, url: str, parse: Callable[[bytes], T]) -> T:
         """Return the same for another address of the same server, such as its list of models."""
@@ -220,8 +248,8 @@ class Connection:
         except TimeoutError:
             raise _RetryableError(f"no whole reply within {self.attempt_timeout:g} s") from None
         except httpx.TransportError as error:
-            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = self.clean(str(error)) or type(error).__name__
+            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) or reason.startswith("407 ")
             message = f"no connection: {reason}" if unreachable else f"disconnected: {reason}"
             raise _RetryableError(message, unreachable=unreachable) from None
         finally:
@@ -231,14 +259,15 @@ class Connection:
         try:
             return await asyncio.to_thread(parse, received) if len(received) > LARGE else parse(received)
         except UnusableReplyError as error:
-            excerpt = self.clean(extract_error_message(received[:4096]))
-            raise _RetryableError(f"{error}: {excerpt!r}", status=response.status_code) from None
+            raise self._to_error(response, received[:MAX_ERROR], str(error)) from None
 
-    def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
-        """Return the error for a status other than 2xx."""
-        status = response.status_code
-        message = f"HTTP {status}: {self.clean(extract_error_message(received) or response.reason_phrase)}"
-        if status in RETRIED_STATUS or status >= 500:
+    def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
+        """Return the error for a status other than 2xx, or for a body with a `problem`."""
+        status, said = read_status(response.status_code, received), self.clean(extract_error_message(received))
+        message = (
+            f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
+        )
+        if status == 200 or is_temporary(status):
             pause = parse_retry_after(response.headers.get("retry-after"))
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
@@ -246,17 +275,23 @@ class Connection:
         if response.is_redirect:
             target = self.clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
-        if status == 401 and not self._key:
-            message += " (no API key was sent; the setting api_key_env names its variable)"
-        if status not in UNUSABLE_STATUS or self._has_replied:
+        if status == 401 and (problem or not self._key):
+            hint = "no API key was sent; the setting api_key_env names its variable"
+            message += f" ({'is this the right address, and is a sign-in needed?' if problem else hint})"
+        if status == 451:
+            return self.request_error(f"content_filter: {message}", status=status)
+        if status != 402 and (status in REQUEST_STATUS or self._has_replied):
             return self.request_error(message, status=status)
+        return self._build_address_error(message + " (no pause helps)" * (status == 402), status)
+
+    def _build_address_error(self, message: str, status: int | None) -> AddressError:
         error = self.address_error(", ".join(filter(None, [self.url, self.subject])) + f": {message}")
         error.status = status
         return error
 
     # ------------------------------------------------------------------ between attempts
     def _should_stop(self, failure: _RetryableError, attempts: int) -> bool:
-        unreachable = self._unreachable and failure.unreachable
+        unreachable = (self._unreachable and failure.unreachable) or (failure.status == 200 and not self._has_replied)
         most = min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts
         return not self.is_up() or attempts >= most
 

@@ -86,6 +86,7 @@ class RolloutSession:
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
+            "faults": sum(episode.is_fault for episode in episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
             "errors": count_failures(episodes),
             "tokens": {

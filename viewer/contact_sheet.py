@@ -156,7 +156,8 @@ def _write_title(page: Mapping[str, Any], part: Mapping[str, Any], *, is_first: 
 def _write_part(part: Mapping[str, Any]) -> str:
     if part["type"] == "call":
         return f"{part['name']}({_to_json(part['arguments'])})"
-    return "" if part["type"] == "thinking" else str(part["text"])
+    text = str(part["text"])
+    return {"thinking": "", "finish": f"finish reason: {text}"}.get(part["type"], text)
 
 
 def _write_heading(page: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

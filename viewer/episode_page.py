@@ -219,11 +219,13 @@ def _build_message(turn: Turn, ids: Sequence[str | None]) -> Iterator[dict[str, 
 
 
 def _build_reply(turn: Turn, ids: Sequence[str | None]) -> Iterator[dict[str, Any]]:
-    """Yield the thinking, the text and the calls of a reply. A call that stands in the text is a part in its place."""
+    """Yield the thinking, the text and the calls of a reply, and why it ended. A call that stands in the text is a part
+    in its place."""
     calls = [
         {"type": "call", "id": to_plain(call.id), "name": to_plain(call.name), "arguments": to_plain(call.arguments)}
         for call in turn.tool_calls
     ]
+    yield from _build_text("thinking", to_plain(turn.reasoning))
     for kind, text in split_thinking(to_plain(turn.content)):
         written = list(islice(_CALL.finditer(text), len(calls) + 1)) if kind == "text" else []
         if len(written) != len(calls):
@@ -235,6 +237,7 @@ def _build_reply(turn: Turn, ids: Sequence[str | None]) -> Iterator[dict[str, An
             start = match.end()
         yield from _build_text(kind, text[start:])
     yield from calls
+    yield from _build_text("finish", to_plain(turn.finish_reason))
 
 
 def _build_text(kind: str, text: str) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,16 @@ import httpx
 from pydantic import Field
 
 from ...configs.sections import FilePath, SamplingParams, Section
-from ...core.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from ...core.messages import (
+    ToolImages,
+    collect_text,
+    list_parts,
+    read_reasoning,
+    read_text,
+    read_tool_calls,
+    render_tools,
+    to_openai_messages,
+)
 from ...errors import ConfigError
 from ...network.body import parse_body
 from ...network.connection import Connection as AnyConnection
@@ -25,6 +34,7 @@ from ...records import Reply, RunConfig, ToolCall
 from ...utils import secrets
 from ...utils.frozen import thaw
 from ...utils.sanitize import replace_surrogates
+from ...utils.terminal import make_line
 from ...version import get_versions
 from ..generator import Conversation, Generator, GeneratorError, Load, ReplyError
 
@@ -141,7 +151,7 @@ class OpenAIGenerator(Generator):
         self._add_usage(conversation.info, completion.usage)
         taken = {call.id for message in conversation.messages for call in message.tool_calls}
         calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
-        return Reply(completion.text, calls, completion.finish_reason)
+        return Reply(completion.text, calls, completion.finish_reason, reasoning=completion.reasoning)
 
     def build_request(self, conversation: Conversation) -> dict[str, Any]:
         """Return the request for the next reply of a conversation. Raise `ImageError`."""
@@ -198,7 +208,13 @@ def encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
 # ---------------------------------------------------------------------- replies
 MAX_CALLS = 256  # tool calls in one reply
 MAX_COUNT = 2**53  # tokens: a larger number is not a count
-LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
+MAX_REASON = 64  # characters of a server's own word for why a reply ended
+FINISH_REASONS = {
+    "stop": "stop eos eos_token end_turn stop_sequence complete tool_calls tool_call tool_use function_call",
+    "length": "length max_tokens max_output_tokens model_length",
+    "content_filter": "content_filter content_filtered safety recitation blocklist prohibited_content spii sensitive",
+    "refusal": "refusal",
+}
 COUNTS = ("prompt_tokens", "completion_tokens")
 
 _CALL_ID = re.compile(r"[\w.:|/+=-]{1,128}", re.ASCII)
@@ -214,6 +230,7 @@ class Completion:
     finish_reason: str
     usage: Mapping[str, int]
     body: Mapping[str, Any]
+    reasoning: str = ""
 
 
 def parse_completion(body: bytes) -> Completion:
@@ -226,32 +243,39 @@ def parse_completion(body: bytes) -> Completion:
     'stop'
     """
     try:
-        data = parse_body(body)
+        data = parse_body(body, finite=False)
     except (ValueError, RecursionError):
         raise UnusableReplyError("the reply is not JSON") from None
     choices = data.get("choices") if isinstance(data, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
+    reason = _read_finish_reason(choice.get("finish_reason")) if isinstance(choice, dict) else ""
+    message = choice.get("message", {} if reason == "content_filter" else None) if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise UnusableReplyError("the reply has no choices")
     content, listed = message.get("content"), message.get("tool_calls")
     if not isinstance(content, str | list | None) or (isinstance(listed, list) and len(listed) > MAX_CALLS):
         raise UnusableReplyError("the reply has no usable message")
-    text = _clean(extract_text(content))
     calls = tuple(
         ToolCall(_clean(call.id), _clean(call.name), _clean(str(call.arguments))) for call in read_tool_calls(message)
     )
-    reason = choice.get("finish_reason")
-    is_cut = isinstance(reason, str) and reason in LENGTH_REASONS
-    return Completion(text, calls, "length" if is_cut else "tool_calls" if calls else "stop", _read_usage(data), data)
+    text, thought = read_text(content), read_reasoning(message)
+    refusal = collect_text([message.get("refusal"), *list_parts(content, "refusal")])
+    if refusal.strip():
+        reason = "refusal" if reason == "stop" else reason
+        text, thought = (text, f"{thought}\n{refusal}".strip()) if text.strip() else (refusal, thought)
+    if choice.get("error") and not (text.strip() or calls):
+        raise UnusableReplyError("the reply ended in an error")
+    reason = "tool_calls" if calls and reason == "stop" else reason
+    return Completion(_clean(text), calls, reason, _read_usage(data), data, _clean(thought))
 
 
-def extract_text(content: object) -> str:
-    """Return the text of a message's content: a string, a list of parts, or None."""
-    if isinstance(content, list):
-        texts = (part.get("text") for part in content if isinstance(part, dict))
-        return "".join(text for text in texts if isinstance(text, str))
-    return content if isinstance(content, str) else ""
+def _read_finish_reason(given: object) -> str:
+    """Return why a reply ended, in our words; the server's own word if there is none of ours."""
+    word = given if isinstance(given, str) else ""
+    plain = re.sub("[^a-z]+", "_", word[:MAX_REASON].lower()).strip("_")
+    known = next((ours for ours, words in FINISH_REASONS.items() if plain in words.split()), "")
+    known = "content_filter" if plain.startswith("content_filter") else known
+    return known or make_line(_clean(word), MAX_REASON).strip() or "stop"
 
 
 def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:

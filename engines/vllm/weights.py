@@ -27,7 +27,6 @@ from ...configs.sections import ModelSection
 from ...errors import ConfigError
 from ...network.body import parse_body
 from ...network.client_settings import build_client_settings
-from ...network.connection import UNUSABLE_STATUS
 from ...network.data_policy import check_sending
 from ...network.http import extract_error_message
 from ...utils.terminal import make_line
@@ -260,7 +259,7 @@ class WeightSender:
                 received += chunk
                 if len(received) > MAX_BODY or time.monotonic() - started > TIMEOUT:
                     raise _TemporaryError(f"the reply for {path} is larger than {MAX_BODY} bytes, or does not end")
-        if response.status_code in UNUSABLE_STATUS:
+        if response.is_redirect or response.status_code in (401, 403, 404, 405):
             raise ConfigError(
                 f"rollout.url = {self.url}: HTTP {response.status_code} for {path}: {HOW_TO_START}", key="rollout.url"
             )

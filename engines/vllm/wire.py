@@ -134,7 +134,7 @@ class _Generated(Struct):
 def read_as(body: bytes, shape: type[T], name: str) -> T:
     """Return the JSON of a server as a `shape`. Raise `UnusableReplyError` if it has another one."""
     try:
-        return msgspec.convert(parse_body(body), shape)
+        return msgspec.convert(parse_body(body, finite=False), shape)  # of log-probs, see `is_logprob`
     except msgspec.ValidationError as error:
         raise UnusableReplyError(f"{name} is malformed: {error}") from None
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...core.messages import read_tool_calls, to_openai_messages, write_call
+from ...core.messages import THINKING, list_parts, read_reasoning, read_tool_calls, to_openai_messages, write_call
 from ...errors import ImageError, StoreError, describe_unknown
 from ...images.files import open_picture
 from ...images.ref import ImageRef
@@ -31,7 +31,7 @@ def list_messages(episode: Episode) -> list[Message]:
     for number, turn in enumerate(episode.turns):
         if turn.role == "assistant":
             native = tuple(call for call in turn.tool_calls if json.dumps(call.name) not in turn.content)
-            messages.append(Message("assistant", (turn.content,), tool_calls=native))
+            messages.append(Message("assistant", (turn.content,), tool_calls=native, reasoning=turn.reasoning))
         elif turn.role == "tool_result" and turn.tool_results:
             messages += _list_results(turn)
         elif number == 0 and turn.images:
@@ -84,7 +84,10 @@ def build_turns(messages: Sequence[Message]) -> tuple[str, tuple[Turn, ...]]:
             system = message.text
         elif message.role == "assistant":
             names |= {call.id: call.name for call in message.tool_calls}
-            turns.append(Turn("assistant", message.text, tool_calls=message.tool_calls, images=message.images))
+            said = Turn(
+                "assistant", message.text, message.tool_calls, images=message.images, reasoning=message.reasoning
+            )
+            turns.append(said)
         else:
             turns.append(Turn("user", message.text, images=message.images))
     return system, tuple(turns)
@@ -157,7 +160,7 @@ def read_message(given: object, open_url: Callable[[str], ImageRef]) -> Message:
     role: Any = ROLES.get(given["role"])
     if role is None:
         raise StoreError(describe_unknown("role", given["role"], ROLES))
-    content = given.get("content")
+    content = given.get("content") or given.get("refusal")
     parts = [content] if isinstance(content, str) else _read_parts(content or [], open_url)
     call_id, name = given.get("tool_call_id"), given.get("name")
     return Message(
@@ -166,6 +169,7 @@ def read_message(given: object, open_url: Callable[[str], ImageRef]) -> Message:
         tool_call_id=call_id if isinstance(call_id, str) else None,
         name=name if role == "tool" and isinstance(name, str) else None,
         tool_calls=read_tool_calls(given) if role == "assistant" else (),
+        reasoning=read_reasoning(given) if role == "assistant" else "",
     )
 
 
@@ -177,6 +181,8 @@ def _read_parts(content: Any, open_url: Callable[[str], ImageRef]) -> Sequence[s
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text" and isinstance(part.get("text"), str):
             parts.append(part["text"])
+            continue
+        if list_parts([part], *THINKING):
             continue
         url = part.get(kind) if kind in ("image_url", "image") else None
         url = url.get("url") if isinstance(url, dict) else url

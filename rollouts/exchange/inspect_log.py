@@ -58,6 +58,9 @@ def _from_openai(message: dict[str, Any]) -> dict[str, Any]:
             {"type": "image", "image": part["image_url"]["url"]} if part["type"] == "image_url" else part
             for part in made["content"]
         ]
+    if "reasoning_content" in message:
+        thought = {"type": "reasoning", "reasoning": message["reasoning_content"]}
+        made["content"] = [thought, {"type": "text", "text": message["content"] or ""}]
     if "tool_calls" in message:
         made["tool_calls"] = [
             {
@@ -124,7 +127,8 @@ def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, 
         kept = []
         for part in parts:
             if part.get("type") == "reasoning":
-                kept.append({"type": "text", "text": f"<think>{part.get('reasoning', '')}</think>"})
+                said = part.get("summary") if part.get("redacted") else part.get("reasoning")
+                kept.append({"type": "reasoning", "text": _resolve(said, attachments)})
             elif part.get("type") == "text":
                 kept.append({"type": "text", "text": _resolve(part.get("text"), attachments)})
             elif part.get("type") == "image":

@@ -33,8 +33,8 @@ log = logging.getLogger("viewbox.judge")
 
 COOLDOWN = 30.0  # seconds without requests after no connection could be made
 COUNTED = ("calls", "cached", "unreachable", "unreadable", "refused")
-# Statuses that are about the key, the load or the network. Every other 4xx is about what the request says.
-NOT_ABOUT_THE_TEXT = frozenset({401, 407, 408, 409, 425, 429})
+# Statuses that are about the key, the quota, the load or the network. Every other 4xx is about what the request says.
+NOT_ABOUT_THE_TEXT = frozenset({401, 402, 407, 408, 409, 425, 429})
 ABOUT_THE_ADDRESS = frozenset({200, 301, 302, 303, 307, 308, 404, 405})  # unless the judge has replied before
 
 

@@ -344,6 +344,20 @@ def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_wit
     assert "30/30" in out
 
 
+def test_a_rollout_of_nothing_but_failures_ends_with_2(viewbox):
+    refused = {"error": {"message": "no", "code": "content_filter"}}
+    for failing, status in ((6, 2), (5, 0)):
+        with serve(
+            lambda body, n, k=failing: make_response(400, refused) if n < k else make_completion(RIGHT)
+        ) as server:
+            given = ("--env", "digits", "--model", "m", "--endpoint", server.url, "--tasks", 6, "--out", f"o{status}")
+            code, out, err = viewbox(*given, "--concurrency", 1)
+        assert code == status, err
+        assert f"{failing} × content_filter: HTTP 400: no" in out
+        assert f"to play the {failing} failed episodes again" in out
+        assert ("nothing was played" in err) is (status == 2)
+
+
 def test_a_refused_key_stops_the_command_at_once(viewbox):
     with serve(make_script(make_response(401, {"error": {"message": "wrong key"}}))) as server:
         code, _, err = viewbox(*at(server, "--tasks", 1000), "endpoint.api_key_env=OPENAI_API_KEY")

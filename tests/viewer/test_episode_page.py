@@ -71,6 +71,16 @@ def test_the_turns_of_an_episode_are_parts_in_order():
     assert (page["line"], page["task"], page["end_reason"]) == (7, "digits-train-0", "answered")
 
 
+def test_thinking_beside_a_reply_and_why_it_ended_are_shown():
+    episode = Episode(Task("a"), (Turn("assistant", "I cannot.", reasoning="It is gray.", finish_reason="refusal"),))
+    [turn] = build(episode)["turns"]
+    assert [(part["type"], part["text"]) for part in turn["parts"]] == [
+        ("thinking", "It is gray."),
+        ("text", "I cannot."),
+        ("finish", "refusal"),
+    ]
+
+
 def test_a_failed_call_and_the_request_to_answer_are_shown():
     env = Digits(max_turns=2)
     bad = '<tool_call>\n{"name": "zoom", "arguments": {"factor": 99}}\n</tool_call>'

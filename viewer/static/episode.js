@@ -70,6 +70,7 @@ function showPart(page, part, set, first) {
   if (part.type === "picture") return [showPicture(page, part.picture, set, name)];
   if (part.type === "thinking") return [h("details", {class: "thinking"}, h("summary", {}, `thinking (${part.text.length} characters)`), showText(part.text))];
   if (part.type === "call") return [h("div", {class: "call"}, h("strong", {}, t(part.name || "call without a name")), showText(showArguments(part.arguments)))];
+  if (part.type === "finish") return [h("p", {class: "finish"}, t(`finish reason: ${part.text}`))];
   if (part.type === "nudge") return [h("div", {class: "nudge"}, h("strong", {}, t(`nudge: ${part.reason}`)), showText(part.text))];
   if (part.type === "result") {
     const said = part.error ? h("div", {class: "problem"}, showText(part.error)) : showText(part.text ?? "");

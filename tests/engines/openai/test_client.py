@@ -11,7 +11,7 @@ from tests.support.servers import make_completion, make_response, make_script, s
 from viewbox.configs.sections import SamplingParams
 from viewbox.core.messages import render_tools
 from viewbox.engines.generator import Conversation
-from viewbox.engines.openai.client import EndpointError, OpenAIGenerator
+from viewbox.engines.openai.client import EndpointError, OpenAIGenerator, parse_completion
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.records import Message
@@ -224,13 +224,104 @@ def test_the_tokens_of_all_replies_are_summed(ask):
     assert episode.info["usage"] == {"prompt_tokens": 100, "completion_tokens": 7}
 
 
+def read(message, finish="stop", **choice):
+    whole = {"choices": [{"message": message, "finish_reason": finish, **choice}]}
+    found = parse_completion(json.dumps(whole).encode())
+    return found.text, found.reasoning, found.finish_reason
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": None, "reasoning_content": "It is six."}, "", "It is six."),
+        ({"content": "6", "reasoning": "3 + 3", "reasoning_content": "3 + 3"}, "6", "3 + 3"),
+        ({"content": "6", "reasoning": "3 + 3", "reasoning_details": [{"text": "3 +"}, {"text": " 3"}]}, "6", "3 + 3"),
+        ({"content": "6", "reasoning": [{"type": "text", "text": "a"}, {"summary": [{"text": "b"}]}]}, "6", "a\nb"),
+        ({"content": [{"type": "thinking", "thinking": [{"text": "a"}]}, {"type": "text", "text": "6"}]}, "6", "a"),
+        ({"content": [{"type": "reasoning", "text": "a"}, "6"]}, "6", "a"),
+        ({"content": "", "thinking": "a", "role": "assistant", "id": "x1", "annotations": [{"text": "b"}]}, "", "a"),
+        ({"content": "", "output": "It is six."}, "", "It is six."),
+        ({"content": "6", "reasoning": {"deep": [[[["a"]]]]}, "reasoning_content": 3}, "6", ""),
+        ({"content": "6", "reasoning": "half \ud800"}, "6", "half \ufffd"),
+    ],
+)
+def test_thinking_in_any_field_is_kept_apart_from_the_text(message, text, reasoning):
+    assert read(message) == (text, reasoning, "stop")
+
+
+@pytest.mark.parametrize(
+    ("message", "finish", "expected"),
+    [
+        ({"content": None, "refusal": "I cannot."}, "stop", ("I cannot.", "", "refusal")),
+        ({"content": "", "refusal": "I cannot.", "reasoning": "no"}, "stop", ("I cannot.", "no", "refusal")),
+        ({"content": [{"type": "refusal", "refusal": "I cannot."}]}, "stop", ("I cannot.", "", "refusal")),
+        ({"content": "So.", "refusal": "I cannot."}, "stop", ("So.", "I cannot.", "refusal")),
+        ({"content": "6", "refusal": ""}, "stop", ("6", "", "stop")),
+        ({"content": None, "refusal": "no"}, "content_filter", ("no", "", "content_filter")),
+        (None, "SAFETY", None),
+        ({"content": "6"}, "content_filter: SAFETY", ("6", "", "content_filter")),
+        ({"content": "6"}, "MAX_TOKENS", ("6", "", "length")),
+        ({"content": "6"}, None, ("6", "", "stop")),
+        ({"content": "6"}, ["stop"], ("6", "", "stop")),
+        ({"content": "6"}, "eos", ("6", "", "stop")),
+        ({"content": "6"}, "aborted\nby\x1b[1m us", ("6", "", "aborted by\\x1b[1m us")),
+        ({"content": "6"}, "z" * 10**6, ("6", "", "z" * 63 + "…")),
+    ],
+)
+def test_a_refusal_is_the_text_and_why_a_reply_ended_is_a_word(message, finish, expected):
+    if expected is None:
+        with pytest.raises(ValueError, match="no choices"):
+            read(message, finish)
+    else:
+        assert read(message, finish) == expected
+    nothing = parse_completion(b'{"choices": [{"finish_reason": "content_filter"}]}')
+    assert (nothing.text, nothing.finish_reason) == ("", "content_filter")
+
+
+def test_a_call_in_the_old_form_is_a_call_and_the_same_in_both_forms_is_one():
+    call = {"name": "zoom", "arguments": ZOOM}
+    listed = [{"id": "a", "type": "function", "function": call}]
+    for message in ({"function_call": call}, {"function_call": call, "tool_calls": listed}):
+        found = parse_completion(json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode())
+        assert [(one.name, one.arguments) for one in found.calls] == [("zoom", ZOOM)]
+        assert found.finish_reason == "tool_calls"
+
+
+def test_numbers_that_are_not_needed_may_be_infinite(ask):
+    odd = json.dumps(make_completion(RIGHT))[:-1] + ', "usage": {"completion_tokens": NaN}, "x": [-Infinity, 1e999]}'
+    episode, server = one(ask(make_response(200, odd)))
+    assert (episode.end_reason, len(server.requests)) == ("answered", 1)
+
+
+def test_thinking_of_many_parts_takes_bounded_work():
+    many = {f"field_{n}": "a" for n in range(200_000)} | {"content": "6", "reasoning": [{"text": "b"}] * 200_000}
+    began = time.monotonic()
+    assert read(many)[0] == "6"
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("nothing", ["", " \n", None])
+def test_an_empty_reply_goes_back_with_a_mark_because_servers_refuse_empty_messages(ask, nothing):
+    episode, server = one(ask(make_completion(nothing), make_completion(RIGHT)))
+    assert server.bodies[1]["messages"][2] == {"role": "assistant", "content": "(no reply)"}
+    assert episode.turns[1].content == (nothing or "")
+    _, server = one(ask(make_completion(" \n", ("a1", "zoom", ZOOM)), make_completion(RIGHT)))
+    assert server.bodies[1]["messages"][2]["content"] is None
+
+
 # ---------------------------------------------------------------------- what may pass
 @pytest.mark.parametrize(
     "trouble",
     [
         make_response(429, {"error": {"message": "later"}}),
         make_response(529, {"error": {"message": "later"}}),
-        make_response(200, "<html>"),
+        make_response(200, "upstream is busy"),
+        make_response(200, {"error": {"message": "Overloaded"}}),
+        make_response(429, {"error": {"message": "quota per minute exceeded, retry in 1 s", "code": "rate_limit"}}),
+        make_response(
+            429, {"error": {"message": "Rate limit (TPM). Try again in 1s. More: https://x/account/billing"}}
+        ),
+        make_completion("", finish="error") | {"choices": [{"message": {"content": ""}, "error": {"code": 502}}]},
         make_response(204),
         make_response(200, {"error": {"message": "overloaded", "code": 502}}),
         make_completion("", *[("x", "zoom", "{}")] * 300),
@@ -300,11 +391,51 @@ def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask, answer, wor
             "'m': HTTP 404: The model `m` does not",
         ),
         (make_response(307, Location="https://elsewhere.org/v1"), r"it points to https://elsewhere.org/v1"),
+        (make_response(200, "<html>Please sign in"), "Please sign in.* is a sign-in needed"),
+        (make_response(200, {"error": {"message": "no access to m"}}), "no access to m"),
+        (make_response(200, {"detail": "Not Found"}), "Not Found"),
+        (make_response(200, {"object": "error", "message": "no model m", "code": 404}), "no model m"),
+        (make_response(402, {"error": {"message": "Insufficient Balance"}}), "Insufficient Balance"),
+        (make_response(429, {"error": {"message": "Over.", "code": "insufficient_quota"}}), "Over.*no pause helps"),
+        (make_response(400, {"error": {"message": "Your credit balance is too low"}}), "balance is too low"),
     ],
 )
 def test_an_endpoint_that_will_never_answer_ends_the_run_at_once(ask, answer, words):
     with pytest.raises(EndpointError, match=words):
         ask(answer, tasks=50, concurrency=2)
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_the_first_requests_refused_in_the_same_words_end_the_run(play, status, concurrency):
+    refuse = lambda body, n: make_response(status, {"error": f"no model m (request req_{n}a{n * 77:x})"})  # noqa: E731
+    with serve(refuse) as server, pytest.raises(EndpointError, match=r"no model m.*first 3 requests"):
+        play(ENV, [TASK] * 50, OpenAIGenerator(server.url, "m"), concurrency=concurrency)
+    assert len(server.requests) <= 2 + concurrency
+
+
+def test_refusals_end_no_run_while_a_reply_may_still_come_or_words_differ_or_prompts_are_filtered(ask):
+    def slow(body, number):
+        if number:
+            return make_response(413, "too large")
+        time.sleep(1)  # a reply takes longer than a refusal
+        return make_completion(RIGHT)
+
+    ends = [episode.end_reason for episode in ask(by=slow, tasks=12)[0]]
+    assert sorted(ends) == ["answered"] + ["error"] * 11
+    words = ("image is gray", "image is blue", "too large")
+    episodes, _ = ask(by=lambda body, n: make_response(400, words[n % 3]), tasks=9, concurrency=1)
+    assert len(episodes) == 9
+    filtered = make_response(400, {"error": {"message": "The prompt was filtered", "code": "content_filter"}})
+    episodes, server = ask(filtered, tasks=6)
+    assert {episode.info["error"] for episode in episodes} == {"content_filter: HTTP 400: The prompt was filtered"}
+    assert (len(server.requests), episodes[0].scores.total) == (6, None)
+
+
+def test_a_quota_that_runs_out_ends_the_run_also_after_replies(ask):
+    out = make_response(429, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}})
+    with pytest.raises(EndpointError, match="current quota"):
+        ask(by=lambda body, n: out if n > 1 else make_completion(RIGHT), tasks=9, concurrency=1)
 
 
 def test_a_refusal_after_the_first_answer_ends_its_episode_alone(ask):
@@ -344,6 +475,29 @@ def test_a_timeout_names_what_it_was_waiting_for(ask):
 
 
 # ---------------------------------------------------------------------- addresses and keys
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:1080", r"ALL_PROXY.*httpx\[socks\]"),
+        ("all_proxy", "socks5h://me:hunter2@127.0.0.1:1080", r"ALL_PROXY.*httpx\[socks\]"),
+        ("HTTPS_PROXY", "htp://127.0.0.1:1", "HTTPS_PROXY = 'htp://127.0.0.1:1' cannot be used"),
+        ("HTTP_PROXY", "http://h:99999", "HTTP_PROXY = 'http://h:99999' cannot be used .allowed: http://host:port"),
+        ("HTTP_PROXY", "http://me:hunter2/x@h:80", "HTTP_PROXY"),
+        ("SSL_CERT_FILE", "/nowhere/ca.pem", "SSL_CERT_FILE.*No such file"),
+        ("NO_PROXY", "[::1", "NO_PROXY cannot be used"),
+    ],
+)
+def test_a_proxy_or_certificate_that_cannot_be_used_is_named_but_not_for_this_machine(monkeypatch, name, value, words):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=words) as caught:
+        OpenAIGenerator("https://example.org/v1", "m")
+    assert "hunter2" not in str(caught.value)
+    OpenAIGenerator("http://127.0.0.1:1/v1", "m")
+    monkeypatch.setenv("NO_PROXY", "*")
+    if "PROXY" in name.upper():
+        OpenAIGenerator("https://example.org/v1", "m")
+
+
 def test_the_key_is_sent_and_cut_out_of_what_the_server_says(ask):
     answer = lambda h: make_response(400, {"error": {"message": f"bad {h.headers['Authorization']}"}})(h)  # noqa: E731
     episode, server = one(ask(answer, api_key=" sk-secret\n"))

@@ -8,11 +8,12 @@ from tests.support.saved_episodes import made, run, written  # noqa: F401
 from tests.support.tables import each
 from viewbox.core.messages import to_openai_messages
 from viewbox.images.ref import ImageRef
-from viewbox.records import Scores
+from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.exchange.conversation import list_messages
 from viewbox.rollouts.exchange.export import export_run
 from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 
 def list_wire(folder):
@@ -33,6 +34,22 @@ def test_an_exported_run_comes_back_whole(run, tmp_path, form):  # noqa: F811
     for episode in load(tmp_path / "back"):
         for image in [image for turn in episode.turns for image in turn.images]:
             assert ImageRef.of(image.open()).hash == image.hash
+
+
+@each("form", ["openai", "inspect", "parquet"])
+def test_thinking_beside_replies_and_why_they_ended_come_back(tmp_path, form):
+    said = (Turn("assistant", "", reasoning="It is gray, so", finish_reason="length"), Turn("assistant", "Six."))
+    episode = Episode(Task("a"), (Turn("user", "What?"), *said), environment="x")
+    with EpisodeWriter(tmp_path / "run") as writer:
+        writer.append(episode)
+    export_run(tmp_path / "run", form, tmp_path / "file")
+    import_file(tmp_path / "file", form, tmp_path / "back")
+    assert next(iter(load(tmp_path / "back"))).turns == episode.turns
+    if form != "parquet":  # messages alone hold the thinking
+        text = (tmp_path / "file").read_text().replace('"viewbox": {', '"unknown": {')
+        (tmp_path / "plain").write_text(text)
+        import_file(tmp_path / "plain", form, tmp_path / "again")
+        assert [turn.reasoning for turn in next(iter(load(tmp_path / "again"))).turns] == ["", "It is gray, so", ""]
 
 
 @each("form", ["openai", "inspect"])
