@@ -58,8 +58,10 @@ class ToolCall(Record, frozen=True):
 class Reply:
     """One reply of a policy: what a generator returns and an environment steps on.
 
-    `finish_reason` is "stop", "length" (cut off), "tool_calls", or "budget" (no token was left for a reply, which is
-    then empty). `output_ids` and `logprobs` are those of the sampled tokens; empty if the policy has no tokens.
+    `finish_reason` is "stop", "length" (cut off), "tool_calls", "content_filter", "refusal", "budget" (no token was
+    left for a reply, which is then empty), or the server's own word, which counts as "stop". `output_ids` and
+    `logprobs` are those of the sampled tokens; empty if the policy has no tokens. `reasoning` is thinking that stands
+    beside the text: it is stored, and neither read nor sent back.
     """
 
     text: str
@@ -67,6 +69,7 @@ class Reply:
     finish_reason: str = "stop"
     output_ids: tuple[int, ...] = field(default=(), repr=False)
     logprobs: tuple[float, ...] = field(default=(), repr=False)
+    reasoning: str = ""
 
     def to_message(self) -> "Message":
         """Return the reply as the assistant message of the conversation."""
@@ -158,6 +161,7 @@ class Message(Record, frozen=True):
         content: its parts in order, each text or an image.
         tool_call_id, name: of the call that a `tool` message answers.
         tool_calls: of an assistant message whose calls stand beside its text, not in it.
+        reasoning: of a recorded assistant message: thinking beside its text. A policy is never shown it.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -165,6 +169,7 @@ class Message(Record, frozen=True):
     tool_call_id: str | None = None
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
 
     @property
     def text(self) -> str:
@@ -183,6 +188,8 @@ class Turn(Record, frozen=True):
     Args:
         nudge: of a user message that asks the model to go on: why the environment sent it.
         views: what the images of a user message show of the task's images, in order; empty if it is not known.
+        reasoning: of a reply: thinking that stood beside its text.
+        finish_reason: of a reply, unless it is "stop" or "tool_calls".
     """
 
     role: Literal["user", "assistant", "tool_result"]
@@ -192,8 +199,10 @@ class Turn(Record, frozen=True):
     images: tuple[ImageRef, ...] = ()
     nudge: Nudge = ""
     views: tuple[ShownView, ...] = ()
+    reasoning: str = ""
+    finish_reason: str = ""
 
-    _sparse: ClassVar = frozenset({"nudge", "views"})
+    _sparse: ClassVar = frozenset({"nudge", "views", "reasoning", "finish_reason"})
 
 
 class RunConfig(Record, frozen=True):

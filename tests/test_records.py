@@ -17,7 +17,7 @@ from tests.support.foreign_numbers import HALVES, ONES
 from tests.support.tables import each
 from viewbox.errors import ImageError, StoreError
 from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, EpisodeTokens, Message, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.utils.frozen import FrozenDict, thaw
 
 JSON = st.recursive(
@@ -41,6 +41,7 @@ def whole_episode():
             Turn("user", "where?", images=(shown,)),
             Turn("assistant", "…", tool_calls=(call,)),
             Turn("tool_result", "zoomed", tool_results=(result, ToolResult("crop", error="no"))),
+            Turn("assistant", "", reasoning="It is gray, so", finish_reason="length"),
             Turn("assistant", "{}"),
         ),
         answer={"bbox": [0, 0, 1, 1]},
@@ -108,6 +109,16 @@ def test_thaw_gives_back_what_can_be_changed():
 def test_an_episode_is_the_same_after_a_trip_through_json():
     episode = whole_episode()
     assert Episode.from_json(episode.to_json()) == episode
+
+
+def test_a_turn_says_why_it_ended_and_what_was_thought_only_where_there_is_something_to_say():
+    assert set(Turn("assistant", "{}").to_dict()) == {"role", "content", "tool_calls", "tool_results", "images"}
+    turn = Turn("assistant", "", reasoning="so", finish_reason="length")
+    assert {"reasoning": "so", "finish_reason": "length"}.items() <= turn.to_dict().items()
+
+
+def test_thinking_beside_a_reply_is_not_shown_to_the_policy_again():
+    assert Reply("Six.", reasoning="three and three").to_message() == Message("assistant", ("Six.",))
 
 
 @settings(max_examples=50, deadline=None)
@@ -245,7 +256,7 @@ def test_ids_mask_and_logprobs_have_one_length():
 
 def test_an_episode_counts_replies_calls_and_the_tools_that_worked():
     episode = whole_episode()
-    assert (episode.num_turns, episode.tool_call_count, episode.tools_used()) == (2, 1, {"zoom"})
+    assert (episode.num_turns, episode.tool_call_count, episode.tools_used()) == (3, 1, {"zoom"})
 
 
 def test_a_message_gives_its_words_and_its_images_apart():
