@@ -2,7 +2,10 @@
 
 One rule is for values of another JSON type than the answer's. A string that is exactly how JSON writes a number, true,
 false or null is that value, where the schema allows the value and no such string: "3.5" is 3.5, while "3.50", "95%" and
-"Yes" stay strings. A whole float is an integer where only integers are allowed. Nothing else is converted.
+"Yes" stay strings. A whole float is an integer where only integers are allowed. Nothing else is converted: true is no
+number, and 1 is not true.
+
+A key that is not declared is refused if it is near one that is missing. Any other is allowed, and told to the caller.
 
 A declaration is checked, too: pydantic checks an answer in one call that nothing can interrupt, so a model that lets
 the time grow without bounds is refused.
@@ -17,15 +20,16 @@ from functools import cache
 from re import Pattern
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
-from ..errors import ConfigError, ToolError
-from ..utils.json_schema import check_schema, find_violation
+from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, fold_name, show_json
+from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, write_path
 from .contract import AuthoredEnv
 from .parsing.objects import find_reference
 
 _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
 _MAX_REFERENCES = 8
+_MAX_UNKNOWN, _MAX_NAME = 32, 80  # keys of an object that may be misspelt ones, and characters of each
 _OUTER = ("$ref", "allOf", "anyOf", "oneOf")
 _SCALAR = re.compile(r"true|false|null|-?[0-9]{1,40}(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
@@ -33,25 +37,29 @@ _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "ob
 Options = Sequence[Mapping[str, Any]]
 
 
-def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer as the schema wants it. Raise `ToolError`, written for the model, if it does not fit."""
-    if env.answer_format.schema is not None:
-        answer = coerce(answer, env.answer_format.schema)
-    if isinstance(env.answer, type):
-        return _fit_model(env.answer, answer)
-    problem = None if env.answer is None else find_violation(answer, env.answer)
+def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return an answer as the schema wants it, and whether it has a key that nothing reads. Raise `ToolError`, written
+    for the model, if it does not fit."""
+    schema = env.answer_format.schema
+    if schema is None:
+        return answer, False
+    model = env.answer if isinstance(env.answer, type) else None
+    coercion = _Coercion(schema, frozenset() if model is None else _list_other_names(model))
+    answer = coercion.convert(answer, [schema])
+    if model is not None:
+        return _fit_model(model, answer, schema), bool(coercion.unknown)
+    problem = find_violation(answer, schema)
     if problem is not None:
         raise ToolError(str(problem))
     check_finite(answer)
-    return answer
+    return answer, bool(coercion.unknown - {"confidence"})  # which the episode keeps
 
 
-def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]:
+def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     try:
         checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `coerce`
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ToolError(_describe_refusal(error, answer, schema)) from error
     except RecursionError as error:
         raise ToolError("the answer is nested too deep") from error
     except UnicodeError as error:
@@ -66,23 +74,47 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]
     return written
 
 
-def check_finite(value: object, path: str = "") -> None:
+def _describe_refusal(error: ValidationError, answer: dict[str, Any], schema: Mapping[str, Any]) -> str:
+    """Return what pydantic refuses in the words of the JSON Schema, or else in its own."""
+    problems = [(_find_steps(answer, one["loc"]), one) for one in error.errors(include_url=False, include_input=False)]
+    try:
+        violation = find_violation(answer, schema)
+    except ConfigError:  # a pattern of pydantic's own
+        violation = None
+    if violation is not None and any(violation.path == write_path(steps) for steps, _ in problems):
+        return str(violation)
+    steps, first = problems[0]
+    if first["type"] == "missing":
+        return str(Violation(write_path(steps), "required", f"{show_json(first['loc'][-1])} is missing"))
+    words = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return str(Violation(write_path(steps), "", words.replace("Input should be", "must be")))
+
+
+def _find_steps(value: Any, location: Sequence[int | str]) -> list[int | str]:
+    """Return the steps of a pydantic location that lead into the value; others name members of unions."""
+    steps = []
+    for step in location:
+        if step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value)):
+            steps.append(step)
+            value = value[step]
+    return steps
+
+
+def check_finite(value: object, *path: object) -> None:
     """Raise `ToolError` with the field of a number that no file can hold: NaN, an infinity, or too many digits."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            check_finite(item, f"{path}.{key}")
-    elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            check_finite(item, f"{path}.{place}")
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            check_finite(item, *path, key)
     elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
-        raise ToolError(f"{path[1:121]}: must be a finite number")
+        raise ToolError(f"{write_path(path)[:120]}: must be a finite number")
 
 
 # ---------------------------------------------------------------------- values of another type
 def coerce(value: object, schema: Mapping[str, object]) -> Any:
     """Return a copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
 
-    Raise `ToolError` for true, false or a number where only the other is allowed and Python calls them equal.
+    Raise `ToolError` for true, false or a number where only the other is allowed and Python calls them equal, and for
+    a key that is near a missing one.
 
     >>> size, sure = {"type": ["number", "null"]}, {"type": "boolean"}
     >>> schema = {"properties": {"size": size, "sure": sure, "names": {"items": {"type": "string"}}}}
@@ -95,8 +127,11 @@ def coerce(value: object, schema: Mapping[str, object]) -> Any:
 
 
 class _Coercion:
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self.root = root
+    """One pass over an answer; `unknown` are the keys that no schema declares, by their paths."""
+
+    def __init__(self, root: Mapping[str, Any], other_names: frozenset[str] = frozenset()) -> None:
+        self.root, self._other_names = root, other_names
+        self.unknown: set[str] = set()
         self._expanded: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
 
     def convert(self, value: object, specs: Sequence[object], path: tuple[object, ...] = ()) -> Any:
@@ -108,6 +143,7 @@ class _Coercion:
         if not options:
             return value
         if isinstance(value, dict):
+            self._check_keys(value, options, path)
             return {
                 name: self.convert(item, list(_iter_fields(options, name)), (*path, name))
                 for name, item in value.items()
@@ -122,10 +158,26 @@ class _Coercion:
             decoded = json.loads(value) if value.lstrip("-")[:2] not in _LEADING_ZERO else None
             if json.dumps(decoded) == value:
                 fits, settled = _settle(decoded, options)
-        if not fits and any(value in choices for choices in map(_get_choices, options) if choices is not None):
-            problem = "no number" if isinstance(value, bool) else "neither true nor false"
-            raise ToolError(f"{'.'.join(map(str, path))[:120]}: {json.dumps(value)} is {problem}")
+        if not fits and value in (0, 1) and _settle(int(value) if isinstance(value, bool) else value == 1, options)[0]:
+            allowed = " or ".join(dict.fromkeys(filter(None, map(describe_allowed, options))))
+            raise ToolError(str(Violation(write_path(path), "type", f"allowed: {allowed}", show_json(value))))
         return settled if fits else value
+
+    def _check_keys(self, value: Mapping[str, Any], options: Options, path: tuple[object, ...]) -> None:
+        """Note the keys that no schema declares; raise `ToolError` for one that is near a missing one."""
+        objects = [one for one in options if "object" in _list_kinds(one, "object") and _get_choices(one) is None]
+        if not objects or not all("properties" in option for option in objects):
+            return
+        names = {name for option in objects for name in option["properties"]}
+        unknown = [key for key in value if key not in names and key not in self._other_names]
+        missing = names - value.keys()
+        is_open = any(option.get("additionalProperties") or "patternProperties" in option for option in objects)
+        for key in unknown[:_MAX_UNKNOWN]:
+            near = find_nearest(key[:_MAX_NAME], missing)
+            if near is not None and (not is_open or fold_name(near) == fold_name(key)):
+                problem = describe_unknown("key", key[:_MAX_NAME], missing, show_json)
+                raise ToolError(str(Violation(write_path(path), "properties", problem)))
+        self.unknown.update(write_path((*path, key)) for key in unknown if not is_open)
 
     def _expand(self, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
         """Return the schemas that a value may fit, without references and compounds."""
@@ -151,8 +203,8 @@ def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, A
 def _iter_fields(options: Options, name: str) -> Iterator[Any]:
     for option in options:
         spec = option.get("properties", {}).get(name, option.get("additionalProperties"))
-        if isinstance(spec, Mapping):
-            yield spec
+        others = () if name in option.get("properties", ()) else option.get("patternProperties", {}).values()
+        yield from (one for one in (spec, *others) if isinstance(one, Mapping))
 
 
 def _iter_items(options: Options, place: int) -> Iterator[Any]:
@@ -161,6 +213,11 @@ def _iter_items(options: Options, place: int) -> Iterator[Any]:
         spec = first[place] if place < len(first) else option.get("items")
         if isinstance(spec, Mapping):
             yield spec
+
+
+def _list_kinds(option: Mapping[str, Any], *default: str) -> Sequence[str]:
+    kinds = option.get("type", default)
+    return [kinds] if isinstance(kinds, str) else kinds
 
 
 def _get_choices(option: Mapping[str, Any]) -> Sequence[Any] | None:
@@ -176,10 +233,10 @@ def _settle(value: Any, options: Options) -> tuple[bool, Any]:
                 if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                     return True, choice
             continue
-        kinds = option.get("type")
-        if kinds is None:
+        kinds = _list_kinds(option)
+        if not kinds:
             return True, value
-        for kind in [kinds] if isinstance(kinds, str) else kinds:
+        for kind in kinds:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if kind == "integer" and is_number and value == value // 1 and abs(value) < float("inf"):
                 return True, int(value)
@@ -203,6 +260,21 @@ def runs_code(env: Any) -> bool:
     replaced: bool = env.validate_answer is not AuthoredEnv.validate_answer
     answer: Any = env.answer
     return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
+
+
+@cache
+def _list_other_names(model: type[BaseModel]) -> frozenset[str]:
+    """Return the keys that a model reads besides those of its JSON Schema: further aliases, fields by their names."""
+    names: set[str] = set()
+    for part in _iter_core_parts(_get_core_schema(model)):
+        cls = part.get("cls") if part.get("type") == "model" else None
+        for name, field in getattr(cls, "model_fields", {}).items():
+            alias = field.validation_alias
+            aliases = alias.choices if isinstance(alias, AliasChoices) else [alias]
+            names |= {str(one.path[0] if isinstance(one, AliasPath) else one) for one in aliases}
+            if cls.model_config.get("populate_by_name") or cls.model_config.get("validate_by_name"):
+                names.add(name)
+    return frozenset(names)
 
 
 @cache

@@ -7,8 +7,8 @@ holds it.
 
 import dataclasses
 import inspect
-import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,9 +18,10 @@ from ..errors import ToolFault
 from ..images.ref import ImageRef
 from ..images.task_images import list_names, name_image
 from ..records import Message, Nudge, Reply, ToolCall, Turn
+from ..rewards.episode import normalize_arguments
 from ..utils import concurrency
 from ..utils.box_paths import BoxPath
-from ..utils.frozen import FrozenDict, thaw
+from ..utils.frozen import FrozenDict
 from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
 from .answers import check_answer
 from .contract import AuthoredEnv, EpisodeState, StepResult
@@ -60,6 +61,8 @@ async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
     """Return the reply of a policy function, which may be a coroutine function and may return plain text."""
     value = policy(messages)
     reply = await value if inspect.isawaitable(value) else value
+    if not isinstance(reply, Reply | str):
+        raise TypeError(f"the policy returned {type(reply).__name__}; allowed: Reply or str")
     return Reply(reply) if isinstance(reply, str) else reply
 
 
@@ -80,8 +83,22 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     state.turn += 1
     text = reply.text if len(kept.text) < len(reply.text) else kept.text  # a long one is refused by its length
     parsed = parse_reply(env, text, reply.finish_reason, last=last)
+    if isinstance(parsed, parsing.Malformed) and kept.reasoning and not kept.text.strip():
+        parsed = parsing.Malformed(_describe_thinking(kept), "empty")
     calls = _collect_calls(kept, cut, parsed)
-    state.turns.append(Turn("assistant", kept.text, tool_calls=tuple(call.call for call in calls)))
+    state.turns.append(
+        Turn(
+            "assistant",
+            kept.text,
+            tool_calls=tuple(call.call for call in calls),
+            reasoning=kept.reasoning,
+            finish_reason="" if kept.finish_reason in ("stop", "tool_calls") else kept.finish_reason,
+        )
+    )
+    state.flags |= {"ignored"} if any(call.ignored for call in calls) else set()
+    if reply.finish_reason == "content_filter":
+        state.error = "the server's content filter ended the reply (finish_reason: content_filter)"
+        return state.end("error")
     if calls and not last:
         return await _run_tools(env, state, calls)
     if calls:  # last turn: calls are not run, but an answer beside them counts
@@ -94,7 +111,8 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     assert isinstance(parsed, parsing.Answer)
     if parsed.wants_more and not last and not state.finalized:
         return _save_notes(env, state, parsed.value)
-    answer, problem = await _check_answer(env, state, parsed.value)
+    flags: set[str] = set()
+    answer, problem = await _check_answer(env, state, parsed.value, flags)
     if problem is not None:
         return _handle_malformed(env, state, problem)
     user_text = None if last else env.on_answer(state, answer)
@@ -105,14 +123,14 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         state.malformed_in_a_row, state.finalized = 0, False
         return _send_user_message(env, state, user_text)
     state.answer = FrozenDict(answer)
-    state.flags |= parsed.flags | ({"forced_final"} if parsed.wants_more else set())
+    state.flags |= parsed.flags | flags | ({"forced_final"} if parsed.wants_more else set())
     return state.end("answered")
 
 
 # ---------------------------------------------------------------------- what is kept of a reply
 def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
-    """Return the reply with at most `max_bytes` of text, and at most as much in all its calls; calls beyond that are
-    left out.
+    """Return the reply with at most `max_bytes` of text, as much of thinking beside it, and as much in all its calls;
+    calls beyond that are left out.
 
     A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs stay as they are.
 
@@ -122,47 +140,44 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     >>> shorten_reply(Reply("fine"), 3).text
     'fin'
     """
-    if not isinstance(reply.text, str):
-        raise TypeError(f"the text of a reply is {type(reply.text).__name__}; allowed: str")
-    text = _shorten_text(replace_surrogates(reply.text), max_bytes)
-    if not reply.tool_calls:
-        return reply if text == reply.text else dataclasses.replace(reply, text=text)
+    for name in ("text", "reasoning", "finish_reason"):
+        if not isinstance(getattr(reply, name), str):
+            raise TypeError(f"the {name} of a reply is {type(getattr(reply, name)).__name__}; allowed: str")
+    text, reasoning = (_shorten_text(replace_surrogates(one), max_bytes) for one in (reply.text, reply.reasoning))
     calls: list[ToolCall] = []
     left = max_bytes
-    for call in reply.tool_calls:
+    for call in reply.tool_calls or ():
         if left <= 0:
             break
         calls.append(_shorten_call(call, left))
         left -= _count_bytes(calls[-1])
-    return dataclasses.replace(reply, text=text, tool_calls=tuple(calls))
+    kept = {"text": text, "reasoning": reasoning, "tool_calls": tuple(calls)}
+    return (
+        reply if all(getattr(reply, key) == item for key, item in kept.items()) else dataclasses.replace(reply, **kept)
+    )
 
 
 def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
     """For each call that is kept, whether a part of its arguments was left out."""
-    pairs = zip(reply.tool_calls, kept.tool_calls, strict=False)
-    return [call is not short and len(_write_arguments(short)) < len(_write_arguments(call)) for call, short in pairs]
+    pairs = zip(reply.tool_calls or (), kept.tool_calls, strict=False)
+    written = (
+        (objects.write_arguments(short.arguments), objects.write_arguments(call.arguments)) for call, short in pairs
+    )
+    return [len(short) < len(whole) for short, whole in written]
 
 
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
-    if not isinstance(call, ToolCall) or not isinstance(call.id, str) or not isinstance(call.name, str):
-        raise TypeError(f"a call of a reply is {type(call).__name__}; allowed: ToolCall, its id and name of type str")
-    written = _write_arguments(call)
-    short = _shorten_text(replace_surrogates(written), max_bytes)
-    return ToolCall(
-        replace_surrogates(call.id[:MAX_NAME]),
-        replace_surrogates(call.name[:MAX_NAME]),
-        call.arguments if short == written else short,
-    )
-
-
-def _write_arguments(call: ToolCall) -> str:
-    """Return the arguments as text."""
-    given = call.arguments
-    return json.dumps(thaw(given), ensure_ascii=False, default=str) if isinstance(given, Mapping) else given
+    if not isinstance(call, ToolCall):
+        raise TypeError(f"a call of a reply is {type(call).__name__}; allowed: ToolCall")
+    for field, given in (("id", call.id), ("name", call.name)):
+        if not isinstance(given, str):
+            raise TypeError(f"the {field} of a call is {type(given).__name__}; allowed: str")
+    short = _shorten_text(replace_surrogates(objects.write_arguments(call.arguments)), max_bytes)
+    return ToolCall(replace_surrogates(call.id[:MAX_NAME]), replace_surrogates(call.name[:MAX_NAME]), short)
 
 
 def _count_bytes(call: ToolCall) -> int:
-    return 64 + len(f"{call.id}{call.name}{_write_arguments(call)}".encode())
+    return 64 + len(f"{call.id}{call.name}{call.arguments}".encode())
 
 
 def _shorten_text(text: str, max_bytes: int) -> str:
@@ -173,21 +188,38 @@ def _shorten_text(text: str, max_bytes: int) -> str:
 
 # ---------------------------------------------------------------------- reading a reply
 def _collect_calls(kept: Reply, cut: Sequence[bool], parsed: Parsed) -> tuple[objects.ParsedCall, ...]:
-    """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
+    """Native calls, then those of the text that are no echo of them. Results are matched by id, so a call whose id is
+    taken gets another."""
     native = tuple(
         objects.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
         if is_cut
         else objects.parse_native_call(call)
         for call, is_cut in zip(kept.tool_calls, cut, strict=True)
     )
+    echoed = Counter(_identify_call(call) for call in native)
     taken = {call.id for call in kept.tool_calls}
     from_text = []
     for call in parsed.calls if isinstance(parsed, parsing.ToolCalls) else ():
+        if echoed[_identify_call(call)]:
+            echoed[_identify_call(call)] -= 1
+            continue
         call_id = call.call.id
         while call_id in taken:
             call_id = f"text_{call_id}"
         from_text.append(call if call_id == call.call.id else replace(call, call=replace(call.call, id=call_id)))
     return native + tuple(from_text)
+
+
+def _identify_call(call: objects.ParsedCall) -> tuple[str, str]:
+    return call.call.name, normalize_arguments(call.call.arguments)
+
+
+def _describe_thinking(reply: Reply) -> str:
+    """Return why a reply whose text is empty, but not its thinking, cannot be used."""
+    size = f"{len(reply.reasoning):,} characters"
+    if reply.finish_reason == "length":
+        return f"the reply was cut off while thinking, after {size}: think less, so that there is room for the answer"
+    return f"the reply has no text, only {size} in a field for thinking, which is not read as the answer"
 
 
 def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
@@ -206,11 +238,13 @@ def _parse_plain_text(
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
+    is_given = bool(text.strip())
     for opening, closing in env.thinking:
         text = text.rpartition(closing)[2].partition(opening)[0]
     answer = text.strip()
     if not answer:
-        return parsing.Malformed("there is no text after the thinking" if text else "the reply is empty", "empty")
+        reason = "there is no text after the thinking, which is not read" if is_given else "the reply is empty"
+        return parsing.Malformed(reason, "empty")
     if cut and not last:
         return parsing.Malformed("the reply was cut off before its end", "truncated")
     return parsing.Answer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))
@@ -230,15 +264,15 @@ def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, object] | None:
 
 
 async def _check_answer(
-    env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any]
+    env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any], flags: set[str]
 ) -> tuple[dict[str, Any], str | None]:
     """`check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
-    images = (state.images or None,) if env.place or env.boxes_3d else ()
+    images = (state.images or None) if env.place or env.boxes_3d else None
     if not env._checks_in_thread:
-        return check_answer(env, value, state.task, state.views, *images)
+        return check_answer(env, value, state.task, state.views, images, flags)
     try:
         return await concurrency.run_in_thread(
-            check_answer, env, value, state.task, state.views, *images, timeout=env.tool_timeout
+            check_answer, env, value, state.task, state.views, images, flags, timeout=env.tool_timeout
         )
     except concurrency.CallTimeout:
         log.warning("%s: checking an answer took longer than %s s", env.name, env.tool_timeout)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
+from ...errors import show_json
 from ...utils.sanitize import replace_surrogates
 from .strict_json import (
     MAX_DEPTH,
@@ -139,7 +140,9 @@ class _Reader:
             self._read_key(kind, token[0])
         elif self.state == "colon":
             self._expect(
-                kind == "colon", "value", f"the key {self.containers[-1].key[:64]!r} is not followed by a colon"
+                kind == "colon",
+                "value",
+                f"the key {show_json(self.containers[-1].key[:64])} is not followed by a colon",
             )
         elif self.state == "value":
             self._read_value(kind, token[0])
@@ -151,7 +154,7 @@ class _Reader:
             self._expect(kind == "comma", "elided", "a part is left out (...): write all of it")
         if self.complaint is not None:
             near = self.text[token.start() : token.start() + 24].partition("\n")[0]
-            self.complaint = f"{self.complaint}, before {near!r}"
+            self.complaint = f"{self.complaint}, before '{near}'"
         self._last = token
         self.after_newline = False
 

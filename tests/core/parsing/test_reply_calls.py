@@ -35,7 +35,7 @@ def test_a_call_without_arguments_has_none():
         ('{"name": 3, "arguments": {}}', "", 'no "name"'),
         ('{"name": "zoom", "arguments": [2]}', "zoom", "must be a JSON object"),
         ('{"name": "zoom", "arguments": {"a": NaN}}', "zoom", "NaN"),
-        ('{"name": "zoom", "arguments": {"a": 1, "a": 2}}', "zoom", "'a' is given twice"),
+        ('{"name": "zoom", "arguments": {"a": 1, "a": 2}}', "zoom", '"a" is given twice'),
         ('{"name": "zoom"} {"name": "crop"}', "zoom", "nothing after it"),
     ],
 )
@@ -89,7 +89,7 @@ def test_arguments_that_are_nothing_are_no_arguments(arguments):
 def test_a_native_call_whose_string_cannot_be_read_keeps_it_with_the_reason():
     parsed = parse_native_call(ToolCall("x", "zoom", "{factor 2}"))
     assert parsed.call.arguments == "{factor 2}"
-    assert "the key 'factor' is not followed by a colon" in parsed.error
+    assert 'the key "factor" is not followed by a colon' in parsed.error
 
 
 @pytest.mark.parametrize("label", ["tool", "tool_call", "tool_code"])
