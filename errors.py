@@ -121,16 +121,17 @@ def show_json(value: object, limit: int = MAX_VALUE) -> str:
     return text if len(text) <= limit else f"{text[: limit - limit // 4]} … {text[-(limit // 4) :]}"
 
 
-def fold_name(name: str) -> str:
-    """Return a name without what its spellings differ in: case, spaces, `_`, `-`."""
-    return "".join(filter(str.isalnum, name.casefold())) or name
+def find_nearest(given: str, allowed: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the nearest allowed name; None if none is near. Case, spaces, `_` and `-` do not count.
 
-
-def find_nearest(given: object, allowed: Iterable[str]) -> str | None:
-    """Return the nearest allowed name; None if none is near."""
-    names = {fold_name(name): name for name in sorted(allowed)}
-    near = get_close_matches(fold_name(str(given)), names, n=1)
-    return names[near[0]] if near else None
+    >>> find_nearest("Size mm", ["size_mm", "side"]), find_nearest("mri_t2", ["t1", "t2"])
+    ('size_mm', 't2')
+    """
+    names = {"".join(filter(str.isalnum, name.casefold())) or name: name for name in sorted(allowed)}
+    folded = "".join(filter(str.isalnum, given.casefold())) or given
+    near = get_close_matches(folded, names, n=1, cutoff=cutoff)
+    ending = (name for name in names.values() if cutoff < 1 and given.endswith(f"_{name}"))
+    return next(ending, names[near[0]] if near else None)
 
 
 def suggest_nearest(given: object, allowed: Iterable[str], quote: Callable[[str], str] = repr) -> str:
@@ -139,7 +140,7 @@ def suggest_nearest(given: object, allowed: Iterable[str], quote: Callable[[str]
     >>> suggest_nearest("zom", ["zoom", "crop"])
     " (did you mean 'zoom'?)"
     """
-    near = find_nearest(given, allowed)
+    near = find_nearest(str(given), allowed)
     return "" if near is None else f" (did you mean {quote(near)}?)"
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ConfigError, ImageError, ToolError, describe_unknown, show_json
-from ..images.coordinates import Coordinates, from_unit, needs_size, refuse_fractions, show_numbers, to_unit
+from ..images.coordinates import Coordinates, from_unit, needs_size, refuse_fractions, to_unit
 from ..images.source import Source
 from ..images.task_images import TaskImages, find_named, find_number, is_same_stack, list_names, name_image
 from ..images.view import View
@@ -32,20 +32,18 @@ def check_answer(
     task: Task,
     views: Sequence[View] | None = None,
     images: TaskImages | None = None,
-    flags: set[str] | None = None,
 ) -> tuple[dict[str, Any], str | None]:
     """Return an answer with its boxes as fractions of the original, and what is wrong with it (None: nothing).
 
     `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
-    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them. `ignored` is added to `flags`
-    if the answer has a key that nothing reads.
+    (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
     """
     if images is None and (env.place or env.boxes_3d):
         images = open_images(env, task)
     if views is None:  # only boxes in pixels need an image
         views = env._overviews.get(task).views if env.boxes and needs_size(env.coordinates) else ()
     try:
-        answer = convert_answer(env, value, views, images, flags)
+        answer = convert_answer(env, value, views, images)
         problem = env.validate_answer(answer, task)
         check_finite(answer if env._checks_in_thread else {})  # an author's code may have changed it
         return answer, problem
@@ -61,11 +59,7 @@ def open_images(env: AuthoredEnv, task: Task) -> TaskImages | None:
 
 
 def convert_answer(
-    env: AuthoredEnv,
-    value: Mapping[str, object],
-    views: Sequence[View],
-    images: TaskImages | None = None,
-    flags: set[str] | None = None,
+    env: AuthoredEnv, value: Mapping[str, object], views: Sequence[View], images: TaskImages | None = None
 ) -> dict[str, Any]:
     """Return the answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
 
@@ -74,7 +68,6 @@ def convert_answer(
         value: the model's object, without `continue`.
         views: the views shown so far, by number; the first is the overview of the first image.
         images: of the task; needed if the environment has a `place` or `boxes_3d`.
-        flags: gets `ignored` if the answer has a key that nothing reads.
 
     Raises:
         ToolError: the answer does not fit the schema, holds a number that is not finite, or a box is invalid; the
@@ -83,9 +76,7 @@ def convert_answer(
     answer = thaw(value)
     if env.place:
         answer = read_image_name(answer, env.place, images)
-    answer, ignored = fit_schema(env, answer)
-    if ignored and flags is not None:
-        flags.add("ignored")
+    answer = fit_schema(env, answer)
     view = _find_view(answer.get(env.view_field), env.view_field, views) if env.view_field else None
     source = None
     if env.place or env.boxes_3d:
@@ -115,7 +106,7 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
     refuse_fractions(value, env.coordinates, size, name)
     x1, y1, x2, y2 = to_unit(value, env.coordinates, size, name)
     if x1 >= x2 or y1 >= y2:
-        raise ToolError(f"{name} = {show_numbers(value)}: needs x1 < x2 and y1 < y2")
+        raise ToolError(f"{name} = {show_json(value)}: needs x1 < x2 and y1 < y2")
     if frame is None or is_whole:
         return [x1, y1, x2, y2]
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
@@ -281,7 +272,7 @@ def read_box_3d(
     first, last = (_check_number(f"{name}: z", value[i], count) for i in (2, 5))
     assert first is not None and last is not None  # noqa: PT018
     if x1 >= x2 or y1 >= y2 or first > last:
-        raise ToolError(f"{name} = {show_numbers(value)}: needs x1 < x2, y1 < y2 and z1 <= z2")
+        raise ToolError(f"{name} = {show_json(value)}: needs x1 < x2, y1 < y2 and z1 <= z2")
     return [x1, y1, first / count, x2, y2, (last + 1) / count]
 
 

@@ -22,8 +22,9 @@ from typing import Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
-from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, fold_name, show_json
-from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, write_path
+from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
+from ..utils.frozen import thaw
+from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, list_types, write_path
 from .contract import AuthoredEnv
 from .parsing.objects import find_reference
 
@@ -37,29 +38,35 @@ _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "ob
 Options = Sequence[Mapping[str, Any]]
 
 
-def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return an answer as the schema wants it, and whether it has a key that nothing reads. Raise `ToolError`, written
-    for the model, if it does not fit."""
+def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer as the schema wants it. Raise `ToolError`, written for the model, if it does not fit."""
     schema = env.answer_format.schema
     if schema is None:
-        return answer, False
-    model = env.answer if isinstance(env.answer, type) else None
-    coercion = _Coercion(schema, frozenset() if model is None else _list_other_names(model))
-    answer = coercion.convert(answer, [schema])
-    if model is not None:
-        return _fit_model(model, answer, schema), bool(coercion.unknown)
+        return answer
+    answer = _Coercion(schema, env.answer).convert(answer, [schema])
+    if isinstance(env.answer, type):
+        return _fit_model(env.answer, answer, schema)
     problem = find_violation(answer, schema)
     if problem is not None:
         raise ToolError(str(problem))
     check_finite(answer)
-    return answer, bool(coercion.unknown - {"confidence"})  # which the episode keeps
+    return answer
+
+
+def has_unread_keys(env: AuthoredEnv, answer: Mapping[str, object]) -> bool:
+    """Return whether an answer that fits has a key that nothing reads."""
+    if (schema := env.answer_format.schema) is None:
+        return False
+    coercion = _Coercion(schema, env.answer)
+    coercion.convert(thaw(answer), [schema])
+    return bool(coercion.unknown - (set() if isinstance(env.answer, type) else {"confidence"}))  # which is kept
 
 
 def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `coerce`
+        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `_Coercion`
     except ValidationError as error:
-        raise ToolError(_describe_refusal(error, answer, schema)) from error
+        raise ToolError(_describe_refusal(error.errors(include_url=False), answer, schema)) from error
     except RecursionError as error:
         raise ToolError("the answer is nested too deep") from error
     except UnicodeError as error:
@@ -74,30 +81,21 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[s
     return written
 
 
-def _describe_refusal(error: ValidationError, answer: dict[str, Any], schema: Mapping[str, Any]) -> str:
+def _describe_refusal(problems: Sequence[Any], answer: dict[str, Any], schema: Mapping[str, Any]) -> str:
     """Return what pydantic refuses in the words of the JSON Schema, or else in its own."""
-    problems = [(_find_steps(answer, one["loc"]), one) for one in error.errors(include_url=False, include_input=False)]
+    about_keys = ("missing", "extra_forbidden")
+    places = [write_path(one["loc"][:-1] if one["type"] in about_keys else one["loc"]) for one in problems]
     try:
         violation = find_violation(answer, schema)
     except ConfigError:  # a pattern of pydantic's own
         violation = None
-    if violation is not None and any(violation.path == write_path(steps) for steps, _ in problems):
+    path = None if violation is None else violation.path
+    if path is not None and (path in places or (path and any(place.startswith(path) for place in places))):
         return str(violation)
-    steps, first = problems[0]
-    if first["type"] == "missing":
-        return str(Violation(write_path(steps), "required", f"{show_json(first['loc'][-1])} is missing"))
-    words = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return str(Violation(write_path(steps), "", words.replace("Input should be", "must be")))
-
-
-def _find_steps(value: Any, location: Sequence[int | str]) -> list[int | str]:
-    """Return the steps of a pydantic location that lead into the value; others name members of unions."""
-    steps = []
-    for step in location:
-        if step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value)):
-            steps.append(step)
-            value = value[step]
-    return steps
+    first = problems[0]
+    if first["type"] in ("value_error", "assertion_error"):  # an author's words
+        return str(Violation(places[0], "", first["msg"].partition(", ")[2]))
+    return str(Violation(places[0], "", first["msg"].replace("Input should be", "must be"), show_json(first["input"])))
 
 
 def check_finite(value: object, *path: object) -> None:
@@ -110,32 +108,28 @@ def check_finite(value: object, *path: object) -> None:
 
 
 # ---------------------------------------------------------------------- values of another type
-def coerce(value: object, schema: Mapping[str, object]) -> Any:
-    """Return a copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
+class _Coercion:
+    """Gives an answer's scalars the types that a schema wants, by the rule above; it may still not fit.
 
-    Raise `ToolError` for true, false or a number where only the other is allowed and Python calls them equal, and for
-    a key that is near a missing one.
+    `unknown` are the keys that no schema declares, by their paths.
 
     >>> size, sure = {"type": ["number", "null"]}, {"type": "boolean"}
     >>> schema = {"properties": {"size": size, "sure": sure, "names": {"items": {"type": "string"}}}}
-    >>> coerce({"size": "3.5", "sure": "true", "names": ["3"]}, schema)
+    >>> _Coercion(schema).convert({"size": "3.5", "sure": "true", "names": ["3"]}, [schema])
     {'size': 3.5, 'sure': True, 'names': ['3']}
-    >>> coerce({"size": "3.50", "sure": 1}, schema)
-    {'size': '3.50', 'sure': 1}
+    >>> _Coercion(schema).convert({"size": "3.50"}, [schema])
+    {'size': '3.50'}
     """
-    return _Coercion(schema).convert(value, [schema])
 
-
-class _Coercion:
-    """One pass over an answer; `unknown` are the keys that no schema declares, by their paths."""
-
-    def __init__(self, root: Mapping[str, Any], other_names: frozenset[str] = frozenset()) -> None:
-        self.root, self._other_names = root, other_names
+    def __init__(self, root: Mapping[str, Any], declared: object = None) -> None:
+        self.root = root
+        self._other_names = _list_other_names(declared) if isinstance(declared, type) else frozenset()
         self.unknown: set[str] = set()
         self._expanded: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
 
     def convert(self, value: object, specs: Sequence[object], path: tuple[object, ...] = ()) -> Any:
-        """Return the value as one of the schemas `specs` wants it."""
+        """Return a copy of the value as one of the schemas `specs` wants it. Raise `ToolError` for true, false or a
+        number where only the other is allowed, and for a key that is near a missing one."""
         options = self._expanded.get(key := tuple(map(id, specs)))
         if options is None:
             options = [option for spec in specs for option in self._expand(spec)][:_MAX_OPTIONS]
@@ -165,17 +159,15 @@ class _Coercion:
 
     def _check_keys(self, value: Mapping[str, Any], options: Options, path: tuple[object, ...]) -> None:
         """Note the keys that no schema declares; raise `ToolError` for one that is near a missing one."""
-        objects = [one for one in options if "object" in _list_kinds(one, "object") and _get_choices(one) is None]
+        objects = [one for one in options if "object" in list_types(one, "object") and _get_choices(one) is None]
         if not objects or not all("properties" in option for option in objects):
             return
         names = {name for option in objects for name in option["properties"]}
         unknown = [key for key in value if key not in names and key not in self._other_names]
-        missing = names - value.keys()
         is_open = any(option.get("additionalProperties") or "patternProperties" in option for option in objects)
-        for key in unknown[:_MAX_UNKNOWN]:
-            near = find_nearest(key[:_MAX_NAME], missing)
-            if near is not None and (not is_open or fold_name(near) == fold_name(key)):
-                problem = describe_unknown("key", key[:_MAX_NAME], missing, show_json)
+        for key in unknown[:_MAX_UNKNOWN]:  # of names that are open only another spelling is near
+            if find_nearest(key[:_MAX_NAME], names - value.keys(), cutoff=1.0 if is_open else 0.7) is not None:
+                problem = describe_unknown("key", key[:_MAX_NAME], names - value.keys(), show_json)
                 raise ToolError(str(Violation(write_path(path), "properties", problem)))
         self.unknown.update(write_path((*path, key)) for key in unknown if not is_open)
 
@@ -203,8 +195,7 @@ def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, A
 def _iter_fields(options: Options, name: str) -> Iterator[Any]:
     for option in options:
         spec = option.get("properties", {}).get(name, option.get("additionalProperties"))
-        others = () if name in option.get("properties", ()) else option.get("patternProperties", {}).values()
-        yield from (one for one in (spec, *others) if isinstance(one, Mapping))
+        yield from (one for one in (spec, *option.get("patternProperties", {}).values()) if isinstance(one, Mapping))
 
 
 def _iter_items(options: Options, place: int) -> Iterator[Any]:
@@ -213,11 +204,6 @@ def _iter_items(options: Options, place: int) -> Iterator[Any]:
         spec = first[place] if place < len(first) else option.get("items")
         if isinstance(spec, Mapping):
             yield spec
-
-
-def _list_kinds(option: Mapping[str, Any], *default: str) -> Sequence[str]:
-    kinds = option.get("type", default)
-    return [kinds] if isinstance(kinds, str) else kinds
 
 
 def _get_choices(option: Mapping[str, Any]) -> Sequence[Any] | None:
@@ -233,7 +219,7 @@ def _settle(value: Any, options: Options) -> tuple[bool, Any]:
                 if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                     return True, choice
             continue
-        kinds = _list_kinds(option)
+        kinds = list_types(option)
         if not kinds:
             return True, value
         for kind in kinds:
@@ -263,18 +249,16 @@ def runs_code(env: Any) -> bool:
 
 
 @cache
-def _list_other_names(model: type[BaseModel]) -> frozenset[str]:
+def _list_other_names(answer: type[BaseModel]) -> frozenset[str]:
     """Return the keys that a model reads besides those of its JSON Schema: further aliases, fields by their names."""
-    names: set[str] = set()
-    for part in _iter_core_parts(_get_core_schema(model)):
-        cls = part.get("cls") if part.get("type") == "model" else None
-        for name, field in getattr(cls, "model_fields", {}).items():
-            alias = field.validation_alias
-            aliases = alias.choices if isinstance(alias, AliasChoices) else [alias]
-            names |= {str(one.path[0] if isinstance(one, AliasPath) else one) for one in aliases}
-            if cls.model_config.get("populate_by_name") or cls.model_config.get("validate_by_name"):
-                names.add(name)
-    return frozenset(names)
+    names: list[Any] = []
+    for part in _iter_core_parts(_get_core_schema(answer)):
+        model = part.get("cls") if part.get("type") == "model" else None
+        for name, field in getattr(model, "model_fields", {}).items():
+            alias, config = field.validation_alias, model.model_config
+            names += alias.choices if isinstance(alias, AliasChoices) else [alias]
+            names += [name] if config.get("populate_by_name") or config.get("validate_by_name") else []
+    return frozenset(str(one.path[0] if isinstance(one, AliasPath) else one) for one in names)
 
 
 @cache

@@ -25,6 +25,7 @@ from ..utils.frozen import FrozenDict
 from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
 from .answers import check_answer
 from .contract import AuthoredEnv, EpisodeState, StepResult
+from .fitting import has_unread_keys
 from .messages import apply_history
 from .parsing import objects
 from .parsing import reply as parsing
@@ -77,7 +78,7 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     last = state.last_turn
     kept = shorten_reply(reply)
     cut = _find_cut_calls(reply, kept)
-    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls) or any(cut):
+    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls or ()) or any(cut):
         state.flags.add("reply_cut")
     state.messages.append(kept.to_message())
     state.turn += 1
@@ -86,15 +87,9 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     if isinstance(parsed, parsing.Malformed) and kept.reasoning and not kept.text.strip():
         parsed = parsing.Malformed(_describe_thinking(kept), "empty")
     calls = _collect_calls(kept, cut, parsed)
-    state.turns.append(
-        Turn(
-            "assistant",
-            kept.text,
-            tool_calls=tuple(call.call for call in calls),
-            reasoning=kept.reasoning,
-            finish_reason="" if kept.finish_reason in ("stop", "tool_calls") else kept.finish_reason,
-        )
-    )
+    made = tuple(call.call for call in calls)
+    reason = "" if reply.finish_reason in (None, "stop", "tool_calls") else str(reply.finish_reason)
+    state.turns.append(Turn("assistant", kept.text, made, reasoning=kept.reasoning, finish_reason=reason))
     state.flags |= {"ignored"} if any(call.ignored for call in calls) else set()
     if reply.finish_reason == "content_filter":
         state.error = "the server's content filter ended the reply (finish_reason: content_filter)"
@@ -111,8 +106,7 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     assert isinstance(parsed, parsing.Answer)
     if parsed.wants_more and not last and not state.finalized:
         return _save_notes(env, state, parsed.value)
-    flags: set[str] = set()
-    answer, problem = await _check_answer(env, state, parsed.value, flags)
+    answer, problem = await _check_answer(env, state, parsed.value)
     if problem is not None:
         return _handle_malformed(env, state, problem)
     user_text = None if last else env.on_answer(state, answer)
@@ -123,7 +117,8 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         state.malformed_in_a_row, state.finalized = 0, False
         return _send_user_message(env, state, user_text)
     state.answer = FrozenDict(answer)
-    state.flags |= parsed.flags | flags | ({"forced_final"} if parsed.wants_more else set())
+    state.flags |= parsed.flags | ({"forced_final"} if parsed.wants_more else set())
+    state.flags |= {"ignored"} if has_unread_keys(env, parsed.value) else set()
     return state.end("answered")
 
 
@@ -140,9 +135,7 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     >>> shorten_reply(Reply("fine"), 3).text
     'fin'
     """
-    for name in ("text", "reasoning", "finish_reason"):
-        if not isinstance(getattr(reply, name), str):
-            raise TypeError(f"the {name} of a reply is {type(getattr(reply, name)).__name__}; allowed: str")
+    _check_texts(reply, "reply", "text", "reasoning")
     text, reasoning = (_shorten_text(replace_surrogates(one), max_bytes) for one in (reply.text, reply.reasoning))
     calls: list[ToolCall] = []
     left = max_bytes
@@ -151,27 +144,25 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
             break
         calls.append(_shorten_call(call, left))
         left -= _count_bytes(calls[-1])
-    kept = {"text": text, "reasoning": reasoning, "tool_calls": tuple(calls)}
-    return (
-        reply if all(getattr(reply, key) == item for key, item in kept.items()) else dataclasses.replace(reply, **kept)
-    )
+    return dataclasses.replace(reply, text=text, reasoning=reasoning, tool_calls=tuple(calls))
+
+
+def _check_texts(given: object, kind: str, *fields: str) -> None:
+    for field in fields:
+        if not isinstance(value := getattr(given, field), str):
+            raise TypeError(f"the {field} of a {kind} is {type(value).__name__}; allowed: str")
 
 
 def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
     """For each call that is kept, whether a part of its arguments was left out."""
     pairs = zip(reply.tool_calls or (), kept.tool_calls, strict=False)
-    written = (
-        (objects.write_arguments(short.arguments), objects.write_arguments(call.arguments)) for call, short in pairs
-    )
-    return [len(short) < len(whole) for short, whole in written]
+    return [len(str(short.arguments)) < len(objects.write_arguments(call.arguments)) for call, short in pairs]
 
 
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
     if not isinstance(call, ToolCall):
         raise TypeError(f"a call of a reply is {type(call).__name__}; allowed: ToolCall")
-    for field, given in (("id", call.id), ("name", call.name)):
-        if not isinstance(given, str):
-            raise TypeError(f"the {field} of a call is {type(given).__name__}; allowed: str")
+    _check_texts(call, "call", "id", "name")
     short = _shorten_text(replace_surrogates(objects.write_arguments(call.arguments)), max_bytes)
     return ToolCall(replace_surrogates(call.id[:MAX_NAME]), replace_surrogates(call.name[:MAX_NAME]), short)
 
@@ -238,12 +229,12 @@ def _parse_plain_text(
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
-    is_given = bool(text.strip())
+    given = text.strip()
     for opening, closing in env.thinking:
         text = text.rpartition(closing)[2].partition(opening)[0]
     answer = text.strip()
     if not answer:
-        reason = "there is no text after the thinking, which is not read" if is_given else "the reply is empty"
+        reason = "there is no text but the thinking, which is not read" if given else "the reply is empty"
         return parsing.Malformed(reason, "empty")
     if cut and not last:
         return parsing.Malformed("the reply was cut off before its end", "truncated")
@@ -264,15 +255,15 @@ def get_final_value(env: AuthoredEnv, text: str) -> Mapping[str, object] | None:
 
 
 async def _check_answer(
-    env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any], flags: set[str]
+    env: AuthoredEnv, state: EpisodeState, value: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
     """`check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
-    images = (state.images or None) if env.place or env.boxes_3d else None
+    images = (state.images or None,) if env.place or env.boxes_3d else ()
     if not env._checks_in_thread:
-        return check_answer(env, value, state.task, state.views, images, flags)
+        return check_answer(env, value, state.task, state.views, *images)
     try:
         return await concurrency.run_in_thread(
-            check_answer, env, value, state.task, state.views, images, flags, timeout=env.tool_timeout
+            check_answer, env, value, state.task, state.views, *images, timeout=env.tool_timeout
         )
     except concurrency.CallTimeout:
         log.warning("%s: checking an answer took longer than %s s", env.name, env.tool_timeout)

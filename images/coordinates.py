@@ -8,8 +8,7 @@ image, x to the right and y down; (0, 0) is the outer corner of the first pixel 
 from collections.abc import Sequence
 from typing import Literal
 
-from ..errors import ArgumentError
-from ..utils.values import to_text
+from ..errors import ArgumentError, show_json
 
 Coordinates = Literal["unit", "per_mille", "pixel"]
 
@@ -47,7 +46,7 @@ def to_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, 
     for i, value in enumerate(values):
         if not 0 <= value <= top[i % 2]:
             allowed = f"0 to {top[i % 2]:g} ({describe_unit(coordinates)})"
-            raise ArgumentError(f"{what}: {'xy'[i % 2]} = {to_text(value)[:24]} is out of range; allowed: {allowed}")
+            raise ArgumentError(f"{what}: {'xy'[i % 2]} = {show_json(value, 24)} is out of range; allowed: {allowed}")
     return tuple(value / top[i % 2] for i, value in enumerate(values))
 
 
@@ -62,16 +61,7 @@ def refuse_fractions(
     if coordinates != "unit" and min(values) >= 0 and 0 < max(values) <= 1 and not is_meant:
         width, height = get_limits(coordinates, size)
         allowed = f"{describe_unit(coordinates)} (x: 0 to {width:g}, y: 0 to {height:g})"
-        raise ArgumentError(f"{what} = {show_numbers(shown or values)}: x and y are fractions; write {allowed}")
-
-
-def show_numbers(values: Sequence[float]) -> str:
-    """Return the numbers of a box as a message repeats them.
-
-    >>> show_numbers([0.0, 0.25, 1.0000001])
-    '[0, 0.25, 1.0000001]'
-    """
-    return f"[{', '.join(to_text(value)[:24] for value in values)}]"
+        raise ArgumentError(f"{what} = {show_json(shown or values)}: x and y are fractions; write {allowed}")
 
 
 def from_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, int]) -> tuple[float, ...]:

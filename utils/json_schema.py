@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from jsonschema_rs import Draft202012Validator, RegexOptions, Registry
 
-from ..errors import MAX_LISTED, ConfigError, describe_unknown, find_nearest, show_json
+from ..errors import MAX_LISTED, ConfigError, describe_unknown, show_json, suggest_nearest
 from .frozen import thaw
 from .values import to_text
 
@@ -27,7 +27,7 @@ _LEAVES = frozenset({
     "minProperties", "maxProperties",
 })  # fmt: skip
 _CHOICES = ("anyOf", "oneOf")
-_OTHERS = ("contains", "not", "unevaluatedItems", "unevaluatedProperties", "$ref", "$dynamicRef")
+_OTHERS = ("oneOf", "contains", "not", "unevaluatedItems", "unevaluatedProperties", "$ref", "$dynamicRef")
 _NOUNS = {
     "string": "a string", "number": "a number", "integer": "an integer", "boolean": "true or false", "array": "a list",
     "object": "an object", "null": "null",
@@ -120,6 +120,12 @@ def write_path(steps: Iterable[object]) -> str:
 
 
 # ---------------------------------------------------------------------- what a schema allows, in words
+def list_types(spec: Mapping[str, Any], *default: str) -> Sequence[str]:
+    """Return the types that a schema names."""
+    kinds = spec.get("type", default)
+    return [kinds] if isinstance(kinds, str) else kinds
+
+
 def describe_range(spec: Mapping[str, Any]) -> str:
     """Return the range of a number in words; empty if it has none.
 
@@ -141,45 +147,37 @@ def describe_allowed(spec: Mapping[str, Any], given: object = None) -> str:
     """
     choices = [spec["const"]] if "const" in spec else spec.get("enum")
     if choices is not None:
-        return _describe_choices(choices, given)
-    kinds = spec.get("type", ())
-    nouns = [_NOUNS[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds)]
-    if nouns == ["an object"] and spec.get("required"):
-        nouns = [f"an object with {', '.join(map(show_json, spec['required']))}"]
-    words = [" or ".join(nouns), describe_range(spec)]
+        texts = [choice for choice in choices if isinstance(choice, str)]
+        near = suggest_nearest(given, texts, show_json) if isinstance(given, str) else ""
+        many = f"one of {len(choices)} values, such as " if len(choices) > MAX_LISTED else ""
+        return many + ", ".join(map(show_json, choices[:5] if many else choices)) + near
+    keys = f" with {', '.join(map(show_json, spec['required']))}" if spec.get("required") else ""
+    words = [" or ".join(_NOUNS[kind] for kind in list_types(spec)) + keys, describe_range(spec)]
     for name, unit in _SIZES.items():
-        ends = {"minimum": spec.get(f"min{name}"), "maximum": spec.get(f"max{name}")}
-        limits = f"exactly {ends['minimum']}" if ends["minimum"] == ends["maximum"] else describe_range(ends)
-        words.append(f"{limits} {unit}" if {*ends.values()} != {None} else "")
+        limits = describe_range({"minimum": spec.get(f"min{name}"), "maximum": spec.get(f"max{name}")})
+        words.append(f"{limits} {unit}" if limits else "")
     words.append(f"a multiple of {to_text(spec['multipleOf'])}" if "multipleOf" in spec else "")
     words.append(f"text that matches {show_json(spec['pattern'], 200)}" if "pattern" in spec else "")
     words.append("items that all differ" if spec.get("uniqueItems") else "")
     return "; ".join(filter(None, words))
 
 
-def _describe_choices(choices: Sequence[Any], given: object) -> str:
-    texts = [choice for choice in choices if isinstance(choice, str)]
-    ending = next((text for text in texts if isinstance(given, str) and given.endswith(f"_{text}")), None)
-    near = ending or (find_nearest(given, texts) if isinstance(given, str) else None)  # "mri_t2" is near "t2"
-    many = f"one of {len(choices)} values, such as " if len(choices) > MAX_LISTED else ""
-    listed = ", ".join(map(show_json, choices[:5] if many else choices))
-    return f"{many}{listed}" + ("" if near is None else f" (did you mean {show_json(near)}?)")
-
-
 def _describe_leaf(error: Any, schema: Mapping[str, Any], part: "_Part") -> Violation:
     """Return what is said of a keyword that holds no schema."""
     keyword, value = error.kind.name, part.value
-    if keyword in ("required", "dependentRequired"):
-        missing = getattr(error.kind, "property", None) or error.kind.value
-        return Violation(part.path, keyword, f"{show_json(missing)} is missing")
+    if keyword == "required":
+        return Violation(part.path, keyword, f"{show_json(error.kind.property)} is missing")
     if keyword == "additionalProperties":
-        names = schema.get("properties", {})
-        unknown = next(iter(error.kind.unexpected))
-        return Violation(part.path, keyword, describe_unknown("key", unknown[:80], names, show_json))
-    size = next((unit for name, unit in _SIZES.items() if keyword.endswith(name) and keyword[:3] in ("min", "max")), "")
-    problem = f"{len(value)} {size}; " if size else "out of range; " if keyword.lower().endswith("imum") else ""
-    allowed = describe_range(schema) if problem == "out of range; " else describe_allowed(schema, value)
-    return Violation(part.path, keyword, f"{problem}allowed: {allowed}", show_json(value))
+        unknown = error.kind.unexpected[0][:80]
+        return Violation(part.path, keyword, describe_unknown("key", unknown, schema.get("properties", ()), show_json))
+    is_range = keyword.lower().endswith("imum")
+    size = f"{len(value)} {_SIZES[keyword[3:]]}; " if keyword[3:] in _SIZES else ""
+    allowed = (
+        f"out of range; allowed: {describe_range(schema)}"
+        if is_range
+        else f"{size}allowed: {describe_allowed(schema, value)}"
+    )
+    return Violation(part.path, keyword, allowed, show_json(value))
 
 
 # ---------------------------------------------------------------------- the part that does not fit
@@ -248,12 +246,9 @@ def _describe(text: str, schema: dict[str, Any], part: _Part) -> Violation:
     given = show_json(part.value)
     for name in _CHOICES:
         choices = [_Part(f"{part.pointer}/{name}/{number}", *part[1:]) for number in range(len(schema.get(name, ())))]
-        fitting = sum(_fits(text, one) for one in choices)
-        if choices and not fitting:
+        if choices and not any(_fits(text, one) for one in choices):
             words = [describe_allowed(_resolve(text, one.pointer), part.value) for one in choices]
             return Violation(part.path, name, f"allowed: {' or '.join(dict.fromkeys(filter(None, words)))}", given)
-        if name == "oneOf" and fitting > 1:
-            return Violation(part.path, name, "fits more than one of the forms that are allowed", given)
     keyword = next((name for name in _OTHERS if name in schema), "schema")
     wanted = f": {show_json(schema[keyword])}" if keyword in schema else ""
     return Violation(part.path, keyword, f'does not fit "{keyword}"{wanted}', given)
@@ -265,8 +260,7 @@ def _fits(text: str, part: _Part) -> bool:
 
 def _is_of_type(text: str, part: _Part) -> bool:
     """Return whether the type of a value is one that a choice allows at its top."""
-    kinds = _resolve(text, part.pointer).get("type", ())
-    allowed = [kinds] if isinstance(kinds, str) else kinds
+    allowed = list_types(_resolve(text, part.pointer))
     return not allowed or not set(allowed).isdisjoint(_TYPES.get(type(part.value), ()))
 
 

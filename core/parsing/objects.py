@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...errors import fold_name, show_json
+from ...errors import find_nearest, show_json
 from ...records import ToolCall
 from ...utils.frozen import Record, thaw
 from .lenient_json import parse_lenient_json
@@ -173,10 +173,7 @@ TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the think
 
 _NAMES = ("name", "tool")
 _ARGUMENTS = ("arguments", "parameters")
-_MISNAMED = frozenset({
-    "args", "argument", "params", "parameter", "param", "kwargs", "input", "inputs", "toolinput", "actioninput",
-    "toolargs", "arguments", "parameters",
-})  # fmt: skip
+_MISNAMED = (*_ARGUMENTS, "args", "kwargs", "params", "input", "tool_input", "action_input")
 _WRAPPERS = ("function", "tool_call", "function_call")
 _IGNORED_KEYS = frozenset({"id", "call_id", "type", "continue", "thought", "thoughts", "reasoning", "reason"})
 
@@ -246,13 +243,16 @@ def parse_call(value: object, text: str, identity: str) -> ParsedCall:
         error = f'{call} has no "arguments": write "arguments" instead of {show_json(sets[0][0])}'
     elif error is None and others:
         error = f'{call} has no "arguments": put {", ".join(map(show_json, others))[:200]} in "arguments": {{…}}'
-    return ParsedCall(ToolCall(identity, name, text if error is not None else arguments), error, bool(others))
+    is_refused = error is not None
+    return ParsedCall(
+        ToolCall(identity, name, text if is_refused else arguments), error, bool(others) and not is_refused
+    )
 
 
 def _is_misnamed(key: str, value: object) -> bool:
     """Return whether a key of a call holds its arguments under a name that is not read."""
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
-    return is_object and fold_name(key) in _MISNAMED
+    return is_object and find_nearest(key, _MISNAMED, cutoff=0.8) is not None
 
 
 def get_call_name(value: object) -> str:
@@ -314,7 +314,7 @@ def _is_call(value: Any, answer_fields: AnswerFields | None) -> bool:
 
 def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str | None]:
     """Return the arguments as an object, or what is wrong with them; a string is read as JSON."""
-    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+    if arguments is None or (isinstance(arguments, str) and arguments.strip() in ("", "null")):
         return {}, None
     if isinstance(arguments, Mapping):
         return arguments, None
@@ -327,4 +327,4 @@ def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str 
             return value, None
         if complaint is not None:
             return {}, f'the "arguments" of {show_json(name[:64])} must be a JSON object: {complaint}'
-    return {}, f'the "arguments" of {show_json(name[:64])} must be a JSON object'
+    return {}, f'the "arguments" of {show_json(name[:64])} must be a JSON object, not {show_json(arguments)}'

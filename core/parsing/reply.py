@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from ...errors import show_json
@@ -106,8 +106,7 @@ def _build_patterns(thinking: TagPairs) -> tuple[re.Pattern[str], re.Pattern[str
 
 @dataclass(frozen=True, slots=True)
 class ReplyObject:
-    """An object outside any call, why it cannot be used, whether it is only lenient JSON, and the language that the
-    fenced block around it names."""
+    """An object outside any call, why it cannot be used, whether it is only lenient JSON, and its block's language."""
 
     value: dict[str, Any]
     complaint: str | None = None
@@ -115,9 +114,8 @@ class ReplyObject:
     language: str = ""
 
     @property
-    def says_json(self) -> bool:
-        """Whether it is strict JSON in a fenced block that says so."""
-        return self.complaint is None and not self.repaired and self.language.startswith("json")
+    def is_code(self) -> bool:
+        return bool(self.language) and not self.language.startswith("json")
 
 
 @dataclass(slots=True)
@@ -150,37 +148,14 @@ class Items:
 
 
 def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items:
-    """Return what a reply holds. Three kinds that are one thing and nothing else need no pass over the text.
+    """Return what a reply holds.
 
     >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False)
     >>> found.calls[0].call.name, found.objects[0].value
     ('reset', {'side': 'left'})
     """
-    return (
-        _read_single(text, thinking, answer_fields, cut)
-        or (None if cut else _read_encoded(text, answer_fields))
-        or _Scanner(text, thinking, answer_fields, cut).items
-    )
-
-
-def _read_single(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items | None:
-    """Read a reply that is one `<tool_call>` block or one object, of strict JSON; None for any other."""
-    inside = text.strip()
-    opening, closing = "<tool_call>", "</tool_call>"
-    is_call = inside.startswith(opening) and inside.endswith(closing)
-    if is_call:
-        if inside.count("tool_call>") != 2 or "```" in inside or any(tag and tag in inside for tag in chain(*thinking)):
-            return None
-        inside = inside[len(opening) : -len(closing)].strip()
-    elif not (inside.startswith("{") and inside.endswith("}")):
-        return None
-    value, end, complaint = decode_json(inside)
-    if complaint is not None or end != len(inside) or not isinstance(value, dict):
-        return None
-    if is_call:
-        named = value.keys() == {"name", "arguments"}
-        return Items(text, cut, 1, calls=[parse_call(value, inside, "call_0")]) if named else None
-    return Items(text, cut, 1, objects=[ReplyObject(value)]) if find_calls(value, answer_fields) is None else None
+    encoded = None if cut else _read_encoded(text, answer_fields)
+    return encoded or _Scanner(text, thinking, answer_fields, cut).items
 
 
 def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None:
@@ -349,9 +324,9 @@ def parse_reply(
 
     Text between the tags of `thinking` does not count, nor does text before a closing tag whose opening tag is in the
     prompt. Of several objects, the last complete one that is not empty is the answer (with `answer_fields`: the last
-    with a field of it). But strict JSON in a fenced block that says so goes before objects that must be repaired or
-    stand in another language's block. Objects inside a list or inside a broken object are fragments and never the
-    answer.
+    with a field of it). But strict JSON goes before code that must be repaired, and in a fenced block that says json
+    before all code and all that must be repaired. Objects inside a list or inside a broken object are fragments and
+    never the answer.
 
     finish_reason: "length" if the token budget ended the reply.
     answer_fields: the fields of the answer, used to find it; they do not validate it.
@@ -417,8 +392,11 @@ def _select_object(
     filled = [item for item in objects if item.value] or objects
     if fields is not None:
         filled = [item for item in filled if fields.is_in(item.value)] or filled
-    if any(item.says_json for item in filled):
-        filled = [item for item in filled if item.says_json or not (item.repaired or item.language)]
+    strict = [item for item in filled if not item.repaired and not item.is_code]
+    if any(item.language and item.complaint is None for item in strict):
+        filled = strict
+    elif strict:
+        filled = [item for item in filled if not (item.repaired and item.is_code)]
     if filled:
         return filled[-1]
     only = fields.unwrap_list(lists[0]) if fields is not None and len(lists) == 1 else None
@@ -447,16 +425,18 @@ def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields | 
 def _describe_no_answer(items: Items) -> Malformed:
     """Return why the reply holds no usable object."""
     text = items.text.strip()
-    tag = items.think_tag
     if items.cut:
-        where = f"while thinking, before {tag}" if items.think_open else "before a JSON object was complete"
+        where = "while thinking" if items.think_open else "before a JSON object was complete"
         return Malformed(f"the reply was cut off {where}", "truncated")
     if not text:
         return Malformed("the reply is empty", "empty")
     if items.broken is not None:
         return Malformed(items.broken, "invalid")
     if items.think_open:
-        return Malformed(f"the thinking is not closed with {tag}: thinking is not read, and nothing follows", "no_json")
+        return Malformed(f"the thinking, which is not read, is not closed with {items.think_tag}", "no_json")
+    if items.think_tag is not None and not items.lists:
+        where = "after the thinking, which is not read: write the call or the answer there"
+        return Malformed(f"the reply holds no JSON object {where}", "no_json")
     if text.startswith("```"):
         text = text.partition("\n")[2].removesuffix("```").strip()
     try:
@@ -465,8 +445,7 @@ def _describe_no_answer(items: Items) -> Malformed:
         if text.startswith("{"):
             return Malformed(f"the JSON object cannot be read: {error}", "invalid")
         if not items.lists:
-            after = "" if tag is None else " after the thinking, which is not read: write the call or the answer there"
-            return Malformed(f"the reply holds no JSON object{after}", "no_json")
+            return Malformed("the reply holds no JSON object", "no_json")
     return Malformed("the answer must be one JSON object {…}, not a list or a bare value", "not_an_object")
 
 

@@ -451,7 +451,7 @@ def refuse(env, **answer):
 
 @pytest.mark.parametrize("box", [[0.3, 0.2, 0.4, 0.4], [0, 0, 1, 0.5], [0.0, 0.5, 1.0, 1.0]], ids=str)
 def test_fractions_where_thousandths_or_pixels_are_asked_are_refused_with_what_to_write(box):
-    given = f"bbox = [{', '.join(f'{side:g}' for side in box)}]: x and y are fractions; write "
+    given = f"bbox = {[float(side) for side in box]}: x and y are fractions; write "
     asked = {"per_mille": "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"}
     asked |= {"pixel": "pixels of the image (x: 0 to 80, y: 0 to 40)"}
     for coordinates, said in asked.items():
@@ -477,11 +477,13 @@ def test_a_small_box_that_can_be_meant_is_taken(coordinates, box, is_fine):
 
 
 def test_a_box_without_sides_is_no_fraction():
-    assert refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == "bbox = [0, 0, 0, 0]: needs x1 < x2 and y1 < y2"
+    assert (
+        refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == "bbox = [0.0, 0.0, 0.0, 0.0]: needs x1 < x2 and y1 < y2"
+    )
 
 
 def test_fractions_in_a_volume_are_refused_and_its_slices_are_none():
-    said = "extent = [0.1, 0.2, 3, 0.5, 0.6, 5]: x and y are fractions; write "
+    said = "extent = [0.1, 0.2, 3.0, 0.5, 0.6, 5.0]: x and y are fractions; write "
     box = [0.1, 0.2, 3, 0.5, 0.6, 5]
     asked = "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"
     assert refuse(Deep(coordinates="per_mille"), extent=box) == said + asked

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from viewbox.core.parsing.objects import AnswerFields, ParsedCall, parse_native_call
-from viewbox.core.parsing.reply import THINKING, Answer, _Scanner, parse_reply, scan
+from viewbox.core.parsing.reply import Answer, parse_reply
 from viewbox.records import ToolCall
 
 
@@ -115,21 +115,3 @@ def test_a_name_alone_is_no_call():
 
 def test_two_names_that_differ_are_no_name():
     assert "name" in parse_reply('{"tool": "zoom", "name": "crop", "arguments": {}}').errors[0]
-
-
-# ---- a reply that is one call
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>',
-        '\n<tool_call>\n{"name": "zoom", "arguments": {"center": [0.1, 1e-3]}}\n</tool_call>\n',
-        '<tool_call>{"arguments": "{\\"factor\\": 2,}", "name": "zoom"}</tool_call>',
-        '<tool_call>{"name": "", "arguments": {}}</tool_call>',
-        '<tool_call>{"name": "zoom", "arguments": [1]}</tool_call>',
-        '<tool_call>{"name": "zoom", "arguments": {"type": "object", "properties": {}}}</tool_call>',
-    ],
-)
-def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
-    assert scan(text, THINKING, None, False) == _Scanner(text, THINKING, None, False).items
