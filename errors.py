@@ -4,7 +4,8 @@ Every message names the value that was given, the values that are allowed, and w
 key). Model output never raises: it becomes an observation or a named end of the episode (see `viewbox.core.base`).
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 MAX_LISTED = 40  # names in an error message; of more than these it lists the nearest
@@ -110,18 +111,43 @@ class ModelError(ViewboxError, ValueError):
     """A model, processor or chat template that viewbox cannot drive."""
 
 
-def suggest_nearest(given: object, allowed: Iterable[str]) -> str:
+def show_json(value: object, limit: int = MAX_VALUE) -> str:
+    """Return a value as a model writes it, in JSON; the middle of a long one is left out.
+
+    >>> show_json({"sure": True}), show_json("left"), show_json(1.0000001)
+    ('{"sure": true}', '"left"', '1.0000001')
+    """
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else f"{text[: limit - limit // 4]} … {text[-(limit // 4) :]}"
+
+
+def find_nearest(given: str, allowed: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the nearest allowed name; None if none is near. Case, spaces, `_` and `-` do not count.
+
+    >>> find_nearest("Size mm", ["size_mm", "side"]), find_nearest("mri_t2", ["t1", "t2"])
+    ('size_mm', 't2')
+    """
+    names = {"".join(filter(str.isalnum, name.casefold())) or name: name for name in sorted(allowed)}
+    folded = "".join(filter(str.isalnum, given.casefold())) or given
+    near = get_close_matches(folded, names, n=1, cutoff=cutoff)
+    ending = (name for name in names.values() if cutoff < 1 and given.endswith(f"_{name}"))
+    return next(ending, names[near[0]] if near else None)
+
+
+def suggest_nearest(given: object, allowed: Iterable[str], quote: Callable[[str], str] = repr) -> str:
     """Return the end of a sentence that suggests the nearest allowed name; empty if none is near.
 
     >>> suggest_nearest("zom", ["zoom", "crop"])
     " (did you mean 'zoom'?)"
     """
-    near = get_close_matches(str(given), sorted(allowed), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = find_nearest(str(given), allowed)
+    return "" if near is None else f" (did you mean {quote(near)}?)"
 
 
-def describe_unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
+def describe_unknown(kind: str, given: str, allowed: Iterable[str], quote: Callable[[str], str] = repr) -> str:
     """Return the sentence for a name that does not exist, with the nearest name that does.
+
+    What a model reads is quoted by `show_json`.
 
     >>> describe_unknown("tool", "zom", ["zoom", "crop"])
     "unknown tool 'zom'; allowed: crop, zoom (did you mean 'zoom'?)"
@@ -132,4 +158,4 @@ def describe_unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
         listed = f"one of {len(names)} names, such as {', '.join(near or names[:5])}"
     else:
         listed = ", ".join(names) or "none"
-    return f"unknown {kind} {given!r}; allowed: {listed}{suggest_nearest(given, names)}"
+    return f"unknown {kind} {quote(given)}; allowed: {listed}{suggest_nearest(given, names, quote)}"

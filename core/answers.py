@@ -14,8 +14,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import ConfigError, ImageError, ToolError, describe_unknown
-from ..images.coordinates import Coordinates, describe_unit, from_unit, get_limits, needs_size, to_unit
+from ..errors import ConfigError, ImageError, ToolError, describe_unknown, show_json
+from ..images.coordinates import Coordinates, from_unit, needs_size, refuse_fractions, to_unit
 from ..images.source import Source
 from ..images.task_images import TaskImages, find_named, find_number, is_same_stack, list_names, name_image
 from ..images.view import View
@@ -101,28 +101,15 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
     """
     if not _is_list_of_numbers(value, 4):
-        raise ToolError(f"{name}: a box is 4 numbers [x1, y1, x2, y2]")
-    x1, y1, x2, y2 = _read_sides(value, value, env.coordinates, frame.size if frame else (1, 1), name)
+        raise ToolError(f"{name} = {show_json(value)}: a box is 4 numbers [x1, y1, x2, y2]")
+    size = frame.size if frame else (1, 1)
+    refuse_fractions(value, env.coordinates, size, name)
+    x1, y1, x2, y2 = to_unit(value, env.coordinates, size, name)
     if x1 >= x2 or y1 >= y2:
-        raise ToolError(f"{name}: needs x1 < x2 and y1 < y2")
+        raise ToolError(f"{name} = {show_json(value)}: needs x1 < x2 and y1 < y2")
     if frame is None or is_whole:
         return [x1, y1, x2, y2]
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
-
-
-def _read_sides(
-    box: Sequence[float], sides: Sequence[float], coordinates: Coordinates, size: tuple[int, int], name: str
-) -> tuple[float, ...]:
-    """Return x and y of a box as fractions; raise `ToolError` if they are written so where others are asked.
-
-    Of boxes within 0 to 1 only the first pixel, [0, 0, 1, 1], can be meant.
-    """
-    is_first_pixel = coordinates == "pixel" and all(side in (0, 1) for side in sides)
-    if coordinates != "unit" and 0 < max(sides) <= 1 and not is_first_pixel:
-        given, (width, height) = ", ".join(f"{side:g}" for side in box), get_limits(coordinates, size)
-        allowed = f"{describe_unit(coordinates)} (x: 0 to {width:g}, y: 0 to {height:g})"
-        raise ToolError(f"{name} = [{given}]: x and y are fractions; write {allowed}")
-    return to_unit(sides, coordinates, size, name)
 
 
 def show_whole(env: AuthoredEnv, source: Source, views: Sequence[View]) -> View:
@@ -144,7 +131,7 @@ def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
     last = max(0, len(views) - 1)
     if not isinstance(number, int | float) or isinstance(number, bool) or number not in range(last + 1):
         allowed = f"0 to {last}" if last else "0"
-        raise ToolError(f"{field}: unknown view {str(number)[:20]}; allowed: {allowed}")
+        raise ToolError(f"{field}: unknown view {show_json(number, 24)}; allowed: {allowed}")
     if not views:
         return None
     return views[int(number)]
@@ -193,7 +180,7 @@ def settle_place(
             raise ToolError("the view you name shows another image; boxes must refer to image_1, in its own plane")
         if field is not None and given is not None and given != shown:
             given, seen = (name_image(given), name_image(shown)) if part == "image" else (given, f"{part} {shown}")
-            raise ToolError(f"{field} = {str(given)[:20]}: the view you name shows {seen}")
+            raise ToolError(f"{field} = {show_json(given, 24)}: the view you name shows {seen}")
         if field is not None:
             answer[field] = shown
     return find_slice(answer, fields, images)
@@ -231,7 +218,7 @@ def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: Ta
     given = {part: answer.get(field) for part, field in fields.items()}
     image = given.get("image")
     if not _is_number_of(image, images.count_own()):
-        raise ToolError(f"{fields['image']} = {str(image)[:20]}; allowed: {list_names(images.count_own())}")
+        raise ToolError(f"{fields['image']} = {show_json(image, 24)}; allowed: {list_names(images.count_own())}")
     image = int(image or 0)
     try:
         source = images[image]
@@ -245,7 +232,9 @@ def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: Ta
         return source
     plane = volume.plane if plane is None else plane
     if plane not in volume.allowed_planes:
-        raise ToolError(f"{fields['plane']}: {describe_unknown('plane', str(plane)[:40], volume.allowed_planes)}")
+        raise ToolError(
+            f"{fields['plane']}: {describe_unknown('plane', str(plane)[:40], volume.allowed_planes, show_json)}"
+        )
     index = _check_number(fields.get("slice", "slice"), index, volume.count_slices(plane))
     if index is None:
         index = volume.index if plane == volume.plane else volume.count_slices(plane) // 2
@@ -257,7 +246,7 @@ def _check_number(field: str, value: Any, count: int) -> int | None:
         return None
     if not _is_number_of(value, count):
         allowed = f"0 to {count - 1}" if count > 1 else "0"
-        raise ToolError(f"{field} = {str(value)[:20]}; allowed: {allowed}")
+        raise ToolError(f"{field} = {show_json(value, 24)}; allowed: {allowed}")
     return int(value)
 
 
@@ -276,12 +265,14 @@ def read_box_3d(
     """
     count = _count_axial(source, name)
     if not _is_list_of_numbers(value, 6):
-        raise ToolError(f"{name}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
-    x1, y1, x2, y2 = _read_sides(value, (*value[:2], *value[3:5]), env.coordinates, size, name)
+        raise ToolError(f"{name} = {show_json(value)}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
+    sides = (*value[:2], *value[3:5])
+    refuse_fractions(sides, env.coordinates, size, name, value)
+    x1, y1, x2, y2 = to_unit(sides, env.coordinates, size, name)
     first, last = (_check_number(f"{name}: z", value[i], count) for i in (2, 5))
     assert first is not None and last is not None  # noqa: PT018
     if x1 >= x2 or y1 >= y2 or first > last:
-        raise ToolError(f"{name}: needs x1 < x2, y1 < y2 and z1 <= z2")
+        raise ToolError(f"{name} = {show_json(value)}: needs x1 < x2, y1 < y2 and z1 <= z2")
     return [x1, y1, first / count, x2, y2, (last + 1) / count]
 
 

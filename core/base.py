@@ -149,7 +149,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """Return the scored record of a play; a play that has not ended is recorded as `cancelled`."""
         end_reason = state.end_reason or state.end("cancelled").end_reason
         assert end_reason is not None
-        counts = (info or {}).get("usage", {}).values()  # of an endpoint: prompt and completion tokens
+        info = {"malformed": state.malformed, **({"error": state.error} if state.error else {}), **(info or {})}
+        counts = info.get("usage", {}).values()  # of an endpoint: prompt and completion tokens
         record = Episode(
             task=state.task,
             turns=tuple(state.turns),
@@ -162,7 +163,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             total_tokens=sum(counts) if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
             environment=self.name,
             system_prompt=state.messages[0].text,
-            info={"malformed": state.malformed, **self._describe_for_viewers(), **(info or {})},
+            info={**self._describe_for_viewers(), **info},
             tokens=tokens,
             confidence=None if state.answer is None else _read_confidence(state.answer),
         )

@@ -80,6 +80,7 @@ class EpisodeState:
     end_reason: EndReason | None = None
     terminated: bool = False
     truncated: bool = False
+    error: str = ""  # why it ended as `error`, if no exception says so
     flags: set[str] = field(default_factory=set)
 
     @property

@@ -2,7 +2,10 @@
 
 One rule is for values of another JSON type than the answer's. A string that is exactly how JSON writes a number, true,
 false or null is that value, where the schema allows the value and no such string: "3.5" is 3.5, while "3.50", "95%" and
-"Yes" stay strings. A whole float is an integer where only integers are allowed. Nothing else is converted.
+"Yes" stay strings. A whole float is an integer where only integers are allowed. Nothing else is converted: true is no
+number, and 1 is not true.
+
+A key that is not declared is refused if it is near one that is missing. Any other is allowed, and told to the caller.
 
 A declaration is checked, too: pydantic checks an answer in one call that nothing can interrupt, so a model that lets
 the time grow without bounds is refused.
@@ -17,15 +20,17 @@ from functools import cache
 from re import Pattern
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
-from ..errors import ConfigError, ToolError
-from ..utils.json_schema import check_schema, find_violation
+from ..errors import ConfigError, ToolError, describe_unknown, find_nearest, show_json
+from ..utils.frozen import thaw
+from ..utils.json_schema import Violation, check_schema, describe_allowed, find_violation, list_types, write_path
 from .contract import AuthoredEnv
 from .parsing.objects import find_reference
 
 _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
 _MAX_REFERENCES = 8
+_MAX_UNKNOWN, _MAX_NAME = 32, 80  # keys of an object that may be misspelt ones, and characters of each
 _OUTER = ("$ref", "allOf", "anyOf", "oneOf")
 _SCALAR = re.compile(r"true|false|null|-?[0-9]{1,40}(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
@@ -35,23 +40,33 @@ Options = Sequence[Mapping[str, Any]]
 
 def fit_schema(env: AuthoredEnv, answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer as the schema wants it. Raise `ToolError`, written for the model, if it does not fit."""
-    if env.answer_format.schema is not None:
-        answer = coerce(answer, env.answer_format.schema)
+    schema = env.answer_format.schema
+    if schema is None:
+        return answer
+    answer = _Coercion(schema, env.answer).convert(answer, [schema])
     if isinstance(env.answer, type):
-        return _fit_model(env.answer, answer)
-    problem = None if env.answer is None else find_violation(answer, env.answer)
+        return _fit_model(env.answer, answer, schema)
+    problem = find_violation(answer, schema)
     if problem is not None:
         raise ToolError(str(problem))
     check_finite(answer)
     return answer
 
 
-def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]:
+def has_unread_keys(env: AuthoredEnv, answer: Mapping[str, object]) -> bool:
+    """Return whether an answer that fits has a key that nothing reads."""
+    if (schema := env.answer_format.schema) is None:
+        return False
+    coercion = _Coercion(schema, env.answer)
+    coercion.convert(thaw(answer), [schema])
+    return bool(coercion.unknown - (set() if isinstance(env.answer, type) else {"confidence"}))  # which is kept
+
+
+def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `coerce`
+        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `_Coercion`
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ToolError(_describe_refusal(error.errors(include_url=False), answer, schema)) from error
     except RecursionError as error:
         raise ToolError("the answer is nested too deep") from error
     except UnicodeError as error:
@@ -66,41 +81,55 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]
     return written
 
 
-def check_finite(value: object, path: str = "") -> None:
+def _describe_refusal(problems: Sequence[Any], answer: dict[str, Any], schema: Mapping[str, Any]) -> str:
+    """Return what pydantic refuses in the words of the JSON Schema, or else in its own."""
+    about_keys = ("missing", "extra_forbidden")
+    places = [write_path(one["loc"][:-1] if one["type"] in about_keys else one["loc"]) for one in problems]
+    try:
+        violation = find_violation(answer, schema)
+    except ConfigError:  # a pattern of pydantic's own
+        violation = None
+    path = None if violation is None else violation.path
+    if path is not None and (path in places or (path and any(place.startswith(path) for place in places))):
+        return str(violation)
+    first = problems[0]
+    if first["type"] in ("value_error", "assertion_error"):  # an author's words
+        return str(Violation(places[0], "", first["msg"].partition(", ")[2]))
+    return str(Violation(places[0], "", first["msg"].replace("Input should be", "must be"), show_json(first["input"])))
+
+
+def check_finite(value: object, *path: object) -> None:
     """Raise `ToolError` with the field of a number that no file can hold: NaN, an infinity, or too many digits."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            check_finite(item, f"{path}.{key}")
-    elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            check_finite(item, f"{path}.{place}")
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            check_finite(item, *path, key)
     elif isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
-        raise ToolError(f"{path[1:121]}: must be a finite number")
+        raise ToolError(f"{write_path(path)[:120]}: must be a finite number")
 
 
 # ---------------------------------------------------------------------- values of another type
-def coerce(value: object, schema: Mapping[str, object]) -> Any:
-    """Return a copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
+class _Coercion:
+    """Gives an answer's scalars the types that a schema wants, by the rule above; it may still not fit.
 
-    Raise `ToolError` for true, false or a number where only the other is allowed and Python calls them equal.
+    `unknown` are the keys that no schema declares, by their paths.
 
     >>> size, sure = {"type": ["number", "null"]}, {"type": "boolean"}
     >>> schema = {"properties": {"size": size, "sure": sure, "names": {"items": {"type": "string"}}}}
-    >>> coerce({"size": "3.5", "sure": "true", "names": ["3"]}, schema)
+    >>> _Coercion(schema).convert({"size": "3.5", "sure": "true", "names": ["3"]}, [schema])
     {'size': 3.5, 'sure': True, 'names': ['3']}
-    >>> coerce({"size": "3.50", "sure": 1}, schema)
-    {'size': '3.50', 'sure': 1}
+    >>> _Coercion(schema).convert({"size": "3.50"}, [schema])
+    {'size': '3.50'}
     """
-    return _Coercion(schema).convert(value, [schema])
 
-
-class _Coercion:
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], declared: object = None) -> None:
         self.root = root
+        self._other_names = _list_other_names(declared) if isinstance(declared, type) else frozenset()
+        self.unknown: set[str] = set()
         self._expanded: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
 
     def convert(self, value: object, specs: Sequence[object], path: tuple[object, ...] = ()) -> Any:
-        """Return the value as one of the schemas `specs` wants it."""
+        """Return a copy of the value as one of the schemas `specs` wants it. Raise `ToolError` for true, false or a
+        number where only the other is allowed, and for a key that is near a missing one."""
         options = self._expanded.get(key := tuple(map(id, specs)))
         if options is None:
             options = [option for spec in specs for option in self._expand(spec)][:_MAX_OPTIONS]
@@ -108,6 +137,7 @@ class _Coercion:
         if not options:
             return value
         if isinstance(value, dict):
+            self._check_keys(value, options, path)
             return {
                 name: self.convert(item, list(_iter_fields(options, name)), (*path, name))
                 for name, item in value.items()
@@ -122,10 +152,24 @@ class _Coercion:
             decoded = json.loads(value) if value.lstrip("-")[:2] not in _LEADING_ZERO else None
             if json.dumps(decoded) == value:
                 fits, settled = _settle(decoded, options)
-        if not fits and any(value in choices for choices in map(_get_choices, options) if choices is not None):
-            problem = "no number" if isinstance(value, bool) else "neither true nor false"
-            raise ToolError(f"{'.'.join(map(str, path))[:120]}: {json.dumps(value)} is {problem}")
+        if not fits and value in (0, 1) and _settle(int(value) if isinstance(value, bool) else value == 1, options)[0]:
+            allowed = " or ".join(dict.fromkeys(filter(None, map(describe_allowed, options))))
+            raise ToolError(str(Violation(write_path(path), "type", f"allowed: {allowed}", show_json(value))))
         return settled if fits else value
+
+    def _check_keys(self, value: Mapping[str, Any], options: Options, path: tuple[object, ...]) -> None:
+        """Note the keys that no schema declares; raise `ToolError` for one that is near a missing one."""
+        objects = [one for one in options if "object" in list_types(one, "object") and _get_choices(one) is None]
+        if not objects or not all("properties" in option for option in objects):
+            return
+        names = {name for option in objects for name in option["properties"]}
+        unknown = [key for key in value if key not in names and key not in self._other_names]
+        is_open = any(option.get("additionalProperties") or "patternProperties" in option for option in objects)
+        for key in unknown[:_MAX_UNKNOWN]:  # of names that are open only another spelling is near
+            if find_nearest(key[:_MAX_NAME], names - value.keys(), cutoff=1.0 if is_open else 0.7) is not None:
+                problem = describe_unknown("key", key[:_MAX_NAME], names - value.keys(), show_json)
+                raise ToolError(str(Violation(write_path(path), "properties", problem)))
+        self.unknown.update(write_path((*path, key)) for key in unknown if not is_open)
 
     def _expand(self, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
         """Return the schemas that a value may fit, without references and compounds."""
@@ -151,8 +195,7 @@ def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, A
 def _iter_fields(options: Options, name: str) -> Iterator[Any]:
     for option in options:
         spec = option.get("properties", {}).get(name, option.get("additionalProperties"))
-        if isinstance(spec, Mapping):
-            yield spec
+        yield from (one for one in (spec, *option.get("patternProperties", {}).values()) if isinstance(one, Mapping))
 
 
 def _iter_items(options: Options, place: int) -> Iterator[Any]:
@@ -176,10 +219,10 @@ def _settle(value: Any, options: Options) -> tuple[bool, Any]:
                 if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                     return True, choice
             continue
-        kinds = option.get("type")
-        if kinds is None:
+        kinds = list_types(option)
+        if not kinds:
             return True, value
-        for kind in [kinds] if isinstance(kinds, str) else kinds:
+        for kind in kinds:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if kind == "integer" and is_number and value == value // 1 and abs(value) < float("inf"):
                 return True, int(value)
@@ -203,6 +246,19 @@ def runs_code(env: Any) -> bool:
     replaced: bool = env.validate_answer is not AuthoredEnv.validate_answer
     answer: Any = env.answer
     return replaced or (isinstance(answer, type) and any(map(_is_code, _iter_core_parts(_get_core_schema(answer)))))
+
+
+@cache
+def _list_other_names(answer: type[BaseModel]) -> frozenset[str]:
+    """Return the keys that a model reads besides those of its JSON Schema: further aliases, fields by their names."""
+    names: list[Any] = []
+    for part in _iter_core_parts(_get_core_schema(answer)):
+        model = part.get("cls") if part.get("type") == "model" else None
+        for name, field in getattr(model, "model_fields", {}).items():
+            alias, config = field.validation_alias, model.model_config
+            names += alias.choices if isinstance(alias, AliasChoices) else [alias]
+            names += [name] if config.get("populate_by_name") or config.get("validate_by_name") else []
+    return frozenset(str(one.path[0] if isinstance(one, AliasPath) else one) for one in names)
 
 
 @cache

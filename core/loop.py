@@ -7,8 +7,8 @@ holds it.
 
 import dataclasses
 import inspect
-import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,12 +18,14 @@ from ..errors import ToolFault
 from ..images.ref import ImageRef
 from ..images.task_images import list_names, name_image
 from ..records import Message, Nudge, Reply, ToolCall, Turn
+from ..rewards.episode import normalize_arguments
 from ..utils import concurrency
 from ..utils.box_paths import BoxPath
-from ..utils.frozen import FrozenDict, thaw
+from ..utils.frozen import FrozenDict
 from ..utils.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
 from .answers import check_answer
 from .contract import AuthoredEnv, EpisodeState, StepResult
+from .fitting import has_unread_keys
 from .messages import apply_history
 from .parsing import objects
 from .parsing import reply as parsing
@@ -60,6 +62,8 @@ async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
     """Return the reply of a policy function, which may be a coroutine function and may return plain text."""
     value = policy(messages)
     reply = await value if inspect.isawaitable(value) else value
+    if not isinstance(reply, Reply | str):
+        raise TypeError(f"the policy returned {type(reply).__name__}; allowed: Reply or str")
     return Reply(reply) if isinstance(reply, str) else reply
 
 
@@ -74,14 +78,22 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
     last = state.last_turn
     kept = shorten_reply(reply)
     cut = _find_cut_calls(reply, kept)
-    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls) or any(cut):
+    if len(kept.text) < len(reply.text) or len(kept.tool_calls) < len(reply.tool_calls or ()) or any(cut):
         state.flags.add("reply_cut")
     state.messages.append(kept.to_message())
     state.turn += 1
     text = reply.text if len(kept.text) < len(reply.text) else kept.text  # a long one is refused by its length
     parsed = parse_reply(env, text, reply.finish_reason, last=last)
+    if isinstance(parsed, parsing.Malformed) and kept.reasoning and not kept.text.strip():
+        parsed = parsing.Malformed(_describe_thinking(kept), "empty")
     calls = _collect_calls(kept, cut, parsed)
-    state.turns.append(Turn("assistant", kept.text, tool_calls=tuple(call.call for call in calls)))
+    made = tuple(call.call for call in calls)
+    reason = "" if reply.finish_reason in (None, "stop", "tool_calls") else str(reply.finish_reason)
+    state.turns.append(Turn("assistant", kept.text, made, reasoning=kept.reasoning, finish_reason=reason))
+    state.flags |= {"ignored"} if any(call.ignored for call in calls) else set()
+    if reply.finish_reason == "content_filter":
+        state.error = "the server's content filter ended the reply (finish_reason: content_filter)"
+        return state.end("error")
     if calls and not last:
         return await _run_tools(env, state, calls)
     if calls:  # last turn: calls are not run, but an answer beside them counts
@@ -106,13 +118,14 @@ async def step(env: AuthoredEnv, state: EpisodeState, reply: Reply) -> StepResul
         return _send_user_message(env, state, user_text)
     state.answer = FrozenDict(answer)
     state.flags |= parsed.flags | ({"forced_final"} if parsed.wants_more else set())
+    state.flags |= {"ignored"} if has_unread_keys(env, parsed.value) else set()
     return state.end("answered")
 
 
 # ---------------------------------------------------------------------- what is kept of a reply
 def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
-    """Return the reply with at most `max_bytes` of text, and at most as much in all its calls; calls beyond that are
-    left out.
+    """Return the reply with at most `max_bytes` of text, as much of thinking beside it, and as much in all its calls;
+    calls beyond that are left out.
 
     A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs stay as they are.
 
@@ -122,47 +135,40 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
     >>> shorten_reply(Reply("fine"), 3).text
     'fin'
     """
-    if not isinstance(reply.text, str):
-        raise TypeError(f"the text of a reply is {type(reply.text).__name__}; allowed: str")
-    text = _shorten_text(replace_surrogates(reply.text), max_bytes)
-    if not reply.tool_calls:
-        return reply if text == reply.text else dataclasses.replace(reply, text=text)
+    _check_texts(reply, "reply", "text", "reasoning")
+    text, reasoning = (_shorten_text(replace_surrogates(one), max_bytes) for one in (reply.text, reply.reasoning))
     calls: list[ToolCall] = []
     left = max_bytes
-    for call in reply.tool_calls:
+    for call in reply.tool_calls or ():
         if left <= 0:
             break
         calls.append(_shorten_call(call, left))
         left -= _count_bytes(calls[-1])
-    return dataclasses.replace(reply, text=text, tool_calls=tuple(calls))
+    return dataclasses.replace(reply, text=text, reasoning=reasoning, tool_calls=tuple(calls))
+
+
+def _check_texts(given: object, kind: str, *fields: str) -> None:
+    for field in fields:
+        if not isinstance(value := getattr(given, field), str):
+            raise TypeError(f"the {field} of a {kind} is {type(value).__name__}; allowed: str")
 
 
 def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
     """For each call that is kept, whether a part of its arguments was left out."""
-    pairs = zip(reply.tool_calls, kept.tool_calls, strict=False)
-    return [call is not short and len(_write_arguments(short)) < len(_write_arguments(call)) for call, short in pairs]
+    pairs = zip(reply.tool_calls or (), kept.tool_calls, strict=False)
+    return [len(str(short.arguments)) < len(objects.write_arguments(call.arguments)) for call, short in pairs]
 
 
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
-    if not isinstance(call, ToolCall) or not isinstance(call.id, str) or not isinstance(call.name, str):
-        raise TypeError(f"a call of a reply is {type(call).__name__}; allowed: ToolCall, its id and name of type str")
-    written = _write_arguments(call)
-    short = _shorten_text(replace_surrogates(written), max_bytes)
-    return ToolCall(
-        replace_surrogates(call.id[:MAX_NAME]),
-        replace_surrogates(call.name[:MAX_NAME]),
-        call.arguments if short == written else short,
-    )
-
-
-def _write_arguments(call: ToolCall) -> str:
-    """Return the arguments as text."""
-    given = call.arguments
-    return json.dumps(thaw(given), ensure_ascii=False, default=str) if isinstance(given, Mapping) else given
+    if not isinstance(call, ToolCall):
+        raise TypeError(f"a call of a reply is {type(call).__name__}; allowed: ToolCall")
+    _check_texts(call, "call", "id", "name")
+    short = _shorten_text(replace_surrogates(objects.write_arguments(call.arguments)), max_bytes)
+    return ToolCall(replace_surrogates(call.id[:MAX_NAME]), replace_surrogates(call.name[:MAX_NAME]), short)
 
 
 def _count_bytes(call: ToolCall) -> int:
-    return 64 + len(f"{call.id}{call.name}{_write_arguments(call)}".encode())
+    return 64 + len(f"{call.id}{call.name}{call.arguments}".encode())
 
 
 def _shorten_text(text: str, max_bytes: int) -> str:
@@ -173,21 +179,38 @@ def _shorten_text(text: str, max_bytes: int) -> str:
 
 # ---------------------------------------------------------------------- reading a reply
 def _collect_calls(kept: Reply, cut: Sequence[bool], parsed: Parsed) -> tuple[objects.ParsedCall, ...]:
-    """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
+    """Native calls, then those of the text that are no echo of them. Results are matched by id, so a call whose id is
+    taken gets another."""
     native = tuple(
         objects.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
         if is_cut
         else objects.parse_native_call(call)
         for call, is_cut in zip(kept.tool_calls, cut, strict=True)
     )
+    echoed = Counter(_identify_call(call) for call in native)
     taken = {call.id for call in kept.tool_calls}
     from_text = []
     for call in parsed.calls if isinstance(parsed, parsing.ToolCalls) else ():
+        if echoed[_identify_call(call)]:
+            echoed[_identify_call(call)] -= 1
+            continue
         call_id = call.call.id
         while call_id in taken:
             call_id = f"text_{call_id}"
         from_text.append(call if call_id == call.call.id else replace(call, call=replace(call.call, id=call_id)))
     return native + tuple(from_text)
+
+
+def _identify_call(call: objects.ParsedCall) -> tuple[str, str]:
+    return call.call.name, normalize_arguments(call.call.arguments)
+
+
+def _describe_thinking(reply: Reply) -> str:
+    """Return why a reply whose text is empty, but not its thinking, cannot be used."""
+    size = f"{len(reply.reasoning):,} characters"
+    if reply.finish_reason == "length":
+        return f"the reply was cut off while thinking, after {size}: think less, so that there is room for the answer"
+    return f"the reply has no text, only {size} in a field for thinking, which is not read as the answer"
 
 
 def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
@@ -206,11 +229,13 @@ def _parse_plain_text(
     """Return the reply without its thinking as the answer."""
     if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
+    given = text.strip()
     for opening, closing in env.thinking:
         text = text.rpartition(closing)[2].partition(opening)[0]
     answer = text.strip()
     if not answer:
-        return parsing.Malformed("there is no text after the thinking" if text else "the reply is empty", "empty")
+        reason = "there is no text but the thinking, which is not read" if given else "the reply is empty"
+        return parsing.Malformed(reason, "empty")
     if cut and not last:
         return parsing.Malformed("the reply was cut off before its end", "truncated")
     return parsing.Answer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))

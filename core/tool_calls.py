@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from .. import tools
-from ..errors import ArgumentError, ToolFault, describe_unknown
+from ..errors import ArgumentError, ToolFault, describe_unknown, show_json
 from ..images.source import Source
 from ..images.task_images import list_names, name_image
 from ..images.view import View
@@ -151,7 +151,7 @@ def _find_problem(env: AuthoredEnv, state: EpisodeState, one: _Call) -> str | No
         return one.parsed.error
     if one.place >= env.max_calls_per_turn:
         return f"Not run: at most {tools.format_calls(env.max_calls_per_turn)} per reply."
-    return None if one.name in state.tools else describe_unknown("tool", one.name, state.tools)
+    return None if one.name in state.tools else describe_unknown("tool", one.name, state.tools, show_json)
 
 
 def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | None:
@@ -199,7 +199,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
         allowed = (
             ", ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]]) or "none: no picture was shown"
         )
-        raise ArgumentError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
+        raise ArgumentError(f"unknown picture {show_json(reference[:40])}; allowed: {allowed}")
     if kind == "view":
         return views[int(number)]
     return show_whole(env, images[int(number) - 1], views)

@@ -8,7 +8,7 @@ image, x to the right and y down; (0, 0) is the outer corner of the first pixel 
 from collections.abc import Sequence
 from typing import Literal
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, show_json
 
 Coordinates = Literal["unit", "per_mille", "pixel"]
 
@@ -46,8 +46,22 @@ def to_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, 
     for i, value in enumerate(values):
         if not 0 <= value <= top[i % 2]:
             allowed = f"0 to {top[i % 2]:g} ({describe_unit(coordinates)})"
-            raise ArgumentError(f"{what}: {'xy'[i % 2]} = {value:g} is out of range; allowed: {allowed}")
+            raise ArgumentError(f"{what}: {'xy'[i % 2]} = {show_json(value, 24)} is out of range; allowed: {allowed}")
     return tuple(value / top[i % 2] for i, value in enumerate(values))
+
+
+def refuse_fractions(
+    values: Sequence[float], coordinates: Coordinates, size: tuple[int, int], what: str, shown: Sequence[float] = ()
+) -> None:
+    """Raise `ArgumentError` if x and y are fractions where others are asked; `shown` is the value if it holds more.
+
+    Of boxes within 0 to 1 only the first pixel, [0, 0, 1, 1], can be meant, and of points only its corners.
+    """
+    is_meant = all(value in (0, 1) for value in values) and (coordinates == "pixel" or len(values) == 2)
+    if coordinates != "unit" and min(values) >= 0 and 0 < max(values) <= 1 and not is_meant:
+        width, height = get_limits(coordinates, size)
+        allowed = f"{describe_unit(coordinates)} (x: 0 to {width:g}, y: 0 to {height:g})"
+        raise ArgumentError(f"{what} = {show_json(shown or values)}: x and y are fractions; write {allowed}")
 
 
 def from_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, int]) -> tuple[float, ...]:

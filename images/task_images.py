@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from PIL import Image
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, show_json
 from .files import open_image
 from .ref import ImageRef
 from .source import Source
@@ -44,7 +44,7 @@ def find_named(name: str, count: int) -> int:
     """
     match = re.fullmatch("image_([1-9][0-9]{0,8})", name.strip().lower())
     if match is None or int(match[1]) > count:
-        raise ArgumentError(f"unknown image {name[:40]!r}; allowed: {list_names(count)}")
+        raise ArgumentError(f"unknown image {show_json(name[:40])}; allowed: {list_names(count)}")
     return int(match[1]) - 1
 
 

@@ -14,7 +14,9 @@ from ..utils.values import to_finite_float
 from .declare import Name, Names, RewardName, UnitInterval, register_reward
 
 NumCalls = Annotated[int, Field(ge=0)]
-PENALTIES: Mapping[str, float] = MappingProxyType({"salvaged": 0.5, "repaired": 0.5, "forced_final": 0.25})
+PENALTIES: Mapping[str, float] = MappingProxyType(
+    {"salvaged": 0.5, "repaired": 0.5, "ignored": 0.5, "forced_final": 0.25}
+)
 
 
 @register_reward("format")
@@ -22,10 +24,10 @@ class FormatReward:
     """1 for an answer in the requested format, less penalties: max(0, 1 - Σ penalties - `malformed` · n).
 
     `penalties` gives the cost of each flag of an episode: "salvaged" (the answer was taken from a reply that was cut
-    off or held something else too), "repaired" (its JSON was broken and was repaired), "forced_final" (it asked to
-    continue when it had to be final). n is the number of malformed replies. Without an answer the reward is 0. It does
-    not measure whether the answer is right: give it a small weight, or let the other components need it
-    (`Component(…, needs={"format": 0.5})`).
+    off or held something else too), "repaired" (its JSON was broken and was repaired), "ignored" (a reply held a key or
+    an object that nothing reads), "forced_final" (it asked to continue when it had to be final). n is the number of
+    malformed replies. Without an answer the reward is 0. It does not measure whether the answer is right: give it a
+    small weight, or let the other components need it (`Component(…, needs={"format": 0.5})`).
 
     Range: [0, 1].
 
@@ -133,10 +135,10 @@ def _iter_successful_calls(episode: Episode) -> Iterator[tuple[str, str]]:
                 arguments = getattr(result, "arguments", None)
                 if arguments is None and result.call_id in calls:
                     arguments = calls[result.call_id].arguments
-                yield result.tool_name, _normalize_arguments(arguments)
+                yield result.tool_name, normalize_arguments(arguments)
 
 
-def _normalize_arguments(arguments: Any) -> str:
+def normalize_arguments(arguments: Any) -> str:
     """Arguments as one text that does not depend on their order and spacing, on 2 or 2.0, or on a null."""
     if isinstance(arguments, str):
         try:

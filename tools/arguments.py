@@ -4,16 +4,15 @@ A range, a choice or a note is written once, in the hint, and enforced here. Err
 and what is allowed, so that the model can correct its call.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from ..errors import ArgumentError, suggest_nearest
-from ..images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
+from ..errors import ArgumentError, show_json
+from ..images.coordinates import Coordinates, describe_unit, get_limits, needs_size, refuse_fractions, to_unit
 from ..images.view import View
 from ..utils.frozen import thaw
-from ..utils.json_schema import Violation, find_violation
+from ..utils.json_schema import find_violation
 
 T = TypeVar("T")
 
@@ -120,20 +119,6 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
     return described
 
 
-def describe_range(spec: Mapping[str, object]) -> str:
-    """Return the range of a number in words; empty if it has none.
-
-    >>> describe_range({"minimum": 0.5, "maximum": 4}), describe_range({"minimum": 0}), describe_range({})
-    ('0.5 to 4', 'at least 0', '')
-    """
-    low, high = spec.get("minimum"), spec.get("maximum")
-    if low is not None and high is not None:
-        return f"{low:g} to {high:g}"
-    if low is not None:
-        return f"at least {low:g}"
-    return f"at most {high:g}" if high is not None else ""
-
-
 # ---------------------------------------------------------------------- the values
 def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
     """Return whether a model wrote "null" or "none" as text for an argument that is not free text.
@@ -157,7 +142,7 @@ def check_value(
     2
     >>> check_value("sobell", {"type": "string", "enum": ["sobel", "scharr"]}, "edges: method", "unit", (64, 64))
     Traceback (most recent call last):
-    viewbox.errors.ArgumentError: edges: method = "sobell": allowed: sobel, scharr (did you mean 'sobel'?)
+    viewbox.errors.ArgumentError: edges: method = "sobell": allowed: "sobel", "scharr" (did you mean "sobel"?)
     """
     value, kind = thaw(given), spec.get("x-kind")
     if not _is_finite(value):
@@ -168,10 +153,13 @@ def check_value(
     if not is_text and not is_place:
         schema = {key: item for key, item in spec.items() if key != "x-kind"}
         problem = find_violation(value, schema)
+        if problem is not None and kind in ("point", "box"):
+            raise ArgumentError(f"{label} = {show_json(value)}: a {kind} is {spec['minItems']} numbers")
         if problem is not None:
-            shown = json.dumps(value, default=str)[:80]
-            raise ArgumentError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
+            path = f"{label}.{problem.path}".replace(".[", "[") if problem.path else label
+            raise ArgumentError(str(problem._replace(path=path)))
     if kind in ("point", "box"):
+        refuse_fractions(value, coordinates, size, label)
         return ViewFractions(to_unit(value, coordinates, size, label))
     if spec.get("type") == "integer":
         return int(value)
@@ -192,24 +180,3 @@ def _is_finite(value: Any) -> bool:
         return not isinstance(value, int | float) or math.isfinite(value)
     except OverflowError:
         return False
-
-
-def _suggest_choice(value: str, choices: list[str]) -> str:
-    """Return the nearest choice as the end of an error message; "mri_t2" is near "t2" although most of its letters
-    differ."""
-    ending = next((choice for choice in choices if value.endswith(f"_{choice}")), None)
-    return f" (did you mean {ending!r}?)" if ending else suggest_nearest(value, choices)
-
-
-def _describe_problem(problem: Violation, spec: Mapping[str, Any], value: Any) -> str:
-    if problem.keyword in ("minimum", "maximum"):
-        return f"out of range; allowed: {describe_range(spec)}"
-    if "enum" in spec:
-        choices = [str(choice) for choice in spec["enum"]]
-        return f"allowed: {', '.join(choices)}{_suggest_choice(str(value), choices)}"
-    if spec.get("x-kind") in ("point", "box"):
-        return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
-    allowed = describe_range(spec)
-    if spec.get("type") not in _TYPES.values():  # of a schema that came with a server
-        return f"{problem.path[:80]}: {problem.message[:200]}" if problem.path else problem.message[:200]
-    return f"must be of type {spec['type']}" + (f"; allowed: {allowed}" if allowed else "")

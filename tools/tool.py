@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_type_hints, overload
 
-from ..errors import ArgumentError, ConfigError, ToolError, describe_unknown
+from ..errors import ArgumentError, ConfigError, ToolError, describe_unknown, show_json
 from ..images.coordinates import Coordinates
 from ..images.view import View
 from .arguments import (
@@ -109,13 +109,15 @@ class Tool:
         """
         for name in arguments:
             if name not in self.parameters:
-                raise ArgumentError(describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters))
+                raise ArgumentError(
+                    describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters, show_json)
+                )
         checked: dict[str, Any] = {}
         for name, spec in sorted(self.parameters.items(), key=lambda item: item[1].get("x-kind") != "picture"):
             value, label = arguments.get(name), f"{self.name}: {name}"
             if name in self.required:
                 if value is None:
-                    raise ArgumentError(f"{self.name}: argument {name!r} is missing")
+                    raise ArgumentError(f"{self.name}: argument {show_json(name)} is missing")
             elif value is None or is_null_text(value, spec):
                 continue
             checked[name] = check_value(value, spec, label, coordinates, size or (1, 1))
@@ -139,7 +141,7 @@ class Tool:
 def _find_picture(name: str, label: str, find_picture: Callable[[str], View] | None) -> View:
     try:
         if find_picture is None:
-            raise ArgumentError(f"there is no picture {name[:40]!r}; allowed: none")
+            raise ArgumentError(f"there is no picture {show_json(name[:40])}; allowed: none")
         return find_picture(name)
     except ToolError as error:
         raise ArgumentError(f"{label}: {error}") from error

@@ -7,15 +7,16 @@ keywords with no schema inside are asked for their words.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from jsonschema_rs import Draft202012Validator, RegexOptions, Registry
 
-from ..errors import ConfigError
+from ..errors import MAX_LISTED, ConfigError, describe_unknown, show_json, suggest_nearest
 from .frozen import thaw
+from .values import to_text
 
 MAX_STEPS = 500  # from a value to the part of it that does not fit, and from reference to reference
 _PATTERNS = RegexOptions(size_limit=2**20, dfa_size_limit=2**20)
@@ -26,7 +27,12 @@ _LEAVES = frozenset({
     "minProperties", "maxProperties",
 })  # fmt: skip
 _CHOICES = ("anyOf", "oneOf")
-_OTHERS = ("contains", "not", "unevaluatedItems", "unevaluatedProperties", "$ref", "$dynamicRef")
+_OTHERS = ("oneOf", "contains", "not", "unevaluatedItems", "unevaluatedProperties", "$ref", "$dynamicRef")
+_NOUNS = {
+    "string": "a string", "number": "a number", "integer": "an integer", "boolean": "true or false", "array": "a list",
+    "object": "an object", "null": "null",
+}  # fmt: skip
+_SIZES = {"Length": "characters", "Items": "items", "Properties": "keys"}
 _TYPES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",), int: ("integer", "number"), float: ("number", "integer"), str: ("string",), list: ("array",),
     dict: ("object",), type(None): ("null",),
@@ -34,14 +40,19 @@ _TYPES: dict[type, tuple[str, ...]] = {
 
 
 class Violation(NamedTuple):
-    """Where a value does not fit its schema, the keyword that says so, and what it says."""
+    """Where a value does not fit its schema, the keyword that says so, and what a model is told of it, in JSON's words.
+
+    `given` is the value as JSON; empty if it is not to be repeated.
+    """
 
     path: str
     keyword: str
     message: str
+    given: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path[:120]}: {self.message}" if self.path else self.message
+        place = " = ".join(filter(None, (self.path[:120], self.given)))
+        return f"{place}: {self.message}" if place else self.message
 
 
 class _Part(NamedTuple):
@@ -58,7 +69,7 @@ def find_violation(value: object, schema: Mapping[str, object]) -> Violation | N
     Raise `ConfigError` if the schema cannot be used.
 
     >>> str(find_violation({"side": 3}, {"properties": {"side": {"type": "string"}}}))
-    'side: 3 is not of type "string"'
+    'side = 3: allowed: a string'
     """
     text = _to_text(schema)
     validator = _get_validator(text)
@@ -88,7 +99,7 @@ def _get_validator(text: str) -> Draft202012Validator:
         return Draft202012Validator(json.loads(text), pattern_options=_PATTERNS, offline=True)
     except (ValueError, RecursionError) as error:  # a `ValidationError` is a `ValueError`
         message = str(getattr(error, "message", error))
-        path = _write_path(getattr(error, "instance_path", ()))
+        path = write_path(getattr(error, "instance_path", ()))
         if message.endswith('is not a "regex"'):
             pattern = message.removesuffix(' is not a "regex"')
             message = f"pattern {pattern:.200} cannot be used; allowed: no look-around, back-references or large counts"
@@ -99,8 +110,74 @@ def _get_validator(text: str) -> Draft202012Validator:
         raise ConfigError(f"answer schema: {f'{path}: ' if path else ''}{message:.400}", key="answer") from error
 
 
-def _write_path(steps: Any) -> str:
+def write_path(steps: Iterable[object]) -> str:
+    """Return the keys and places that lead to a part of a value as one text.
+
+    >>> write_path(["boxes", 0, "label"])
+    'boxes[0].label'
+    """
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+
+
+# ---------------------------------------------------------------------- what a schema allows, in words
+def list_types(spec: Mapping[str, Any], *default: str) -> Sequence[str]:
+    """Return the types that a schema names."""
+    kinds = spec.get("type", default)
+    return [kinds] if isinstance(kinds, str) else kinds
+
+
+def describe_range(spec: Mapping[str, Any]) -> str:
+    """Return the range of a number in words; empty if it has none.
+
+    >>> describe_range({"minimum": 0.5, "maximum": 4}), describe_range({"minimum": 0}), describe_range({})
+    ('0.5 to 4', 'at least 0', '')
+    """
+    ends = [spec.get(key) for key in ("minimum", "maximum")]
+    if None not in ends:
+        return " to ".join(map(to_text, ends))
+    words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
+    return "; ".join(f"{word} {to_text(spec[key])}" for key, word in words.items() if spec.get(key) is not None)
+
+
+def describe_allowed(spec: Mapping[str, Any], given: object = None) -> str:
+    """Return in words what a schema allows, but for the schemas inside it, with the choice that is nearest to `given`.
+
+    >>> describe_allowed({"type": ["number", "null"], "minimum": 0}), describe_allowed({"enum": ["left", None]}, "lefd")
+    ('a number or null; at least 0', '"left", null (did you mean "left"?)')
+    """
+    choices = [spec["const"]] if "const" in spec else spec.get("enum")
+    if choices is not None:
+        texts = [choice for choice in choices if isinstance(choice, str)]
+        near = suggest_nearest(given, texts, show_json) if isinstance(given, str) else ""
+        many = f"one of {len(choices)} values, such as " if len(choices) > MAX_LISTED else ""
+        return many + ", ".join(map(show_json, choices[:5] if many else choices)) + near
+    keys = f" with {', '.join(map(show_json, spec['required']))}" if spec.get("required") else ""
+    words = [" or ".join(_NOUNS[kind] for kind in list_types(spec)) + keys, describe_range(spec)]
+    for name, unit in _SIZES.items():
+        limits = describe_range({"minimum": spec.get(f"min{name}"), "maximum": spec.get(f"max{name}")})
+        words.append(f"{limits} {unit}" if limits else "")
+    words.append(f"a multiple of {to_text(spec['multipleOf'])}" if "multipleOf" in spec else "")
+    words.append(f"text that matches {show_json(spec['pattern'], 200)}" if "pattern" in spec else "")
+    words.append("items that all differ" if spec.get("uniqueItems") else "")
+    return "; ".join(filter(None, words))
+
+
+def _describe_leaf(error: Any, schema: Mapping[str, Any], part: "_Part") -> Violation:
+    """Return what is said of a keyword that holds no schema."""
+    keyword, value = error.kind.name, part.value
+    if keyword == "required":
+        return Violation(part.path, keyword, f"{show_json(error.kind.property)} is missing")
+    if keyword == "additionalProperties":
+        unknown = error.kind.unexpected[0][:80]
+        return Violation(part.path, keyword, describe_unknown("key", unknown, schema.get("properties", ()), show_json))
+    is_range = keyword.lower().endswith("imum")
+    size = f"{len(value)} {_SIZES[keyword[3:]]}; " if keyword[3:] in _SIZES else ""
+    allowed = (
+        f"out of range; allowed: {describe_range(schema)}"
+        if is_range
+        else f"{size}allowed: {describe_allowed(schema, value)}"
+    )
+    return Violation(part.path, keyword, allowed, show_json(value))
 
 
 # ---------------------------------------------------------------------- the part that does not fit
@@ -108,16 +185,15 @@ def _find_part(text: str, part: _Part) -> Violation:
     for _ in range(MAX_STEPS):
         schema = _get_part(text, part.pointer)
         if not isinstance(schema, dict):
-            return Violation(part.path, "not", f"{_show(part.value)} is not allowed here")
+            return Violation(part.path, "not", "is not allowed here", show_json(part.value))
         error = next(iter(_get_leaves(text, part.pointer).iter_errors(part.value)), None)
         if error is not None:
-            message = f"{error.kind.value!r} is a required property" if error.kind.name == "required" else error.message
-            return Violation(part.path, error.kind.name, _shorten(message))
+            return _describe_leaf(error, schema, part)
         inner = next((one for one in _list_parts(text, schema, part) if not _fits(text, one)), None)
         if inner is None:
             return _describe(text, schema, part)
         part = inner
-    return Violation(part.path, "$ref", f"{_show(part.value)} does not fit the schema")
+    return Violation(part.path, "$ref", "does not fit the schema", show_json(part.value))
 
 
 def _list_parts(text: str, schema: dict[str, Any], part: _Part) -> Iterator[_Part]:
@@ -167,16 +243,15 @@ def _list_fields(schema: dict[str, Any], part: _Part) -> Iterator[_Part]:
 
 def _describe(text: str, schema: dict[str, Any], part: _Part) -> Violation:
     """Return what is said of a keyword that no single part of the value violates."""
+    given = show_json(part.value)
     for name in _CHOICES:
         choices = [_Part(f"{part.pointer}/{name}/{number}", *part[1:]) for number in range(len(schema.get(name, ())))]
-        fitting = sum(_fits(text, one) for one in choices)
-        if choices and (not fitting or (name == "oneOf" and fitting > 1)):
-            how = "more than one" if fitting else "any"
-            verb = "is" if fitting else "is not"
-            return Violation(part.path, name, f"{_show(part.value)} {verb} valid under {how} of the given schemas")
+        if choices and not any(_fits(text, one) for one in choices):
+            words = [describe_allowed(_resolve(text, one.pointer), part.value) for one in choices]
+            return Violation(part.path, name, f"allowed: {' or '.join(dict.fromkeys(filter(None, words)))}", given)
     keyword = next((name for name in _OTHERS if name in schema), "schema")
-    wanted = f": {_show(schema[keyword])}" if keyword in schema else ""
-    return Violation(part.path, keyword, f"{_show(part.value)} does not fit {keyword!r}{wanted}")
+    wanted = f": {show_json(schema[keyword])}" if keyword in schema else ""
+    return Violation(part.path, keyword, f'does not fit "{keyword}"{wanted}', given)
 
 
 def _fits(text: str, part: _Part) -> bool:
@@ -185,16 +260,19 @@ def _fits(text: str, part: _Part) -> bool:
 
 def _is_of_type(text: str, part: _Part) -> bool:
     """Return whether the type of a value is one that a choice allows at its top."""
-    pointer = part.pointer
+    allowed = list_types(_resolve(text, part.pointer))
+    return not allowed or not set(allowed).isdisjoint(_TYPES.get(type(part.value), ()))
+
+
+def _resolve(text: str, pointer: str) -> Mapping[str, Any]:
+    """Return a part of a schema, its references at the top followed."""
     for _ in range(MAX_STEPS):
         schema = _get_part(text, pointer)
         reference = schema.get("$ref", "") if isinstance(schema, dict) else ""
         if not reference.startswith("#/"):
             break
         pointer = reference[1:]
-    kinds = schema.get("type", ()) if isinstance(schema, dict) else ()
-    allowed = [kinds] if isinstance(kinds, str) else kinds
-    return not allowed or not set(allowed).isdisjoint(_TYPES.get(type(part.value), ()))
+    return schema if isinstance(schema, dict) else {}
 
 
 @lru_cache(maxsize=1024)
@@ -235,11 +313,3 @@ def _matches(pattern: str, text: str) -> bool:
 
 def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def _show(value: Any) -> str:
-    return _shorten(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _shorten(message: str) -> str:
-    return message if len(message) <= 240 else f"{message[:120]} … {message[-100:]}"

@@ -7,11 +7,8 @@ quote inside a string, a missing or omitted value (…), a bare word that may be
 crossing brackets. Nothing is filled in: if the text ends right after a bare word or a number, the value may be cut off,
 so it is dropped and the object counts as incomplete.
 
-The libraries fail on 64 KB of adversarial text. json_repair 0.64.5 is quadratic (over 5 s for 64 KB of "{", 1.5 s for
-8 KB), raises RecursionError on deep nesting, and needs 300 ms for half strings. fast_json_repair 0.2.3 is linear (under
-7 ms) but invents values: '{"a": 50%}' becomes {"a": 50, "%": null}. pyjson5 2.0.1 is fast and strict, but reads neither
-Python's literals nor missing brackets; pydantic_core's allow_partial does not either. All keep the last of two equal
-keys. This reader is a pass of one regular expression; benchmarks/reply.py times it.
+The libraries are quadratic on adversarial text (json_repair), invent values (fast_json_repair), or read neither
+Python's literals nor missing brackets. This reader is a pass of one regular expression; benchmarks/reply.py times it.
 """
 
 import re
@@ -19,6 +16,7 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
+from ...errors import show_json
 from ...utils.sanitize import replace_surrogates
 from .strict_json import (
     MAX_DEPTH,
@@ -139,7 +137,9 @@ class _Reader:
             self._read_key(kind, token[0])
         elif self.state == "colon":
             self._expect(
-                kind == "colon", "value", f"the key {self.containers[-1].key[:64]!r} is not followed by a colon"
+                kind == "colon",
+                "value",
+                f"the key {show_json(self.containers[-1].key[:64])} is not followed by a colon",
             )
         elif self.state == "value":
             self._read_value(kind, token[0])
@@ -151,7 +151,7 @@ class _Reader:
             self._expect(kind == "comma", "elided", "a part is left out (...): write all of it")
         if self.complaint is not None:
             near = self.text[token.start() : token.start() + 24].partition("\n")[0]
-            self.complaint = f"{self.complaint}, before {near!r}"
+            self.complaint = f"{self.complaint}, before '{near}'"
         self._last = token
         self.after_newline = False
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from msgspec.structs import replace
-
+from ...errors import find_nearest, show_json
 from ...records import ToolCall
 from ...utils.frozen import Record, thaw
 from .lenient_json import parse_lenient_json
@@ -174,52 +173,86 @@ TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the think
 
 _NAMES = ("name", "tool")
 _ARGUMENTS = ("arguments", "parameters")
+_MISNAMED = (*_ARGUMENTS, "args", "kwargs", "params", "input", "tool_input", "action_input")
+_WRAPPERS = ("function", "tool_call", "function_call")
 _IGNORED_KEYS = frozenset({"id", "call_id", "type", "continue", "thought", "thoughts", "reasoning", "reason"})
 
 
 class ParsedCall(Record, frozen=True):
-    """A tool call and, if it cannot be run as written, the reason; `call.arguments` is then the raw text."""
+    """A tool call and, if it cannot be run as written, the reason; `call.arguments` is then the raw text.
+
+    `ignored` says that it has a key that nothing reads.
+    """
 
     call: ToolCall
     error: str | None = None
+    ignored: bool = False
 
 
 def parse_native_call(call: ToolCall) -> ParsedCall:
-    """Return a call that an API returned. Arguments that are a string of JSON are parsed, leniently if need be; an
-    object has the limits of one that was parsed.
+    """Return a call that an API or a policy returned, its arguments as `write_arguments` writes them, parsed.
 
     >>> parse_native_call(ToolCall("c1", "zoom", '{"factor": 2,}')).call.arguments
     {'factor': 2}
     """
-    given = call.arguments
-    if isinstance(given, Mapping):
-        written = json.dumps(thaw(given), default=str)
-        _, error = _parse_arguments(call.name, written)
-        return ParsedCall(call) if error is None else ParsedCall(replace(call, arguments=written), error)
-    arguments, error = _parse_arguments(call.name, given)
-    if error is not None:
-        return ParsedCall(call, error)
-    return ParsedCall(ToolCall(call.id, call.name, arguments))
+    written = write_arguments(call.arguments)
+    arguments, error = _parse_arguments(call.name, written)
+    return ParsedCall(ToolCall(call.id, call.name, written if error is not None else arguments), error)
+
+
+def write_arguments(given: object) -> str:
+    """Return a call's arguments as text, whatever they are: what they hold is checked in one place, the parser.
+
+    >>> write_arguments({"factor": 2}), write_arguments(None), write_arguments(b"{}")
+    ('{"factor": 2}', '{}', '{}')
+    """
+    if isinstance(given, bytes | bytearray):
+        given = bytes(given).decode(errors="replace")
+    if isinstance(given, str):
+        return given
+    try:
+        return "{}" if given is None else json.dumps(thaw(given), ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # keys that JSON does not have, or a list that holds itself
+        return "[…not JSON…]"
 
 
 def parse_call(value: object, text: str, identity: str) -> ParsedCall:
     """Return the call in the JSON `value` of a block; `text` is the text of the block."""
+    outer = value
     if isinstance(value, Mapping):
         value = _unwrap_call(value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not isinstance(outer, Mapping):
         return ParsedCall(ToolCall(identity, "", text), 'a tool call is one JSON object {"name": …, "arguments": {…}}')
     name = get_call_name(value)
     arguments: Mapping[str, Any] = {}
-    key = next((key for key in _ARGUMENTS if key in value), None)
-    flat = [item for item in value if item not in _IGNORED_KEYS and item not in _NAMES]
-    error = describe_echo(value, None)
+    around = [] if outer is value else [item for item in outer.items() if item[0] not in _WRAPPERS]
+    beside = [item for item in (*around, *value.items()) if item[0] not in (*_IGNORED_KEYS, *_NAMES)]
+    sets = [item for item in beside if (item[0] in _ARGUMENTS and item[1] is not None) or _is_misnamed(*item)]
+    others = [key for key, _ in beside if key not in (*dict(sets), *_ARGUMENTS)]
+    error, call = describe_echo(value, None), f"the call of {show_json(name[:64])}"
     if error is None and not name:
-        error = 'the tool call has no "name"'
-    elif error is None and key is not None:
-        arguments, error = _parse_arguments(name, value[key])
-    elif error is None and flat:
-        error = f'the call of {name[:64]!r} has no "arguments": put {flat[0][:64]!r} in "arguments": {{…}}'
-    return ParsedCall(ToolCall(identity, name, text if error is not None else arguments), error)
+        has_two = all(key in value for key in _NAMES)
+        error = 'the "name" and the "tool" of the call differ' if has_two else 'the tool call has no "name"'
+        error += ': write {"name": …, "arguments": {…}}'
+    elif error is None and len(sets) > 1:
+        keys = " and ".join(show_json(key) for key, _ in sets)
+        error = f'{call} has two sets of arguments, {keys}: write one, as "arguments"'
+    elif error is None and sets and sets[0][0] in _ARGUMENTS:
+        arguments, error = _parse_arguments(name, sets[0][1])
+    elif error is None and sets:
+        error = f'{call} has no "arguments": write "arguments" instead of {show_json(sets[0][0])}'
+    elif error is None and others:
+        error = f'{call} has no "arguments": put {", ".join(map(show_json, others))[:200]} in "arguments": {{…}}'
+    is_refused = error is not None
+    return ParsedCall(
+        ToolCall(identity, name, text if is_refused else arguments), error, bool(others) and not is_refused
+    )
+
+
+def _is_misnamed(key: str, value: object) -> bool:
+    """Return whether a key of a call holds its arguments under a name that is not read."""
+    is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
+    return is_object and find_nearest(key, _MISNAMED, cutoff=0.8) is not None
 
 
 def get_call_name(value: object) -> str:
@@ -253,7 +286,7 @@ def find_calls(value: object, answer_fields: AnswerFields | None) -> list[Any] |
 
 def _unwrap_call(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call in {"type": "function", "function": {…}} or {"tool_call": {…}}; else `value`."""
-    for key in ("function", "tool_call", "function_call"):
+    for key in _WRAPPERS:
         inner = value.get(key)
         if isinstance(inner, Mapping) and not any(name in value for name in _NAMES):
             return inner
@@ -273,13 +306,15 @@ def _is_call(value: Any, answer_fields: AnswerFields | None) -> bool:
         return False
     if key == "arguments" or (key is not None and isinstance(inner[key], Mapping | str)):
         return not {names[0], key} <= fields
+    if answer_fields is not None and names[0] not in fields and any(_is_misnamed(*item) for item in inner.items()):
+        return True
     has_only_tool = answer_fields is not None or inner.keys() <= _IGNORED_KEYS | {"tool"}
     return "tool" in names and "tool" not in fields and has_only_tool
 
 
 def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str | None]:
     """Return the arguments as an object, or what is wrong with them; a string is read as JSON."""
-    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+    if arguments is None or (isinstance(arguments, str) and arguments.strip() in ("", "null")):
         return {}, None
     if isinstance(arguments, Mapping):
         return arguments, None
@@ -291,5 +326,5 @@ def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str 
         if isinstance(value, dict) and complaint is None and not text[end:].strip():
             return value, None
         if complaint is not None:
-            return {}, f'the "arguments" of {name[:64]!r} must be a JSON object: {complaint}'
-    return {}, f'the "arguments" of {name[:64]!r} must be a JSON object'
+            return {}, f'the "arguments" of {show_json(name[:64])} must be a JSON object: {complaint}'
+    return {}, f'the "arguments" of {show_json(name[:64])} must be a JSON object, not {show_json(arguments)}'

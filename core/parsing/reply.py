@@ -13,9 +13,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
+from ...errors import show_json
 from ...records import ToolCall
 from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
@@ -41,6 +42,7 @@ _LIST = r"[\[［]\s*+[{｛]\s*+(?:[\"'“”‘’「}｝]|[^\W\d]\w{0,63}+\s*+[
 _FENCED_CALL = r"```[ \t]*+(?:tool(?:_calls?+|_code|_use)?+|function_calls?+)\b"
 _CALL_TAG = re.compile(r"</?tool_call>")
 _FENCE = re.compile(r"```")
+_LABEL = re.compile(r"(`{3,}+|~{3,}+)([ \t]*+)([\w+-]*+)")  # of a fenced block: the language
 _OPENING = {"</tool_call>": re.compile(r"\s*+(?:```\w*+\s*+)?+"), "```": re.compile(r"\s*+")}  # before a block's JSON
 _CLOSING = re.compile(r"[\s}\])]*+(?:```\s*+)?+")  # after it: space, and brackets that close nothing
 # A string (perhaps unclosed), or brackets.
@@ -74,7 +76,8 @@ class Answer(Record, frozen=True):
     """One JSON object. `value` does not hold `continue`; that is `wants_more`.
 
     `flags` holds "salvaged" if the reply was cut off, a broken object follows the answer, or fields were put under
-    their parent. It holds "repaired" if the JSON was not strict, or the answer was under a wrong key.
+    their parent. It holds "repaired" if the JSON was not strict, or the answer was under a wrong key, and "ignored" if
+    the reply holds another object that was not taken.
     """
 
     value: Mapping[str, Any]
@@ -103,11 +106,16 @@ def _build_patterns(thinking: TagPairs) -> tuple[re.Pattern[str], re.Pattern[str
 
 @dataclass(frozen=True, slots=True)
 class ReplyObject:
-    """An object outside any call, why it cannot be used, and whether it is only lenient JSON."""
+    """An object outside any call, why it cannot be used, whether it is only lenient JSON, and its block's language."""
 
     value: dict[str, Any]
     complaint: str | None = None
     repaired: bool = False
+    language: str = ""
+
+    @property
+    def is_code(self) -> bool:
+        return bool(self.language) and not self.language.startswith("json")
 
 
 @dataclass(slots=True)
@@ -123,7 +131,9 @@ class Items:
     partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
     broken: str | None = None  # the first thing that cannot be read
     broken_last: bool = False  # the last object is broken
-    open_think: str | None = None  # the closing tag that is missing
+    broken_before: bool = False  # an object before it is
+    think_tag: str | None = None  # that closes the thinking, if there is any
+    think_open: bool = False  # it is missing
 
     def add_call(self, value: object, text: str, error: str | None) -> None:
         """Add a call as it was read; with an `error` it is kept but not run."""
@@ -138,37 +148,14 @@ class Items:
 
 
 def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items:
-    """Return what a reply holds. Three kinds that are one thing and nothing else need no pass over the text.
+    """Return what a reply holds.
 
     >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False)
     >>> found.calls[0].call.name, found.objects[0].value
     ('reset', {'side': 'left'})
     """
-    return (
-        _read_single(text, thinking, answer_fields, cut)
-        or (None if cut else _read_encoded(text, answer_fields))
-        or _Scanner(text, thinking, answer_fields, cut).items
-    )
-
-
-def _read_single(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items | None:
-    """Read a reply that is one `<tool_call>` block or one object, of strict JSON; None for any other."""
-    inside = text.strip()
-    opening, closing = "<tool_call>", "</tool_call>"
-    is_call = inside.startswith(opening) and inside.endswith(closing)
-    if is_call:
-        if inside.count("tool_call>") != 2 or "```" in inside or any(tag and tag in inside for tag in chain(*thinking)):
-            return None
-        inside = inside[len(opening) : -len(closing)].strip()
-    elif not (inside.startswith("{") and inside.endswith("}")):
-        return None
-    value, end, complaint = decode_json(inside)
-    if complaint is not None or end != len(inside) or not isinstance(value, dict):
-        return None
-    if is_call:
-        named = value.keys() == {"name", "arguments"}
-        return Items(text, cut, 1, calls=[parse_call(value, inside, "call_0")]) if named else None
-    return Items(text, cut, 1, objects=[ReplyObject(value)]) if find_calls(value, answer_fields) is None else None
+    encoded = None if cut else _read_encoded(text, answer_fields)
+    return encoded or _Scanner(text, thinking, answer_fields, cut).items
 
 
 def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None:
@@ -199,6 +186,7 @@ class _Scanner:
         self._lone_closing_tags = {closing for _, closing in thinking if closing}
         self._tags = [(tag.start(), tag.end(), tag[0]) for tag in tags.finditer(text)]
         self._fences = [(fence.start(), fence.end(), "```") for fence in _FENCE.finditer(text)]
+        self._languages = _list_languages(text)
         position = 0
         while self.items.count <= MAX_ITEMS and (match := start.search(text, position)):
             position = self._read_item(match)
@@ -209,10 +197,10 @@ class _Scanner:
         if opening in self._closing_tags:
             closing = self._closing_tags[opening]
             end = self.text.find(closing, start.end())
-            self.items.open_think = closing if end < 0 else None
+            self.items.think_tag, self.items.think_open = closing, end < 0
             return len(self.text) if end < 0 else end + len(closing)
         if opening in self._lone_closing_tags:  # the prompt opened it: everything before was thinking
-            self.items = Items(self.text, self._cut, self.items.count, open_think=self.items.open_think)
+            self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)
             return start.end()
         self.items.count += 1
         if opening == "<tool_call>":
@@ -240,7 +228,10 @@ class _Scanner:
             for call in calls:
                 self.items.add_call(call, self.text[begin:end], complaint)
         elif isinstance(value, dict):
-            self.items.objects.append(ReplyObject(value, complaint, repaired))
+            index = bisect_left(self._languages, (begin + 1,))
+            language = self._languages[index - 1][1] if index else ""
+            self.items.objects.append(ReplyObject(value, complaint, repaired, language))
+            self.items.broken_before |= self.items.broken_last
             self.items.broken_last = False
         elif complaint is None:
             self.items.lists.append(value)
@@ -304,6 +295,19 @@ class _Scanner:
         return limit
 
 
+def _list_languages(text: str) -> list[tuple[int, str]]:
+    """Return where fenced blocks begin, with the language that each names, and where they end, with none."""
+    found, opened = [], ""
+    for mark in _LABEL.finditer(text):
+        if not opened or (mark[3] and not mark[2]):
+            opened = mark[1][0]
+            found.append((mark.end(), mark[3].lower()))
+        elif mark[1][0] == opened:
+            opened = ""
+            found.append((mark.end(1), ""))
+    return found
+
+
 # ---------------------------------------------------------------------- what that means
 ParsedReply = ToolCalls | Answer | Malformed
 
@@ -320,7 +324,9 @@ def parse_reply(
 
     Text between the tags of `thinking` does not count, nor does text before a closing tag whose opening tag is in the
     prompt. Of several objects, the last complete one that is not empty is the answer (with `answer_fields`: the last
-    with a field of it). Objects inside a list or inside a broken object are fragments and never the answer.
+    with a field of it). But strict JSON goes before code that must be repaired, and in a fenced block that says json
+    before all code and all that must be repaired. Objects inside a list or inside a broken object are fragments and
+    never the answer.
 
     finish_reason: "length" if the token budget ended the reply.
     answer_fields: the fields of the answer, used to find it; they do not validate it.
@@ -366,6 +372,9 @@ def _find_answer(items: Items, fields: AnswerFields | None, last: bool) -> Answe
         if chosen.complaint is not None:
             return Malformed(chosen.complaint, "invalid")
         flags = {"salvaged"} if items.cut or items.broken_last else set()
+        others = [item.value for item in candidates if item.value and item.value != chosen.value]
+        if others or items.broken_before or (items.lists and candidates):
+            flags.add("ignored")
         return _read_answer(chosen.value, flags | {"repaired"} if chosen.repaired else flags, fields, last)
     echo = next((echo for echo in echoes if echo is not None), None)
     if echo is not None:
@@ -383,6 +392,11 @@ def _select_object(
     filled = [item for item in objects if item.value] or objects
     if fields is not None:
         filled = [item for item in filled if fields.is_in(item.value)] or filled
+    strict = [item for item in filled if not item.repaired and not item.is_code]
+    if any(item.language and item.complaint is None for item in strict):
+        filled = strict
+    elif strict:
+        filled = [item for item in filled if not (item.repaired and item.is_code)]
     if filled:
         return filled[-1]
     only = fields.unwrap_list(lists[0]) if fields is not None and len(lists) == 1 else None
@@ -399,9 +413,9 @@ def _read_answer(value: dict[str, Any], flags: set[str], fields: AnswerFields | 
         if value is not inner:
             flags.add("salvaged")
     value = dict(value)
-    wants_more = _parse_continue(value.pop("continue", None))
+    wants_more = _parse_continue(given := value.pop("continue", None))
     if wants_more is None:
-        return Malformed('"continue" must be true or false', "bad_continue")
+        return Malformed(f'"continue" must be true or false, not {show_json(given)}', "bad_continue")
     copied = next((key for key, item in value.items() if item in _PLACEHOLDERS), None)
     if copied is not None:
         return Malformed(f"{copied[:64]}: {value[copied]} is a placeholder: write the value itself", "invalid")
@@ -412,14 +426,17 @@ def _describe_no_answer(items: Items) -> Malformed:
     """Return why the reply holds no usable object."""
     text = items.text.strip()
     if items.cut:
-        return Malformed("the reply was cut off before a JSON object was complete", "truncated")
+        where = "while thinking" if items.think_open else "before a JSON object was complete"
+        return Malformed(f"the reply was cut off {where}", "truncated")
     if not text:
         return Malformed("the reply is empty", "empty")
     if items.broken is not None:
         return Malformed(items.broken, "invalid")
-    if items.open_think is not None:
-        tag = items.open_think
-        return Malformed(f"the thinking is not closed with {tag}, so there is no answer", "no_json")
+    if items.think_open:
+        return Malformed(f"the thinking, which is not read, is not closed with {items.think_tag}", "no_json")
+    if items.think_tag is not None and not items.lists:
+        where = "after the thinking, which is not read: write the call or the answer there"
+        return Malformed(f"the reply holds no JSON object {where}", "no_json")
     if text.startswith("```"):
         text = text.partition("\n")[2].removesuffix("```").strip()
     try:

@@ -9,6 +9,7 @@ import math
 from threading import local
 from typing import Any, NamedTuple
 
+from ...errors import show_json
 from ...utils.sanitize import replace_surrogates
 
 MAX_DEPTH = 64  # objects and lists inside each other
@@ -119,7 +120,7 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
 
     >>> json.loads('{"a": 1, "a": 2}', object_pairs_hook=build_object)
     Traceback (most recent call last):
-    ValueError: the key 'a' is given twice
+    ValueError: the key "a" is given twice
     """
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -131,7 +132,7 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
 
 def describe_duplicate(key: str) -> str:
     """Return the complaint about a key that an object has twice."""
-    return f"the key {key[:64]!r} is given twice"
+    return f"the key {show_json(key[:64])} is given twice"
 
 
 def _describe_excess(value: Any) -> str | None:

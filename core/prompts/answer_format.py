@@ -11,6 +11,7 @@ from typing import Any
 
 from ...images.task_images import name_image
 from ...utils.box_paths import BoxPath
+from ...utils.json_schema import describe_range
 from ..parsing.objects import AnswerFields, find_reference
 
 BOX = "[x1, y1, x2, y2]"
@@ -198,7 +199,7 @@ class _Shape:
             words = [
                 *_describe_meaning(field),
                 *_describe_presence(field, name, spec.own.get("required")),
-                *(_describe_choices(field) or _describe_limits(field.own)),
+                *(_describe_choices(field) or filter(None, [describe_range(field.own)])),
             ]
             if words:
                 yield f"{here}: {'; '.join(words)}"
@@ -227,11 +228,3 @@ def _describe_choices(field: _Spec) -> list[str]:
         return []
     *first, last = [json.dumps(choice, ensure_ascii=False) for choice in [*choices, *([None] * field.takes_null)]]
     return [f"{', '.join(first)} or {last}" if first else last]
-
-
-def _describe_limits(own: Mapping[str, Any]) -> list[str]:
-    low, high = own.get("minimum"), own.get("maximum")
-    if low is not None and high is not None:
-        return [f"{low:g} to {high:g}"]
-    words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
-    return [f"{word} {own[key]:g}" for key, word in words.items() if own.get(key) is not None]

@@ -19,7 +19,7 @@ from tests.support.loop_kit import (
     write_call,
 )
 from viewbox.core.parsing.reply import MAX_BYTES
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, show_json
 from viewbox.records import Reply, ToolCall
 from viewbox.utils.frozen import FrozenDict
 
@@ -32,8 +32,8 @@ from viewbox.utils.frozen import FrozenDict
         ("", "the reply is empty"),
         ("I see it.", "no JSON object"),
         ("[1]", "not a list"),
-        ('{"bbox": null}', "label: Field required"),
-        ('{"label": 3}', "label: Input should be a valid string"),
+        ('{"bbox": null}', '"label" is missing'),
+        ('{"label": 3}', "label = 3: allowed: a string"),
         ('{"label": "a", "continue": "perhaps"}', '"continue" must be true or false'),
         (Reply('{"label"', finish_reason="length"), "cut off"),
         (write_answer(bbox=[0, 0, 1.5, 1]), "x = 1.5 is out of range; allowed: 0 to 1"),
@@ -55,7 +55,7 @@ def test_what_is_no_box_is_a_nudge_also_where_the_schema_lets_it_pass(given):
     class Loose(Find):
         answer = FrozenDict(type="object", properties={"label": {"type": "string"}})
 
-    assert "bbox: a box is 4 numbers" in Play(Loose()).say_and_read(write_answer(bbox=given))
+    assert f"bbox = {show_json(given)}: a box is 4 numbers" in Play(Loose()).say_and_read(write_answer(bbox=given))
 
 
 def test_a_nudge_offers_a_tool_call_only_where_there_are_tools():
@@ -312,7 +312,7 @@ def test_an_answer_is_checked_against_a_json_schema():
         answer = FrozenDict(type="object", properties={"label": {"enum": ["left", "right"]}}, required=["label"])
 
     play = Play(Listed())
-    assert '"up" is not one of' in play.say_and_read(write_answer("up"))
+    assert 'label = "up": allowed: "left", "right"' in play.say_and_read(write_answer("up"))
     assert play.say(write_answer("right")).terminated
 
 

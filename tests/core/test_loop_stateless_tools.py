@@ -114,7 +114,7 @@ def test_arguments_of_a_stateless_tool_are_validated_before_it_runs():
         write_call("count", number="many") + write_call("count") + write_call("count", nubmer=1)
     )
     assert told.count("error: ") == 3
-    assert (ran, "did you mean 'number'" in told) == ([], True)
+    assert (ran, 'did you mean "number"' in told) == ([], True)
 
 
 # ---- pictures by name
@@ -144,7 +144,7 @@ def test_a_picture_that_a_stateless_tool_shows_can_be_named_in_the_next_reply():
 
 def test_a_picture_of_the_same_reply_cannot_be_named_yet():
     told = Play(make_env_with_tools(shade)).say_and_read(write_call(factor=2) + write_call("shade", image="view_1"))
-    assert "unknown picture 'view_1'; allowed: image_1, view_0" in told
+    assert 'unknown picture "view_1"; allowed: image_1, view_0' in told
 
 
 @pytest.mark.parametrize(

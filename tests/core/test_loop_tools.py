@@ -54,7 +54,7 @@ def test_a_text_call_whose_id_a_native_call_has_gets_another():
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (write_call("nothing"), "unknown tool 'nothing'"),
+        (write_call("nothing"), 'unknown tool "nothing"'),
         (write_call(factor=9), "allowed: 0.5 to 4"),
         (write_call(center=[2, 0]), "out of range"),
         ("<tool_call>zoom</tool_call>", "JSON"),

@@ -77,7 +77,7 @@ def test_an_answer_names_where_its_box_lies():
         ({"image": -1}, "image = -1; allowed: image_1 to image_3"),
         ({"slice": 10}, "slice = 10; allowed: 0 to 9"),
         ({"plane": "coronal", "slice": 30}, "slice = 30; allowed: 0 to 29"),
-        ({"plane": "saggital"}, "unknown plane 'saggital'"),
+        ({"plane": "saggital"}, 'unknown plane "saggital"'),
         ({"image": 2, "slice": 0}, "slice: image_3 is a single picture; allowed: null"),
         ({"image": 2, "extent": [0, 0, 0, 1, 1, 1]}, "extent: this image is a single picture, not a volume"),
     ],
@@ -88,7 +88,7 @@ def test_a_place_that_does_not_exist_is_named_with_those_that_do(wrong, said):
 
 def test_an_image_is_named_as_in_the_prompt_and_recorded_by_its_number():
     assert check(bbox=GOLD["bbox"], image="image_2")[0]["image"] == 1
-    assert check(bbox=GOLD["bbox"], image="image_4")[1] == "image: unknown image 'image_4'; allowed: image_1 to image_3"
+    assert check(bbox=GOLD["bbox"], image="image_4")[1] == 'image: unknown image "image_4"; allowed: image_1 to image_3'
     assert json.loads(UNIT.write_answer(TASK))["image"] == "image_2"
     assert '"image": "image_1"' in UNIT.answer_format.text
 
@@ -154,7 +154,7 @@ def test_a_view_that_shows_another_place_than_the_answer_names_is_said():
     seen = play(("open_image", {"image": "image_2"}), ("select_slice", {"plane": "coronal", "index": 7}))
     assert answer_in(seen, bbox=GOLD["bbox"], view=4, slice=6)[1] == "slice = 6: the view you name shows slice 7"
     assert (
-        "image = image_1: the view you name shows image_2"
+        'image = "image_1": the view you name shows image_2'
         in answer_in(seen, bbox=GOLD["bbox"], view=3, image="image_1")[1]
     )
 
@@ -451,7 +451,7 @@ def refuse(env, **answer):
 
 @pytest.mark.parametrize("box", [[0.3, 0.2, 0.4, 0.4], [0, 0, 1, 0.5], [0.0, 0.5, 1.0, 1.0]], ids=str)
 def test_fractions_where_thousandths_or_pixels_are_asked_are_refused_with_what_to_write(box):
-    given = f"bbox = [{', '.join(f'{side:g}' for side in box)}]: x and y are fractions; write "
+    given = f"bbox = {[float(side) for side in box]}: x and y are fractions; write "
     asked = {"per_mille": "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"}
     asked |= {"pixel": "pixels of the image (x: 0 to 80, y: 0 to 40)"}
     for coordinates, said in asked.items():
@@ -477,11 +477,13 @@ def test_a_small_box_that_can_be_meant_is_taken(coordinates, box, is_fine):
 
 
 def test_a_box_without_sides_is_no_fraction():
-    assert refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == "bbox: needs x1 < x2 and y1 < y2"
+    assert (
+        refuse(Flat(coordinates="pixel"), bbox=[0, 0, 0, 0]) == "bbox = [0.0, 0.0, 0.0, 0.0]: needs x1 < x2 and y1 < y2"
+    )
 
 
 def test_fractions_in_a_volume_are_refused_and_its_slices_are_none():
-    said = "extent = [0.1, 0.2, 3, 0.5, 0.6, 5]: x and y are fractions; write "
+    said = "extent = [0.1, 0.2, 3.0, 0.5, 0.6, 5.0]: x and y are fractions; write "
     box = [0.1, 0.2, 3, 0.5, 0.6, 5]
     asked = "thousandths of the image (x: 0 to 1000, y: 0 to 1000)"
     assert refuse(Deep(coordinates="per_mille"), extent=box) == said + asked

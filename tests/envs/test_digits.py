@@ -187,4 +187,4 @@ def test_another_label_loses_only_the_label():
 def test_a_label_that_is_no_digit_is_a_nudge():
     value, problem = check_answer(ENV, {"label": "7", "bbox": [0, 0, 10, 10]}, ENV.tasks[0])
     assert value == {}
-    assert problem.startswith("label: ")
+    assert problem.startswith("label = ")

@@ -204,7 +204,10 @@ def test_boxes_are_matched_one_to_one_by_their_labels_and_extra_ones_cost(tmp_pa
 
 def test_the_model_is_told_which_box_is_wrong(tmp_path):
     env = make(tmp_path, "grounding", {"boxes": BOX})
-    answers = {"boxes[0]: needs x1 < x2": [[0.3, 0.1, 0.1, 0.3]], "boxes[1]": [[0, 0, 1, 1], [0, 0, 7, 1]]}
+    answers = {
+        "boxes[0] = [0.3, 0.1, 0.1, 0.3]: needs x1 < x2": [[0.3, 0.1, 0.1, 0.3]],
+        "boxes[1]": [[0, 0, 1, 1], [0, 0, 7, 1]],
+    }
     for said, boxes in answers.items():
         assert said in check_answer(env, {"boxes": boxes}, env.tasks[0])[1]
     for answer in ({"boxes": [[0.1, 0.1, 0.3]]}, {"boxes": "none"}, {"boxes": [[0, 0, 1, 1]] * 301}, {}):

@@ -120,7 +120,7 @@ def test_a_tool_that_is_off_for_a_task_is_not_offered_to_it():
 
 def test_a_tool_that_is_off_for_a_task_is_unknown_in_it():
     said = Play(FewerTools(), WITHOUT).say_and_read(write_call())
-    assert said.startswith("error: unknown tool 'zoom'; allowed: adjust_contrast, reset")
+    assert said.startswith('error: unknown tool "zoom"; allowed: adjust_contrast, reset')
 
 
 def test_a_task_with_a_tool_that_the_environment_does_not_have_is_an_error():
@@ -171,7 +171,7 @@ def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt(scrat
     play = Play(Filled(tools=["look_up"]))
     assert "path" not in json.dumps([dict(one) for one in play.state.tool_schemas])
     assert play.say_and_read(write_call("look_up", word="a")) == "a in t-look_up.txt"
-    assert "unknown argument of look_up 'path'" in play.say_and_read(write_call("look_up", word="a", path="/etc"))
+    assert 'unknown argument of look_up "path"' in play.say_and_read(write_call("look_up", word="a", path="/etc"))
 
 
 # ---- functions beside names

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import cv2
 import numpy as np
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, show_json
 from ...images.source import stretch
 from ...images.statistics import to_luminance
 from ...images.view import View
@@ -147,11 +147,12 @@ def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[
     if preset.unit == "HU" and view.source.unit != "HU":
         others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
         raise ArgumentError(
-            f"window_level: preset {name!r} is for Hounsfield units, but this image has none; allowed: {others}"
+            f"window_level: preset {show_json(name)} is for Hounsfield units, but this image has none; "
+            f"allowed: {others}"
         )
     if purpose is not None and view.operations:
         raise ArgumentError(
-            f"window_level: preset {name!r} is for {purpose}, but the picture is 8-bit since "
+            f"window_level: preset {show_json(name)} is for {purpose}, but the picture is 8-bit since "
             f"{_find_change(view)}. Call undo or reset first."
         )
 

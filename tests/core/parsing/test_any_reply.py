@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from viewbox.core.parsing.objects import AnswerFields
-from viewbox.core.parsing.reply import THINKING, Answer, Malformed, ToolCalls, _Scanner, parse_reply, scan
+from viewbox.core.parsing.reply import Answer, Malformed, ToolCalls, parse_reply
 from viewbox.utils.sanitize import replace_surrogates
 
 SCHEMA = {
@@ -90,7 +90,7 @@ def check(text, options):
         assert outcome.reason
         assert outcome.kind
         return
-    assert outcome.flags <= {"salvaged", "repaired"}
+    assert outcome.flags <= {"salvaged", "repaired", "ignored"}
     value = outcome.value if isinstance(outcome, Answer) else outcome.answer
     if "\\" not in text:  # nothing is invented: what is in the answer is in the reply (or is a parent's name)
         written = replace_surrogates(text)
@@ -130,16 +130,6 @@ def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
 )
 def test_strict_json_inside_prose_comes_back_whole_and_without_a_flag(value, prose):
     assert parse_reply(prose + json.dumps(value) + prose) == Answer(value)
-
-
-MARKS = st.sampled_from(["<think>", "</think>", "<tool_call>", "```tool", "…"])
-
-
-@many
-@given(st.dictionaries(KEYS, VALUES | MARKS, max_size=3), st.sampled_from([None, SHAPE]), st.booleans())
-def test_a_reply_that_is_one_object_is_read_as_a_scan_reads_it(value, fields, cut):
-    given = f" {json.dumps(value)}\n", THINKING, fields, cut
-    assert scan(*given) == _Scanner(*given).items
 
 
 @settings(max_examples=300, deadline=None)

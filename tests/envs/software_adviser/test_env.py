@@ -141,7 +141,7 @@ def test_the_model_sees_words_only_and_the_environment_fills_in_the_rest():
         "search_tools": ["query"], "search_alternative": ["query"], "repo_info_batch": ["urls"],
     }  # fmt: skip
     called = play(ENV, ENV.tasks[0], write_call("search_tools", {"query": "x", "context": {"top_k": 99}}), END)
-    assert "unknown argument of search_tools 'context'" in list_results(called)[0].error
+    assert 'unknown argument of search_tools "context"' in list_results(called)[0].error
 
 
 def test_what_the_user_excludes_is_never_found_and_earns_nothing():

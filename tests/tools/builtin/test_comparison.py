@@ -123,8 +123,8 @@ def test_a_series_is_shown_in_the_same_plane_at_the_same_relative_place():
 
 def test_a_picture_that_is_not_there_is_refused():
     for arguments, said in [
-        ({"image": "image_4"}, "unknown image 'image_4'; allowed: image_1 to image_3"),
-        ({"image": "image_0"}, "unknown image 'image_0'"),
+        ({"image": "image_4"}, 'unknown image "image_4"; allowed: image_1 to image_3'),
+        ({"image": "image_0"}, 'unknown image "image_0"'),
         ({"slice": 1}, "that image is a single picture; allowed: none"),
     ]:
         assert said in beside(View.of(NOW), **arguments).error

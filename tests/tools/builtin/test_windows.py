@@ -120,13 +120,13 @@ def test_a_ct_preset_is_refused_with_the_reason_where_there_are_no_hounsfield_un
     for pixels in [RAMP, np.stack([RAMP] * 3, -1), RAMP.astype(np.uint16)]:
         for preset in CT_PRESETS:
             said = refused("window_level", View.of(pixels), preset=preset)
-            assert f"preset '{preset}' is for Hounsfield units, but this image has none" in said
+            assert f'preset "{preset}" is for Hounsfield units, but this image has none' in said
             assert said.endswith("allowed: brain, flair, t2, stroke, posterior_fossa, mri, mri_dark, mri_bright")
 
 
 def test_a_preset_has_one_name_and_the_old_one_is_answered_with_it():
     for kept in ["brain", "flair", "t2"]:
-        assert f"(did you mean '{kept}'?)" in refused("window_level", View.of(RAMP), preset=f"mri_{kept}")
+        assert f'(did you mean "{kept}"?)' in refused("window_level", View.of(RAMP), preset=f"mri_{kept}")
 
 
 def test_every_preset_is_in_the_schema_that_the_model_reads():

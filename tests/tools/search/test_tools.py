@@ -125,7 +125,7 @@ def test_the_arguments_reach_the_source_and_are_checked():
     asked = [call("search_web", query="a", search_type="reviews"), call("search_web", query="a", max_results=11),
              call("search_web", query=" \n"), call("search_web")]  # fmt: skip
     errors = [result.error for result in list_results(play(source, *asked))]
-    assert "did you mean 'review'" in errors[0]
+    assert 'did you mean "review"' in errors[0]
     assert "1 to 10" in errors[1]
     assert "query is empty" in errors[2]
     assert "missing" in errors[3]
@@ -206,7 +206,7 @@ def test_a_found_picture_is_opened_and_zoomed_at_its_own_resolution():
     shown = np.asarray(zoomed.image.open().resize((76, 50), 4))  # box filter: back to the pixels of the file
     assert np.corrcoef(shown.ravel(), pixels[rows : rows + 50, columns : columns + 76].ravel())[0, 1] > 0.8
     assert (back.image.width, back.image.height) == (40, 40)
-    assert "unknown image 'image_4'; allowed: image_1 to image_3" in none.error
+    assert 'unknown image "image_4"; allowed: image_1 to image_3' in none.error
     assert [view.image for view in zoomed.views] == [None]  # none of the task's own
 
 

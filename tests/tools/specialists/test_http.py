@@ -89,10 +89,10 @@ def test_arguments_are_checked_before_anything_is_sent():
         calls = [{"part": "hart"}, {"deep": {"n": "x"}}, {"box": [0, 0, 2, 2]}, {"other": 1}, {"image": "view_9"}]
         found = [ask(env, "look", **{"image": "image_1", **call}).error for call in calls]
     assert server.requests == []
-    assert found[0].endswith("allowed: heart, lung (did you mean 'heart'?)")
-    assert found[1] == 'look: deep = {"n": "x"}: n: "x" is not of type "integer"'
+    assert found[0].endswith('allowed: "heart", "lung" (did you mean "heart"?)')
+    assert found[1] == 'look: deep.n = "x": allowed: an integer'
     assert "out of range" in found[2]
-    assert "unknown argument of look 'other'" in found[3]
+    assert 'unknown argument of look "other"' in found[3]
     assert "view_9" in found[4]
 
 

@@ -79,7 +79,7 @@ def test_text_facts_and_pictures_are_read(env):
 
 def test_errors_are_the_server_s_words(env):
     assert "the film is upside down" in ask(env, "hospital_fail", how="raise").error
-    assert ask(env, "hospital_say").error == "hospital_say: argument 'text' is missing"
+    assert ask(env, "hospital_say").error == 'hospital_say: argument "text" is missing'
 
 
 def test_concurrent_episodes_share_the_server(env):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ....errors import ToolError, ToolFault
+from ....errors import ToolError, ToolFault, show_json
 from ....utils import concurrency
 from ....utils.terminal import describe_error
 from ..records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
@@ -74,7 +74,7 @@ class SnapshotSource:
     def find_articles(self, query: ArticleQuery) -> list[Article]:
         """`search_articles`, at once."""
         if query.search_type not in SEARCH_TYPES:
-            raise ToolError(f"search type = {query.search_type!r:.80}; allowed: {', '.join(SEARCH_TYPES)}")
+            raise ToolError(f"search type = {show_json(query.search_type)}; allowed: {', '.join(SEARCH_TYPES)}")
         conditions = [] if query.search_type == "all" else [f'kinds : "{write_kind_token(query.search_type)}"']
         return self._find("article", schema.ARTICLE_COLUMNS, schema.ARTICLE_WEIGHTS, query, conditions, read_article)
 
@@ -120,7 +120,7 @@ class SnapshotSource:
         try:
             return check_picture(row[0] if row else None, schema.MAX_PICTURE)
         except BadRecord:
-            raise ToolError(f"figure {uid!r:.80}: the snapshot holds no picture of it") from None
+            raise ToolError(f"figure {show_json(uid)}: the snapshot holds no picture of it") from None
 
     def describe(self) -> SnapshotInfo:
         """Return what the snapshot says about itself."""

@@ -84,7 +84,7 @@ def test_a_search_type_without_words_finds_the_newest(source):
 
 
 def test_an_unknown_search_type_is_refused_in_words_for_the_model(source):
-    with pytest.raises(ToolError, match=r"search type = 'newest'; allowed: all, review"):
+    with pytest.raises(ToolError, match=r'search type = "newest"; allowed: all, review'):
         source.find_articles(ArticleQuery("a", search_type="newest"))
 
 

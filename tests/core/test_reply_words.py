@@ -1,0 +1,421 @@
+"""Nothing that a reply says vanishes without a word, and what the model is told can be done to the letter."""
+
+import json
+import re
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from viewbox.core.answers import check_answer
+from viewbox.core.base import BaseMultiTurnEnv
+from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.records import ImageRef, Reply, Task, ToolCall
+from viewbox.rewards import ExactMatchReward
+from viewbox.rewards.episode import FormatReward
+
+BOX = [0.1, 0.2, 0.3, 0.4]
+RIGHT = json.dumps({"label": "nodule", "bbox": BOX})
+OTHER = "{'label': 'mass', 'bbox': [0.1, 0.2, 0.3, 0.4]}"
+CODE = f"```python\nprint({OTHER})\n```"
+ZOOM = '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>'
+TASK = Task("t", images=(ImageRef.of(np.zeros((64, 64), np.uint8)),), reference={"label": "nodule"})
+
+
+class Part(BaseModel):
+    kind: str
+    size: float | None = None
+
+
+class Found(BaseModel):
+    label: str
+    bbox: tuple[float, float, float, float]
+    size_mm: float | None = None
+    parts: list[Part] = []
+
+
+class Look(BaseMultiTurnEnv):
+    name = "look"
+    answer: ClassVar[Any] = Found
+    boxes = ("bbox",)
+    max_turns = 4
+    tools = ("zoom", "crop", "reset")
+    reward = ExactMatchReward("label")
+
+    def system_prompt(self, task):
+        return "look"
+
+
+def declare(form, **more):
+    return type("Own", (Look,), {"answer": form, "boxes": (), **more})()
+
+
+def play(reply, env=None, right=RIGHT):
+    return (env or Look()).play(TASK, ScriptedPolicy([reply, right, right, right]))
+
+
+def list_results(episode):
+    return [result for turn in episode.turns for result in turn.tool_results]
+
+
+def list_calls(episode):
+    return [result.arguments and dict(result.arguments).get("factor") for result in list_results(episode)]
+
+
+def get_words(reply, env=None, right=RIGHT):
+    """What the model is told after a reply: of a call, its error; of an answer, the reason of the nudge."""
+    episode = play(reply, env, right)
+    results = list_results(episode)
+    if results:
+        return results[0].error
+    return episode.turns[2].content.removeprefix("Your reply could not be used: ").partition(". Reply with")[0]
+
+
+# ---- keys that are not declared
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "label": {"type": "string"},
+        "size_mm": {"type": "number"},
+        "parts": {"type": "array", "items": Part.model_json_schema()},
+    },
+}
+FORMS = {"pydantic": Found, "JSON Schema": SCHEMA}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    ("said", "place", "hint"),
+    [
+        ({"size mm": 3}, "", "size_mm"),
+        ({"SizeMM": 3}, "", "size_mm"),
+        ({"size-mm": 3}, "", "size_mm"),
+        ({"sise_mm": 3}, "", "size_mm"),
+        ({"parts": [{"kind": "a"}, {"kind": "b", "Size": 3}]}, "parts[1]: ", "size"),
+        ({"parts": [{"knid": "a"}]}, "parts[0]: ", "kind"),
+    ],
+)
+def test_a_key_near_a_missing_one_is_refused_with_the_right_one(form, said, place, hint):
+    words = get_words(json.dumps({"label": "a", "bbox": BOX, **said}), declare(form))
+    assert words.startswith(f"{place}unknown key ")
+    assert f'(did you mean "{hint}"?)' in words
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    "said", [{"thought": "hm"}, {"size_mm": 3, "size mm": 4}, {"parts": [{"kind": "a", "colour": "red"}]}]
+)
+def test_any_other_key_is_allowed_and_flagged_and_costs_what_a_repair_costs(form, said):
+    episode = play(json.dumps({"label": "a", **({"bbox": BOX} if form is Found else {}), **said}), declare(form))
+    assert (episode.end_reason, episode.flags) == ("answered", {"ignored"})
+    assert FormatReward().of_episode(episode) == 0.5
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    label: str
+    size_mm: float | None = None
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    label: str
+    size_mm: Annotated[float | None, Field(alias="sizeInMillimetres")] = None
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    label: str
+    size_mm: Annotated[float | None, Field(alias="sizeInMillimetres")] = None
+
+
+@pytest.mark.parametrize(
+    ("form", "key", "outcome"),
+    [
+        (Open, "size_mn", set()),
+        (Open, "Size mm", 'did you mean "size_mm"'),
+        (Closed, "other", 'unknown key "other"; allowed: label, sizeInMillimetres'),
+        (Closed, "SizeInMillimeters", 'did you mean "sizeInMillimetres"'),
+        (ByName, "size_mm", set()),
+        (ByName, "SizeInMillimeters", 'did you mean "sizeInMillimetres"'),
+        ({"properties": {"label": {}, "size_mm": {}}, "additionalProperties": True}, "size_mn", set()),
+    ],
+)
+def test_a_model_that_takes_further_names_is_asked_for_its_own(form, key, outcome):
+    reply = json.dumps({"label": "a", key: 3})
+    if isinstance(outcome, str):
+        assert outcome in get_words(reply, declare(form))
+    else:
+        assert play(reply, declare(form)).flags == outcome
+
+
+def test_a_confidence_that_the_episode_keeps_is_read():
+    episode = play('{"label": "a", "confidence": 0.5}', declare(SCHEMA))
+    assert (episode.confidence, episode.flags) == (0.5, set())
+
+
+# ---- objects that lost
+
+
+@pytest.mark.parametrize(
+    ("reply", "label", "flags"),
+    [
+        (f"```json\n{RIGHT}\n```\nCode:\n{CODE}", "nodule", {"ignored"}),
+        (f"{CODE}\n```json\n{RIGHT}\n```", "nodule", {"ignored"}),
+        (f"```JSON\n{RIGHT}\n```\n{OTHER}", "nodule", {"ignored"}),
+        (f"~~~json5\n{RIGHT}\n~~~\n~~~js\nx = {OTHER}\n~~~", "nodule", {"ignored"}),
+        (f"```json\n{RIGHT}\n```\n```python\nprint({RIGHT.replace('nodule', 'mass')})\n```", "nodule", {"ignored"}),
+        (f"```json\n{RIGHT}\n```\n```json\n{RIGHT.replace('nodule', 'mass')}\n```", "mass", {"ignored"}),
+        (f"```json\n{RIGHT}\n```\nSorry: {RIGHT.replace('nodule', 'mass')}", "mass", {"ignored"}),
+        (f"```json\n{OTHER}\n```\n{RIGHT}", "nodule", {"ignored"}),
+        (f"```\n{RIGHT}\n```\n{CODE}", "nodule", {"ignored"}),
+        (f"{RIGHT} Rather: {OTHER}", "mass", {"ignored", "repaired"}),
+        (CODE, "mass", {"repaired"}),
+        (f"{RIGHT} So again: {RIGHT}", "nodule", set()),
+        (f'{{"label": oops!}} {RIGHT}', "nodule", {"ignored"}),
+    ],
+)
+def test_strict_json_goes_before_code_and_what_was_not_taken_is_flagged(reply, label, flags):
+    episode = play(reply)
+    assert (episode.answer["label"], episode.flags) == (label, flags)
+
+
+# ---- calls
+
+
+def write(**call):
+    return f"<tool_call>{json.dumps(call)}</tool_call>"
+
+
+@pytest.mark.parametrize("second", ["parameters", "args", "Arguments"])
+@pytest.mark.parametrize("factor", [2, 3])
+def test_a_second_set_of_arguments_is_refused(second, factor):
+    words = get_words(write(name="zoom", arguments={"factor": 2}, **{second: {"factor": factor}}))
+    assert (
+        words == f'the call of "zoom" has two sets of arguments, "arguments" and "{second}": write one, as "arguments"'
+    )
+
+
+def test_a_key_beside_the_arguments_is_flagged():
+    episode = play(write(name="zoom", arguments={"factor": 2}, factor=3))
+    assert (list_calls(episode), episode.flags) == ([2.0], {"ignored"})
+
+
+def native(*factors):
+    return tuple(ToolCall(f"c{number}", "zoom", {"factor": factor}) for number, factor in enumerate(factors))
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "run"),
+    [
+        (ZOOM, native(2), [2.0]),
+        ('```json\n{"tool": "zoom", "arguments": {"factor": 2.0}}\n```', native(2), [2.0]),
+        ('```tool\n{"name": "zoom", "arguments": "{\\"factor\\": 2}"}\n```', native(2), [2.0]),
+        ('{"name": "zoom", "parameters": {"center": null, "factor": 2}}', native(2.0), [2.0]),
+        (ZOOM, native(3, 2), [3.0, 2.0]),
+        (ZOOM, native(3), [3.0, 2.0]),
+        (ZOOM, native(2, 2), [2.0, 2.0]),
+        (ZOOM + ZOOM, native(2), [2.0, 2.0]),
+        (ZOOM + ZOOM, (), [2.0, 2.0]),
+    ],
+)
+def test_a_call_that_the_text_echoes_is_one_call(text, calls, run):
+    assert list_calls(play(Reply(text, calls, "tool_calls"))) == run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (None, None), ("null", None), (b'{"factor": 2}', None), ({"factor": np.float32(2)}, None),
+        ([2], "must be a JSON object"), (2, "must be a JSON object"), ({(1, 2): 3}, "must be a JSON object"),
+        ({1: 2}, 'unknown argument of zoom "1"'), ({"factor": np.True_}, "factor = true: allowed: a number"),
+    ],
+)  # fmt: skip
+def test_a_policy_may_hand_on_any_arguments(arguments, error):
+    (result,) = list_results(play(Reply("", (ToolCall("c", "zoom", arguments),), "tool_calls")))
+    assert (result.error is None) if error is None else (error in result.error)
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (None, "the policy returned NoneType; allowed: Reply or str"),
+        (Reply("", ({"id": "a"},)), "a call of a reply is dict; allowed: ToolCall"),
+        (Reply("", (ToolCall("a", None),)), "the name of a call is NoneType; allowed: str"),
+        (Reply(None), "the text of a reply is NoneType; allowed: str"),
+    ],
+)
+def test_what_no_reply_may_be_is_named(reply, words):
+    with pytest.raises(TypeError, match=re.escape(words)):
+        Look().play(TASK, lambda messages: reply)
+
+
+# ---- thinking
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (f"<think>look {ZOOM}</think>", "after the thinking, which is not read: write the call or the answer there"),
+        (f"{RIGHT}</think>", "after the thinking, which is not read"),
+        (f"<think>{RIGHT}", "the thinking, which is not read, is not closed"),
+        (Reply("<think> so", (), "length"), "the reply was cut off while thinking"),
+        (Reply("", reasoning="It is six."), "no text, only 10 characters in a field for thinking, which is not read"),
+        (Reply(" ", (), "length", reasoning="ab" * 600), "cut off while thinking, after 1,200 characters"),
+    ],
+)
+def test_thinking_that_holds_the_reply_is_said_not_to_be_read(reply, words):
+    assert words in get_words(reply)
+
+
+def test_thinking_beside_a_reply_and_its_end_are_kept_with_the_turn():
+    turn = play(Reply(RIGHT, (), "length", reasoning="hm \ud800")).turns[1]
+    assert (turn.reasoning, turn.finish_reason) == ("hm \ufffd", "length")
+
+
+def test_a_reply_that_a_filter_ended_is_an_error_without_a_score():
+    episode = play(Reply("half of", (), "content_filter"))
+    assert (episode.end_reason, episode.scores.total, len(episode.turns)) == ("error", None, 2)
+    assert "content_filter" in episode.explain_missing_score()
+
+
+# ---- words that can be followed
+
+
+class Limits(BaseModel):
+    label: Literal["nodule", "mass"]
+    grade: Annotated[int, Field(ge=1, le=9)] = 1
+    names: Annotated[list[str], Field(max_length=2)] = []
+    code: Annotated[str, Field(pattern="^[A-Z]+$", max_length=4)] = "A"
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    either: int | str | None = None
+    sure: bool = False
+    exact: Decimal | None = None
+
+    @field_validator("code")
+    @classmethod
+    def check_code(cls, code):
+        if code == "BAD":
+            raise ValueError("BAD is taken; allowed: another")
+        return code
+
+
+WORDS = {
+    '{"label": "nodul"}': 'label = "nodul": allowed: "nodule", "mass" (did you mean "nodule"?)',
+    '{"label": true}': 'label = true: allowed: "nodule", "mass"',
+    "{}": '"label" is missing',
+    '{"label": "mass", "grade": 10}': "grade = 10: out of range; allowed: 1 to 9",
+    '{"label": "mass", "grade": true}': "grade = true: allowed: an integer; 1 to 9",
+    '{"label": "mass", "names": ["a", "b", "c"]}': (
+        'names = ["a", "b", "c"]: 3 items; allowed: a list; at most 2 items'
+    ),
+    '{"label": "mass", "names": ["a", null]}': "names[1] = null: allowed: a string",
+    '{"label": "mass", "code": "ab"}': (
+        'code = "ab": allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"'
+    ),
+    '{"label": "mass", "code": "ABCDE"}': (
+        'code = "ABCDE": 5 characters; allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"'
+    ),
+    '{"label": "mass", "share": 1}': "share = 1: out of range; allowed: above 0; below 1",
+    '{"label": "mass", "either": [1]}': "either = [1]: allowed: an integer or a string or null",
+    '{"label": "mass", "sure": 1}': "sure = 1: allowed: true or false",
+    '{"label": "mass", "sure": "yes"}': 'sure = "yes": allowed: true or false',
+}
+
+
+@pytest.mark.parametrize("form", [Limits, Limits.model_json_schema()], ids=["pydantic", "JSON Schema"])
+@pytest.mark.parametrize("reply", WORDS)
+def test_both_forms_say_in_json_what_was_given_and_what_is_allowed(form, reply):
+    if isinstance(form, dict):  # a pattern that pydantic writes for Decimal looks ahead
+        form = {**form, "properties": {key: item for key, item in form["properties"].items() if key != "exact"}}
+    assert check_answer(declare(form), json.loads(reply), TASK)[1] == WORDS[reply]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"code": "BAD"}, "code: BAD is taken; allowed: another"),
+        ({"exact": "x"}, 'exact = "x": must be a valid decimal'),
+    ],
+)
+def test_what_no_schema_says_is_said_in_the_author_s_words_or_pydantic_s(said, words):
+    assert words in check_answer(declare(Limits), {"label": "mass", **said}, TASK)[1]
+
+
+@pytest.mark.parametrize(("y", "shown"), [("1.0000001", "1.0000001"), ("-1e-9", "-1e-09"), ("1.00000000000001",) * 2])
+def test_a_number_at_an_edge_is_seen_to_be_outside(y, shown):
+    assert f"bbox: y = {shown} is out of range; allowed: 0 to 1" in get_words(RIGHT.replace("0.4", y))
+
+
+THOUSANDTHS = json.dumps({"label": "nodule", "bbox": [100, 200, 300, 400]})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (write(name="crop", arguments={"box": BOX}), "crop: box = [0.1, 0.2, 0.3, 0.4]: x and y are fractions; write"),
+        (write(name="zoom", arguments={"factor": 2, "center": [0.5, 1]}), "center = [0.5, 1]: x and y are fractions"),
+        (write(name="zoom", arguments={"factor": 2, "center": [0, 1]}), None),
+    ],
+)
+def test_arguments_in_fractions_are_refused_where_thousandths_are_asked(call, words):
+    said = get_words(call, Look(coordinates="per_mille"), THOUSANDTHS)
+    assert said is None if words is None else words in said
+
+
+def edit_call(call, words):
+    """Do what a hint says, to the letter."""
+    if found := re.search(r'write "(\w+)" instead of "(\w+)"', words):
+        call[found[1]] = call.pop(found[2])
+    elif found := re.search(r'put (.+) in "arguments": \{…\}', words):
+        call["arguments"] = {key: call.pop(key) for key in json.loads(f"[{found[1]}]")}
+    elif found := re.search(r'unknown argument of \w+ "(\w+)".*did you mean "(\w+)"', words):
+        call["arguments"][found[2]] = call["arguments"].pop(found[1])
+    elif found := re.search(r'unknown tool ".*did you mean "(\w+)"', words):
+        call["name"] = found[1]
+    elif found := re.search(r"factor = .*allowed: .*?([\d.]+) to", words):
+        call["arguments"]["factor"] = float(found[1])
+    else:
+        raise AssertionError(words)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"name": "zoom", "args": {"factor": 2}}, {"name": "zoom", "params": '{"factor": 2}'},
+        {"name": "zoom", "input": {"factor": 2}}, {"name": "zoom", "ARGUMENTS": {"factor": 2}},
+        {"name": "zoom", "factor": 2, "center": [0.1, 0.2]}, {"name": "zoom", "arguments": {"Factor": 2}},
+        {"name": "Zoom", "arguments": {"factor": 2}}, {"name": "zoom", "arguments": {"factor": 40}},
+        {"name": "zoom", "arguments": {"factor": True}},
+    ],
+)  # fmt: skip
+def test_a_hint_about_a_call_can_be_followed_to_the_letter(call):
+    edit_call(call, get_words(write(**call)))
+    assert get_words(write(**call)) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"label": "nodul"}, {"lable": "nodule"}, {"label": "mass", "Grade": 3}, {"label": "mass", "grade": 40},
+        {"label": "mass", "sure": 1}, {"label": "mass", "names": [True]}, {"label": "mass", "either": True},
+    ],
+)  # fmt: skip
+def test_a_hint_about_an_answer_can_be_followed_to_the_letter(said):
+    words = check_answer(declare(Limits), said, TASK)[1]
+    place, _, allowed = words.partition(": ")
+    field = re.split(r"\W", place)[0]
+    if found := re.search(r'unknown key "(\w+)".*did you mean "(\w+)"', words):
+        said[found[2]] = said.pop(found[1])
+    elif found := re.search(r'did you mean ("\w+")', words):
+        said[field] = json.loads(found[1])
+    elif found := re.search(r"allowed: .*?(\d+) to", allowed):
+        said[field] = int(found[1])
+    elif "true or false" in allowed:
+        said[field] = True
+    else:
+        said[field] = ["a"] if "[" in place else "a"
+    assert check_answer(declare(Limits), said, TASK)[1] is None
