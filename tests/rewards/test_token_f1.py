@@ -30,7 +30,9 @@ def score(said, gold, **options):
         ("isn’t", "isn't", 1.0),
         ("lung", ["liver", "lung"], 1.0),
         ("", "", 0.0),
-        ("...", "...", 0.0),
+        ("...", "...", 1.0),  # no words: compared as a whole
+        ("...", "?", 0.0),
+        ("+", "+", 1.0),
         ("\u200b", "lung", 0.0),
         (None, None, 0.0),
         (["left", "lung"], "left lung", 0.0),
