@@ -26,15 +26,13 @@ _SIGNED_TOKEN = re.compile(_SIGNED)
 _PIECE = re.compile(f"{_SIGNED}|,")
 _LOOSE_HYPHEN = re.compile(r"(?<![^\W_])([^\W_]+)-(?!\w)(?P<before>(?= ?\w))?")
 _HANGING = re.compile(r",? (?:and|or|to)\b[^.;]{0,40}?[^\W_]-[^\W_]")  # "pre- and post-contrast"
-_PREFIXES = frozenset(
-    ("ante", "bi", "co", "de", "ex", "in", "mid", "non", "per", "pre", "re", "sub", "tri", "un", "uni")
-)
 
 
 def _to_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+_PREFIXES = _to_set("bi co de ex in mid non per pre re sub tri un uni")
 FILLER = _to_set(
     """
     a an the any be been being is are was were has have had to longer yet ever even also well now today anymore more
@@ -194,7 +192,7 @@ def split_words(text: str) -> tuple[list[str], bool]:
 
 
 def _keep_sign(found: re.Match[str]) -> str:
-    """Return a word with the minus behind it if this is its sign: "HER2- cancer", "Rh-.", but not "pre- and post-op"."""
+    """Return a word with the minus behind it if this is its sign: "HER2- cancer", "Rh-.", not "pre- and post-op"."""
     word = found[1]
     is_short = len(word) <= 3 and word not in _PREFIXES  # "ER-"
     is_sign = found["before"] is None or is_short or any(map(str.isdigit, word))

@@ -24,20 +24,7 @@ _TOKEN = re.compile(TOKEN)
 _LETTER = re.compile(r"\b(?<![nN]/)[A-Za-z]\b(?=[ \n](?P<next>\w+)|)")  # not in "n/a"
 _NAME = "\u02b9"  # stands behind a letter that is a name; part of a word
 _NAMED = frozenset(
-    [
-        "class",
-        "factor",
-        "grade",
-        "group",
-        "grp",
-        "hepatitis",
-        "influenza",
-        "protein",
-        "stage",
-        "strain",
-        "type",
-        "vitamin",
-    ]
+    ("class", "factor", "grade", "group", "hepatitis", "influenza", "stage", "strain", "type", "vitamin")
 )
 _BOTH_WAYS = 1 / 3  # what a word is worth that one side both affirms and denies
 _EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's

@@ -93,17 +93,17 @@ def _normalize(text: str) -> Value:
     if found is None or number is None:
         return Value(_BOOLEANS.get(label, label))
     sign, unit = found[1] or "", _UNITS.get(found[3], found[3] or "")
-    return Value(f"{sign}{to_text(number)}{' ' if unit and unit not in '%‰' else ''}{unit}", number, sign, unit)
+    rounded = number if isinstance(number, int) else float(f"{number:.15g}") + 0.0  # 0.1 + 0.2 is 0.3, -0.0 is 0
+    written = to_text(rounded) or to_text(number)
+    return Value(f"{sign}{written}{' ' if unit and unit not in '%‰' else ''}{unit}", number, sign, unit)
 
 
 def _parse_number(text: str) -> int | float | None:
-    """Parse a number as `_MEASURE` finds it. Integers stay exact; other numbers have 15 digits, so that the rounding of
-    floats makes no other value."""
+    """Parse a number as `_MEASURE` finds it. Integers stay exact."""
     first, power, exponent = text.replace(" ", "").partition("10^")
     if not power and text.lstrip("+-").isdecimal():
         return int(text)
-    number = float(f"{first.rstrip('x*·') or '1'}e{exponent}" if power else text)
-    return to_finite_float(float(f"{number:.15g}") + 0.0)  # -0.0 becomes 0.0
+    return to_finite_float(float(f"{first.rstrip('x*·') or '1'}e{exponent}" if power else text))
 
 
 def read_number(value: object) -> float | None:
@@ -270,14 +270,14 @@ def normalize_label(text: str) -> str:
 
     >>> normalize_label(" Seven. "), normalize_label("- 7"), normalize_label("HER2 (–)"), normalize_label("Rh (+).")
     ('seven', '-7', 'her2-', 'rh+')
-    >>> normalize_label("pleural_effusion"), normalize_label("≤ 28 %"), normalize_label("CRP ↑"), normalize_label("(B) no")
-    ('pleural effusion', '<=28%', '↑crp', 'b. no')
+    >>> [normalize_label(text) for text in ("pleural_effusion", "≤ 28 %", "CRP ↑", "(B) no")]
+    ['pleural effusion', '<=28%', '↑crp', 'b. no']
     """
     return _normalize(text).text
 
 
 def _tidy(text: str) -> str:
-    """Return a text folded and without its outer punctuation, with its signs, letters and numbers written in one way."""
+    """Return a text folded and without its outer punctuation; signs, letters and numbers are written in one way."""
     text = fold_text(text)
     if text.isalpha():
         return text

@@ -34,7 +34,7 @@ class PreparedMetric(Protocol):
     """A metric of pairs in groups, ready for a bootstrap. A group holds the episodes of one task."""
 
     names: Sequence[str]
-    pairs: Sequence[int]  # that each figure counts
+    counted: Sequence[int]  # pairs of each figure
     effort: int  # numbers read per draw; if this is large, a bootstrap may use fewer draws
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ class SumFigures:
 
     Args:
         names: of the figures.
-        pairs: that each figure counts; a number is that of all figures.
+        counted: the pairs of each figure; a number is that of all figures.
         sums: (groups, columns), a dense or sparse array.
         finish: turns the sums of each draw, (draws, columns), into figures, (draws, names).
 
@@ -83,12 +83,12 @@ class SumFigures:
     def __init__(
         self,
         names: Sequence[str],
-        pairs: int | Sequence[int],
+        counted: int | Sequence[int],
         sums: Any,
         finish: Callable[[np.ndarray], np.ndarray],
     ) -> None:
         self.names, self.sums, self.finish = names, sums, finish
-        self.pairs = [pairs] * len(names) if isinstance(pairs, int) else pairs
+        self.counted = [counted] * len(names) if isinstance(counted, int) else counted
         self.effort = len(names)
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ class ResampledMetric:
     def __init__(self, metric: Metric, pairs: Sequence[Pair], groups: np.ndarray) -> None:
         self.metric, self.pairs, self.groups = metric, pairs, groups
         self.names: Sequence[str] = list(metric(pairs))
-        self.pairs: Sequence[int] = [len(pairs)] * len(self.names)
+        self.counted: Sequence[int] = [len(pairs)] * len(self.names)
         self.effort = 10**9  # unknown: assume that it is slow
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:

@@ -118,11 +118,9 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
     for bit, threshold in enumerate(thresholds):
         free = set(range(len(gold))) if reaches(highest, threshold) else set()
         for number, row in enumerate(overlaps):
-            best = max(
-                (one for one in free if reaches(row[one], threshold)), key=lambda one: (row[one], one), default=None
-            )
-            if best is not None:  # of equal boxes the last one, as in COCO
-                free.remove(best)
+            near = [(row[one], one) for one in free if reaches(row[one], threshold)]
+            if near:
+                free.remove(max(near)[1])  # of equal boxes the last one, as in COCO
                 reached[number] |= 1 << bit
     return reached
 
@@ -230,8 +228,8 @@ def _build_class(gold: np.ndarray, detections: list[tuple[int, float, int]], thr
 class _Averages:
     """Average precision of each draw; the last ten thresholds are COCO's."""
 
-    def __init__(self, names: Sequence[str], pairs: Sequence[int], classes: Sequence[_Class]) -> None:
-        self.names, self.pairs, self.classes = names, pairs, classes
+    def __init__(self, names: Sequence[str], counted: Sequence[int], classes: Sequence[_Class]) -> None:
+        self.names, self.counted, self.classes = names, counted, classes
         self.effort = sum(one.hits.size for one in classes)
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:

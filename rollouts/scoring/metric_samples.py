@@ -145,7 +145,7 @@ class MetricBootstrap:
         return {
             prefix + name: Interval(float(value), *compute_interval(column), count)
             for name, value, column, count in zip(
-                prepared.names, self.values, self._draws.T, prepared.pairs, strict=True
+                prepared.names, self.values, self._draws.T, prepared.counted, strict=True
             )
             if not np.isnan(value)
         }

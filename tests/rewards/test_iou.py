@@ -68,6 +68,9 @@ def test_the_score_is_intersection_over_union(box, expected):
 @each("options", [{}, {"threshold": 1e-9}, {"area_penalty": 2.0}])
 def test_what_is_not_a_box_scores_zero_and_cannot_be_measured_as_a_gold(box, options):
     assert score(box, **options) == 0.0
+    if box is None:
+        assert score(box, gold=None, **options) == 0.0  # there is no gold
+        return
     with pytest.raises(Unmeasurable):
         score(box, gold=box, **options)
 
