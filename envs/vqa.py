@@ -169,9 +169,8 @@ def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
     """
     letters, spellings = get_letters(choices), list[str]()
     for number in numbers:
-        spellings.append(choices[number])
-        if letters:
-            spellings += [letters[number], f"{letters[number]}. {choices[number]}"]
+        both = f"{string.ascii_uppercase[number]}. {choices[number]}"
+        spellings += [choices[number], *letters[number : number + 1], both]
     return spellings
 
 

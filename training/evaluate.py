@@ -107,7 +107,8 @@ def evaluate(
 
     Returns:
         figures: a float for each name of `compute_environment_metrics` and for each metric of the environment
-            (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high].
+            (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high], and `counts` to
+            the number of episodes that each counts.
         episodes: in the order of the tasks.
     """
     generator = sampler.prepare(model)()
@@ -126,4 +127,4 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
         log.warning("%s", problem)
     own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
     means = drop_undefined(compute_environment_metrics(episodes, env))
-    return {**means, **own, "intervals": summary.get_intervals()}
+    return {**means, **own, "intervals": summary.get_intervals(), "counts": summary.get_counts()}

@@ -16,6 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from ..records import Episode
 from ..rollouts.scoring.metrics import drop_undefined
+from ..rollouts.scoring.summary import ABOUT
 from ..rollouts.store import run_folder
 from ..rollouts.store.run_folder import HELD_OUT
 from ..rollouts.store.writer import EpisodeWriter
@@ -120,7 +121,7 @@ class HeldOutEvaluation(TrainerCallback):
             return
         started = time.perf_counter()
         figures = self.figures[step] = self.evaluate()
-        numbers = drop_undefined({name: value for name, value in figures.items() if name != "intervals"})
+        numbers = drop_undefined({name: value for name, value in figures.items() if name not in ABOUT})
         if self._set_best(step, numbers):
             control.should_save = True
         if self.trainer.best is not None:

@@ -43,7 +43,7 @@ _ARROWS = tuple(re.compile(rf"(?<![^\W_])([^\W_]+){gap}([↑↓]+)(?!\w)") for g
 _LETTERED = re.compile(r"([^\W\d_])(?: ?[.):\]]{1,2} ?| - )(?=\S)")  # "B) right", "B: right" and "B - right" are one
 _UNDERSCORE = re.compile(r"(?<=[^\W\d_])_+(?=[^\W_])|(?<=\d)_+(?=[^\W\d_])")  # not 1_000
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|\.\d*[.,]\d)")  # 12,000: English, as prompts are
-_BETWEEN = re.compile(r"(?<=\d) - (?=\d)|(?<=\d) ?[x×] ?(?=\d)")  # "5 - 10" and "5-10"; "5 x 3" and "5×3"
+_BETWEEN = re.compile(r"(?<=\d) - (?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")  # "5 - 10"; "5 x 3", "5×3"; "5±1"
 _WITH_UNIT = re.compile(r"(?<![\w.^])(\d+(?:\.\d+)?)(?=[^\W\d_])(?!e[+-]?\d)")  # "5mm" and "5 mm"
 _MEASURE = re.compile(
     r"(<=|>=|[<>~±↑↓])?"
@@ -106,16 +106,17 @@ def _parse_number(text: str) -> int | float | None:
     return to_finite_float(float(f"{first.rstrip('x*·') or '1'}e{exponent}" if power else text))
 
 
-def read_number(value: object) -> float | None:
+def read_number(value: object) -> int | float | None:
     """Return a finite number, or the one that a text is; None for bools, signs, units and everything else.
 
     >>> [read_number(value) for value in (7, "7.50", "1e3", "5 mm", "<5", True, "007", None)]
-    [7.0, 7.5, 1000.0, None, None, None, None, None]
+    [7, 7.5, 1000.0, None, None, None, None, None]
     """
-    if not isinstance(value, str):
-        return to_finite_float(value)
-    found = normalize(value)
-    return None if found.number is None or found.sign or found.unit else float(found.number)
+    if isinstance(value, str):
+        found = normalize(value)
+        return None if found.sign or found.unit else found.number
+    plain: int | float = to_number(value)
+    return None if to_finite_float(plain) is None else plain
 
 
 def is_null(value: object) -> bool:
@@ -293,7 +294,7 @@ def join_numbers(text: str) -> str:
     if not _DIGIT.search(text):
         return text
     text = _GROUPS.sub(lambda found: found[0].replace(",", ""), text) if "," in text else text
-    text = _BETWEEN.sub(lambda found: "-" if "-" in found[0] else " x ", text)
+    text = _BETWEEN.sub(lambda found: {" - ": "-", "": " "}.get(found[0], " x "), text)
     return _WITH_UNIT.sub(r"\1 ", text)
 
 

@@ -22,6 +22,7 @@ from .metrics import count_malformed, get_episode_values, get_play_values
 from .table import CONFIDENCE, Interval, Table, draw_tasks
 from .trust import NO_TRUST, Trust
 
+ABOUT = ("intervals", "counts")  # what the figures of a training run say of themselves
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
 
 
@@ -56,6 +57,10 @@ class Summary:
             if figure.low is not None and figure.high is not None
         }
 
+    def get_counts(self) -> dict[str, int]:
+        """Return the number of episodes that each figure counts."""
+        return {name: figure.count for name, figure in self.figures.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE}
@@ -63,7 +68,7 @@ class Summary:
     def __str__(self) -> str:
         figures = {make_line(name, MAX_SHOWN): figure for name, figure in self.figures.items()}
         width = max(map(len, figures), default=0)
-        lines = [f"{name.ljust(width)}  {figure}" for name, figure in figures.items()]
+        lines = [f"{name.ljust(width)}  {figure} of {figure.count:,}" for name, figure in figures.items()]
         problems = map(make_printable, self.problems)
         return "\n".join([f"{self.episodes} episodes of {self.tasks} tasks", *lines, *problems])
 
