@@ -84,10 +84,9 @@ def read_label(value: object) -> str:
 
 def read_gold_label(value: object) -> str:
     """Return the label of a reference, as `read_label` does; raise `Unmeasurable` if it is none."""
-    label = read_label(value)
-    if not label:
-        raise Unmeasurable(f"a label of the reference is {quote_value(value)}, which no answer can name")
-    return label
+    if label := read_label(value):
+        return label
+    raise Unmeasurable(f"a label of the reference is {quote_value(value)}, which no answer can name")
 
 
 def list_golds(value: object) -> Sequence[Any] | None:
@@ -218,10 +217,8 @@ def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> l
     """
     if frame == "unit":
         return list(boxes)
-    across: float | None = 1000.0
-    down: float | None = 1000.0
-    if frame == "pixel":
-        across, down = map(to_finite_float, size) if isinstance(size, _LISTS) and len(size) == 2 else (None, None)
+    sides = size if frame == "pixel" else (1000.0, 1000.0)
+    across, down = map(to_finite_float, sides) if isinstance(sides, _LISTS) and len(sides) == 2 else (None, None)
     if across is None or down is None or across < 1 or down < 1:
         raise Unmeasurable(f"the size in the reference is {quote_value(size)}; needed for pixels: [width, height]")
     converted: list[Labeled] = []
@@ -233,17 +230,11 @@ def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> l
 
 
 def check_gold_boxes(golds: Sequence[Labeled] | None, value: object, format: AnyBoxFormat, labeled: bool) -> None:
-    """Raise `Unmeasurable` if what was read of a reference's `value` is no box, or holds one that is none.
-
-    `labeled` says whether each needs a label.
-    """
-    if golds is None and value is None:
-        return
-    if labeled and any(box is not None and not label for box, label in golds or ()):
-        raise Unmeasurable(f"the reference has {quote_value(value)}; allowed: a label at each box")
-    if golds is None or any(box is None for box, _ in golds):
-        form = "xywh, the sides above 0" if format == "xywh" else f"{format}, the first corner before the last"
-        raise Unmeasurable(f"the reference has {quote_value(value)}; allowed: boxes as {form}")
+    """Raise `Unmeasurable` if what was read of a reference's `value` is no box, or holds one without a box or label."""
+    for box, label in golds if golds is not None else () if value is None else ((None, ""),):
+        if box is None or (labeled and not label):
+            allowed = f"boxes as {format}, the sides above 0{', each with a label' if labeled else ''}"
+            raise Unmeasurable(f"the reference has {quote_value(value)}; allowed: {allowed}")
 
 
 def compute_area(box: Box) -> float:

@@ -11,6 +11,7 @@ denies the sentence before it. English only. The time is linear in the length of
 import re
 import unicodedata
 from bisect import bisect_left
+from functools import lru_cache
 
 from ..utils.values import attach_signs, fold_text, join_numbers
 
@@ -125,6 +126,7 @@ _STEMS = (
 )  # fmt: skip
 _ENDINGS = ("nt", "n't", "less", "free")
 _PLAIN = re.compile(r"[A-Za-z1-9 .,;?]*")
+_ODD = re.compile(r"\bno{2,}\b|\bneg\.|\bno(?:\.|\s+)\s?\d|[a-z]{3}free\b")  # of a plain text, what `_SIGNS` may change
 _LESION = r"(?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r|opacity|effusion|fracture)s?\b"
 _VERB = r"\b(?:is|are|was|were|has|have|shows?)\b"
 _END = re.compile(  # where a scope ends
@@ -168,12 +170,14 @@ def split_words(text: str) -> tuple[list[str], bool]:
     >>> split_words("Tumour, left lung")
     (['tumour', 'left', 'lung'], False)
     """
-    if _PLAIN.fullmatch(text):  # most texts
-        words = _TOKEN.findall(join_numbers(text.lower()))
-        if not _may_deny(words):
-            return words, False
-    text = join_numbers(attach_signs(fold_text(_spell_out_signs(text))))
-    text = _LOOSE_HYPHEN.sub(_keep_sign, text) if "-" in text else text
+    plain = join_numbers(text.lower()) if _PLAIN.fullmatch(text) else ""  # most texts
+    if plain and not _may_deny(words := _TOKEN.findall(plain)):
+        return words, False
+    if plain and not _ODD.search(plain):
+        text = " ".join(plain.split())
+    else:
+        text = join_numbers(attach_signs(fold_text(_spell_out_signs(text))))
+        text = _LOOSE_HYPHEN.sub(_keep_sign, text) if "-" in text else text
     words, denies = [], False
     start = at = 0  # of the clause before, in `words`; of this clause, in `text`
     for end in (*_END.finditer(text), None):
@@ -188,7 +192,7 @@ def split_words(text: str) -> tuple[list[str], bool]:
         start = len(words) if found else start
         words += found + (_SIGNED_TOKEN.findall(end[0]) if end else [])
         at = end.end() if end else at
-    return [_trim_zeros(word) if "." in word else word for word in words], denies
+    return [_trim_zeros(word) if "." in word else word for word in words] if "." in text else words, denies
 
 
 def _keep_sign(found: re.Match[str]) -> str:
@@ -207,7 +211,12 @@ def _trim_zeros(word: str) -> str:
 
 
 def _may_deny(words: list[str]) -> bool:
-    return not _HINTS.isdisjoint(words) or any(word.startswith(_STEMS) or word.endswith(_ENDINGS) for word in words)
+    return any(map(_is_hint, words))
+
+
+@lru_cache(maxsize=8192)
+def _is_hint(word: str) -> bool:
+    return word in _HINTS or word.startswith(_STEMS) or word.endswith(_ENDINGS)
 
 
 def _spell_out_signs(text: str) -> str:

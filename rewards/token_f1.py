@@ -23,9 +23,7 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 _TOKEN = re.compile(TOKEN)
 _LETTER = re.compile(r"\b(?<![nN]/)[A-Za-z]\b(?=[ \n](?P<next>\w+)|)")  # not in "n/a"
 _NAME = "\u02b9"  # stands behind a letter that is a name; part of a word
-_NAMED = frozenset(
-    ("class", "factor", "grade", "group", "hepatitis", "influenza", "stage", "strain", "type", "vitamin")
-)
+_NAMED = frozenset(("class", "factor", "grade", "group", "hepatitis", "influenza", "stage", "type", "vitamin"))
 _BOTH_WAYS = 1 / 3  # what a word is worth that one side both affirms and denies
 _EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's
 
@@ -123,20 +121,17 @@ class TokenF1Reward:
         return text, [_prepare_gold(self._mark_names(gold), self.negation_scope, self._ignored) for gold in golds]
 
     def _mark_names(self, text: str) -> str:
-        """Return a text in which letters that are stop words, but stand here as names, are no stop words."""
+        """Return a text in which a letter that is a stop word, but stands here as a name, is none: at the end, before
+        another stop word, after words such as "type", and as a capital that opens no sentence."""
         if not self.negation_scope or not self.stop_words:
             return text
-        ignored, is_shouted = self._ignored, text.isupper()
 
         def mark(found: re.Match[str]) -> str:
-            letter = found[0][0]
-            if letter.lower() not in ignored:
-                return found[0]
+            letter, follows = found[0], (found["next"] or "the").lower()
             before = text[max(0, found.start() - 20) : found.start()].rstrip()
-            named = before.lower().rpartition(" ")[2] in _NAMED
-            opens = is_shouted or letter.islower() or not before or before[-1] in ".!?:;\n"
-            is_name = named or not opens or found["next"] is None or found["next"].lower() in ignored
-            return f"{letter}{_NAME}" if is_name else letter
+            opens = letter.islower() or before[-1:] in ("", *".!?:;\n") or text.isupper()
+            is_name = not opens or follows in STOP_WORDS or before.lower().rpartition(" ")[2] in _NAMED
+            return f"{letter}{_NAME}" if is_name and letter.lower() in self._ignored else letter
 
         return _LETTER.sub(mark, text)
 

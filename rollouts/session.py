@@ -24,7 +24,8 @@ from ..utils.files import write_atomically
 from ..utils.secrets import mask_values
 from .job import RolloutJob
 from .play import play_many
-from .scoring.metrics import compute_environment_metrics, count_scores, drop_undefined
+from .scoring.metrics import compute_environment_metrics, drop_undefined
+from .scoring.summary import summarize
 from .store import run_folder
 from .store.lines import MAX_COUNT
 from .store.reader import load
@@ -87,7 +88,7 @@ class RolloutSession:
             "model": self.job.config.model.name,
             "episodes": len(episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
-            "counts": count_scores(episodes),
+            "counts": summarize(episodes, {}, resamples=0).get_counts(),
             "errors": count_failures(episodes),
             "tokens": {
                 name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")

@@ -65,6 +65,9 @@ class PairMetric:
         return dict(zip(prepared.names, map(float, prepared.compute_figures(np.ones((1, 1)))[0]), strict=True))
 
 
+Finish = Callable[[np.ndarray], np.ndarray]
+
+
 class SumFigures:
     """Figures that depend only on sums over pairs (a rate, an F1): a draw adds up the sums of its groups.
 
@@ -80,13 +83,7 @@ class SumFigures:
     [[0.5], [0.25]]
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        counted: int | Sequence[int],
-        sums: Any,
-        finish: Callable[[np.ndarray], np.ndarray],
-    ) -> None:
+    def __init__(self, names: Sequence[str], counted: int | Sequence[int], sums: Any, finish: Finish) -> None:
         self.names, self.sums, self.finish = names, sums, finish
         self.counted = [counted] * len(names) if isinstance(counted, int) else counted
         self.effort = len(names)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...utils.values import identify, reaches, to_text
 from ..fields import LONGEST_LABEL, get_field
-from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from .base import Finish, MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
 MAX_KINDS = 50  # further kinds are counted together only
@@ -67,9 +67,8 @@ class AccuracyBy(PairMetric):
         names, first = ["all", *kinds], 0 if self.total else 1
         sums = sum_by_group(stats, groups)
         pairs = stats[:, width + first :].sum(axis=0).astype(int).tolist()
-        return SumFigures(
-            names[first:], pairs, sums, lambda sums: divide(sums[:, first:width], sums[:, width + first :])
-        )
+        shares: Finish = lambda sums: divide(sums[:, first:width], sums[:, width + first :])  # noqa: E731
+        return SumFigures(names[first:], pairs, sums, shares)
 
 
 @dataclass(frozen=True)

@@ -99,20 +99,6 @@ def _mean(values: Iterable[float | None]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def count_scores(episodes: Iterable[Episode]) -> dict[str, int]:
-    """Return how many episodes have the reward, and each of its components, by the names of their means.
-
-    >>> from viewbox.records import Scores, Task
-    >>> count_scores([Episode(Task("a"), scores=Scores(0.5, {"box": None}))])
-    {'reward': 1, 'rewards/box/mean': 0}
-    """
-    found = Counter({"reward": 0})
-    for scores in (episode.scores for episode in episodes if episode.scores):
-        found["reward"] += scores.total is not None
-        found.update({f"rewards/{name}/mean": value is not None for name, value in scores.components.items()})
-    return dict(found)
-
-
 def drop_undefined(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics without those that no episode has: JSON knows no NaN.
 
