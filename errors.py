@@ -88,6 +88,13 @@ def describe_value(value: object) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 
+class Unmeasurable(ViewboxError, ValueError):
+    """A reference that no answer can meet, such as a box with reversed corners: it says nothing about an answer.
+
+    A reward raises it. A component that does fails, so that the episode has no score; a metric leaves the pair out.
+    """
+
+
 class ToolError(ViewboxError, ValueError):
     """A tool call that cannot be carried out, because of what the model asked for: it reads the message."""
 

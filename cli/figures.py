@@ -34,16 +34,17 @@ def show_scores(report: "ScoreReport") -> Blocks:
         cells = [(name, one.episodes, one.stored, one.new, one.change) for name, one in groups]
         yield Table(f"reward by {report.group_by}", (report.group_by, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
-    yield Table("", ("", "value"), list(_list_metrics(report)))
+    yield Table("", ("", "episodes", "value"), list(_list_metrics(report)))
     yield say(describe_view(report.run))
 
 
-def _list_metrics(report: "ScoreReport") -> Iterator[tuple[str, Any]]:
+def _list_metrics(report: "ScoreReport") -> Iterator[tuple[str, int, str]]:
     """Yield the environment's own metrics first; end reasons that did not occur are left out."""
     for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
         if report.metrics[name].mean or not name.startswith("end/"):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
-            yield name.removeprefix("metrics/"), report.metrics[name].format() + draws
+            figure = report.metrics[name]
+            yield name.removeprefix("metrics/"), figure.count, figure.format() + draws
 
 
 def _list_notes(report: "ScoreReport") -> Iterator[str]:
@@ -113,16 +114,19 @@ def _count(number: int, noun: str) -> str:
 
 def show_summary(summary: Mapping[str, Any]) -> Blocks:
     """Reward, components, tool rate, turns and end reasons of a rollout; below them the errors."""
-    from ..rollouts.scoring.metrics import END_REASONS, format_part
+    from ..rollouts.scoring.metrics import END_REASONS
 
     metrics = summary["metrics"]
     yield say(f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes")
     components = {name: name.split("/")[1] for name in metrics if name.startswith("rewards/")}
     names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
-    parts = {"reward": format_part(metrics["episodes/scored"])}
-    rows = [(title, f"{metrics[name]:.3f}{parts.get(name, '')}") for name, title in names.items() if name in metrics]
-    yield Table("", ("", "mean"), [*rows, *((title, f"{metrics[name]:.3f}") for name, title in ends.items())])
+    rows = [
+        (title, summary["counts"].get(name, summary["episodes"]), f"{metrics[name]:.3f}")
+        for name, title in {**names, **ends}.items()
+        if name in metrics
+    ]
+    yield Table("", ("", "episodes", "mean"), rows)
     without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
     if without:
         yield f"{without} episodes have no score, and are left out of the means"
@@ -132,11 +136,17 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
 def show_gain(gain: "ToolGain") -> Blocks:
     """Yield each score with and without tools and the difference; below it, how each tool was used."""
     rows = [
-        (name.removeprefix("rewards/").removesuffix("/mean"), one.with_tools, one.without_tools, one.difference)
+        (
+            name.removeprefix("rewards/").removesuffix("/mean"),
+            one.difference.count,
+            one.with_tools,
+            one.without_tools,
+            one.difference,
+        )
         for name, one in gain.gains.items()
     ]
     title = f"{gain.pairs} pairs of episodes, {gain.tasks} tasks"
-    yield Table(title, ("", "with tools", "without", "difference"), rows, signed=("difference",))
+    yield Table(title, ("", "pairs", "with tools", "without", "difference"), rows, signed=("difference",))
     uses = [
         (name, use.calls, f"{use.per_episode:.2f}", f"{use.episodes:.0%}", use.success and f"{use.success:.0%}")
         for name, use in gain.tools.items()
@@ -158,13 +168,16 @@ def show_runs(found: "RunList") -> Blocks:
 
 def _list_figures(run: "RunFigures") -> Sequence[Any]:
     rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
+    from ..rollouts.scoring.metrics import format_part
+
     part = f" ({run.saved} a step)" if run.saved else ""
+    reward = " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards)
     return (
         run.path,
         *(say(name, SHORT) if name else None for name in (run.environment, run.model, run.method)),
         run.steps,
         None if run.episodes is None else f"{run.episodes:,}{part}",
-        " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards) or None,
+        reward + format_part(run.scored) if reward else None,
         (run.modified or "-")[:16].replace("T", " "),
         _format_size(run.size),
     )

@@ -11,16 +11,15 @@ from ..errors import ConfigError
 from ..records import Task
 from ..rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
 from ..rewards.combined import IfGold
-from ..rewards.fields import get_accepted_values, get_field, to_items
+from ..rewards.fields import get_accepted_values, get_field, read_gold_label, read_label, to_items
 from ..rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
 from ..utils.frozen import FrozenDict
-from ..utils.values import normalize_label, to_text
+from ..utils.values import to_text
 from .data import DataEnv, MappedRow, TaskField
 from .data.fields import TEXT, build_boxes, build_object
 
 FIELD = "diagnosis"
 MAX_DIAGNOSES = 5  # of an answer, the most likely first
-LONGEST = 1000  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,10 @@ class CoverageReward:
     name: str = "coverage"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        golds = {normalize_label(to_text(gold)) for gold in get_accepted_values(get_field(reference, self.field))}
+        golds = set(map(read_gold_label, get_accepted_values(get_field(reference, self.field))))
         if not golds:
             return None
-        texts = map(to_text, to_items(get_field(answer, self.field), self.k) or ())
-        found = golds & {normalize_label(text) for text in texts if len(text) <= LONGEST}
+        found = golds.intersection(map(read_label, to_items(get_field(answer, self.field), self.k) or ()))
         return len(found) / min(self.k, len(golds))
 
 

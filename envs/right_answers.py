@@ -205,7 +205,10 @@ def _list_low(
         faults = [play.scores.faults[name] for play in played if name in play.scores.faults]
         mean, key = means.get(name), f"reward component {name!r}"
         if faults:
-            yield f"{key} fails for {len(faults)} of {len(played)} right answers: {faults[0]}"
+            why = _explain_fields(one, played)
+            yield f"{key} fails for {len(faults)} of {len(played)} right answers: {faults[0]}" + (
+                f"; {why}" if why else ""
+            )
         elif mean is not None and mean < LEAST:
             worst = min(played, key=lambda play: _get_score(play, name))
             why = _explain_fields(one, played) or _explain_writing(env, worst, exact.get(name), mean)

@@ -19,6 +19,7 @@ from .data import DataEnv, MappedRow, TaskField
 KINDS = ("closed", "open", "choice")
 CLOSED = ("yes", "no", "maybe")  # an answer that makes its question a closed one
 MAX_CHOICES = 26
+_LETTERED = re.compile(r"[(\[]?([A-Za-z])(?:[.):\]]{1,2}| [-–—] )\s*(\S.*)", re.DOTALL)
 _SPELLINGS = {"close": "closed", "yes/no": "closed", "yesno": "closed", "freeform": "open", "mcq": "choice"}
 
 
@@ -123,21 +124,21 @@ def read_choices(row: MappedRow, name: str, value: Sequence[object]) -> list[str
 
 
 def _strip_letters(texts: list[str]) -> list[str]:
-    """Return the choices without the letters that a dataset wrote before each of them.
+    """Return the choices without the letters that a dataset wrote before each of them, in the order of these letters.
 
-    >>> _strip_letters(["A. left", "B) right"]), _strip_letters(["A. left", "right"])
+    >>> _strip_letters(["a. left", "(B) right"]), _strip_letters(["A. left", "right"])
     (['left', 'right'], ['A. left', 'right'])
     """
-    marked = [re.fullmatch(r"\(?([A-Z])[.):]\s*(\S.*)", text, re.DOTALL) for text in texts]
-    letters = [match[1] for match in marked if match]
-    if letters != list(string.ascii_uppercase[: len(texts)]):
-        return texts
-    return [match[2].strip() for match in marked if match]
+    marked = [match for text in texts if (match := _LETTERED.fullmatch(text))]
+    choices = {match[1].upper(): match[2].strip() for match in marked}
+    letters = list(string.ascii_uppercase[: len(texts)])
+    return [choices[letter] for letter in letters] if sorted(choices) == letters == letters[: len(marked)] else texts
 
 
 def get_letters(choices: Sequence[str]) -> Sequence[str]:
     """Return the letters before the choices; none if a choice is itself a letter, or a number."""
-    if any(len(text) == 1 or text.isdigit() for text in choices):
+    labels = [normalize_label(text) for text in choices]
+    if any(len(label) == 1 or label.isdigit() for label in labels):
         return ()
     return string.ascii_uppercase[: len(choices)]
 
@@ -145,31 +146,31 @@ def get_letters(choices: Sequence[str]) -> Sequence[str]:
 def accept_choices(row: MappedRow, name: str, answers: Sequence[object], choices: Sequence[str]) -> list[str]:
     """Return the spellings of the right choices: the text, its letter, and both. Raise `BadRow` if it is not among
     them."""
-    letters, numbers = get_letters(choices), list[int]()
-    labels = [normalize_label(text) for text in choices]
+    known: dict[str, int] = {}
+    for number, (letter, text) in enumerate(zip(string.ascii_uppercase, choices, strict=False)):
+        known |= {normalize_label(one): number for one in (letter, f"{letter}. {text}")}
+    known |= {normalize_label(text): number for number, text in enumerate(choices)}  # a choice may be a letter itself
+    numbers = list[int]()
     for answer in answers:
         label = normalize_label(to_text(answer))
-        if label in labels:
-            number = labels.index(label)
-        elif letters and label.upper() in letters and len(label) == 1:
-            number = letters.index(label.upper())
-        else:
+        if label not in known:
             raise row.refuse(name, answer, f"one of the choices: {'; '.join(choices):.200}")
-        numbers.append(number)
+        numbers.append(known[label])
     return list_spellings(numbers, choices)
 
 
 def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
     """Return how the choices of these numbers may be written: the text, its letter, and both.
 
+    "B) right lung" and "(B) right lung" have the normal form of "B. right lung".
+
     >>> list_spellings([1], ["left lung", "right lung"])
     ['right lung', 'B', 'B. right lung']
     """
     letters, spellings = get_letters(choices), list[str]()
     for number in numbers:
-        spellings.append(choices[number])
-        if letters:
-            spellings += [letters[number], f"{letters[number]}. {choices[number]}"]
+        both = f"{string.ascii_uppercase[number]}. {choices[number]}"
+        spellings += [choices[number], *letters[number : number + 1], both]
     return spellings
 
 

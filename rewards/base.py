@@ -11,7 +11,8 @@ class Reward(Protocol):
     """A pure function of the final answer and the task's reference.
 
     The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. Whatever the answer, a
-    reward does not raise; it may if it cannot be computed now, such as a judge that is down.
+    reward does not raise; it may if it cannot be computed now, such as a judge that is down, and raises `Unmeasurable`
+    if no answer can meet the reference.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> isinstance(ExactMatchReward(), Reward)

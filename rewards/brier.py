@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from ..errors import ConfigError
-from ..utils.values import to_finite_float, to_number
+from ..utils.values import to_number
 from .base import Reward, get_reward_name
 from .combined import CombinedReward
 from .declare import Name, RewardName, register_reward
 from .exact_match import ExactMatchReward
-from .fields import get_field, has_content, quote_value
+from .fields import get_field, has_content, quote_value, read_confidence
 
 
 @register_reward("brier")
@@ -61,19 +61,19 @@ class BrierReward:
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
-        stated = get_field(answer, self.confidence_field)
-        if self._read_confidence(answer) is None:
-            value = quote_value(stated)
+        stated = self._read_confidence(answer)
+        if stated is None:
+            value = quote_value(get_field(answer, self.confidence_field))
             return f"{self.confidence_field}: {value} is not a number from 0 to {self.scale:g}, or there is no answer"
         right = self.of(answer, reference) or 0.0
+        stated *= self.scale
         return f"{self.confidence_field} {stated:g} of {self.scale:g}, {get_reward_name(self.of)} scores {right:.3g}"
 
     def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
         """Return the confidence in [0, 1], if the answer fills the field that `of` reads."""
         if not self._is_answered(answer):
             return None
-        number = to_finite_float(get_field(answer, self.confidence_field))
-        return number / self.scale if number is not None and 0 <= number <= self.scale else None
+        return read_confidence(get_field(answer, self.confidence_field), self.scale)
 
     def _is_answered(self, answer: Mapping[str, Any] | None) -> bool:
         fields = _list_fields(self.of)

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
 
-from ..errors import ConfigError, describe_unknown
+from ..errors import ConfigError, Unmeasurable, describe_unknown
 from ..records import Episode, Scores
 from ..utils.terminal import describe_error, make_line
-from ..utils.values import to_finite_float, to_number
+from ..utils.values import reaches, to_finite_float, to_number
 from .base import AnyReward, get_reward_name
 from .declare import (
     Name,
@@ -63,8 +63,9 @@ class CombinedReward:
     those it needs. Cyclic needs are rejected. A component whose needs are unmet is not evaluated.
 
     Weights are >= 0 and sum to 1 (±1e-6). The result is `None` if no component with a weight applies. A component that
-    raises, or returns anything but `None` or a number in [0, 1], fails: its score is `None`, and if it has a weight, so
-    is the result: a failed component says nothing about the answer, and averaging the others would change the scale.
+    raises (`Unmeasurable`: no answer can meet the reference), or returns anything but `None` or a number in [0, 1],
+    fails: its score is `None`, and if it has a weight, so is the result: a failed component says nothing about the
+    answer, and averaging the others would change the scale.
     Each failing component is logged once. The components of a nested combined reward are listed as "outer.inner".
 
     Range: [0, 1], or `None`.
@@ -186,6 +187,9 @@ class CombinedReward:
             score: Any = reward(answer, reference) if of_episode is None else of_episode(episode)
         except KeyboardInterrupt:
             raise
+        except Unmeasurable as error:
+            self._report_fault(faults, name, make_line(f"cannot be measured: {error}", MAX_REASON))
+            return None, {}
         except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
             self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
             return None, {}
@@ -196,7 +200,7 @@ class CombinedReward:
             return score
         plain = to_number(score)
         number = float(plain) if isinstance(plain, bool) else to_finite_float(plain)
-        if number is None or not -1e-9 <= number <= 1 + 1e-9:
+        if number is None or not (reaches(number, 0.0) and reaches(1.0, number)):
             self._report_fault(faults, name, f"returned {_shorten(score)}; allowed: None or a number in [0, 1]")
             return None
         return min(1.0, max(0.0, number))
@@ -219,7 +223,7 @@ def find_unmet_need(component: Component, scores: Mapping[str, float | None]) ->
     """Return the first needed component that does not apply or scores too low; None if all needs are met."""
     for name, least in component.needs.items():
         value = scores[name]
-        if value is None or value < least - 1e-9:
+        if value is None or not reaches(value, least):
             return name
     return None
 

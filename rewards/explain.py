@@ -7,11 +7,12 @@ that every environment should pass on its own tasks: a gold answer scores 1.0, a
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from itertools import islice
-from math import isclose
 from typing import Any, Protocol
 
+from ..errors import Unmeasurable
 from ..records import Episode, Task
 from ..utils.concurrency import contain_exit
+from ..utils.values import reaches
 from .base import get_reward_name
 from .combined import CombinedReward, find_unmet_need, to_combined
 from .declare import REWARD_TYPES
@@ -156,6 +157,8 @@ def explain_reward(
                 return str(own(answer, reference) if of_episode is None else own(episode))
             score = reward(answer, reference) if of_episode is None else of_episode(episode)
             return "does not apply" if score is None else f"scores {score!r:.80}"
+    except Unmeasurable as error:
+        return f"cannot be measured: {error}"
     except Exception as error:  # a user's reward may fail, and this says so
         return f"failed: {type(error).__name__}: {error}"
 
@@ -195,7 +198,7 @@ def _check_task(env: RewardedTasks, task: Task) -> list[str]:
     gold = task.reference if perfect_answer is None else perfect_answer(task)
     total, scores = env.reward.score(gold, task.reference)
     problems: list[str] = []
-    if total is None or not all(isclose(value, 1.0) for value in (total, *scores.values()) if value is not None):
+    if total is None or not all(reaches(value, 1.0) for value in (total, *scores.values()) if value is not None):
         listed = ", ".join(f"{name}: {value}" for name, value in scores.items())
         problems.append(f"task {task.id}: gold scores {total} ({listed}); expected 1.0")
     empty: list[Mapping[str, Any] | None] = [None, {}, dict.fromkeys(gold), dict.fromkeys(gold, "")]

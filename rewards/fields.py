@@ -1,7 +1,8 @@
 """How rewards read the fields of an answer: values, numbers, texts and boxes.
 
 Answers come from a model and are not trusted: reading never raises. A field that is missing, or does not hold what is
-read, is `None` (or an empty text). Texts and numbers compare in the normal form of `utils/values.py`.
+read, is `None` (or an empty text). Texts and numbers compare in the normal form of `utils/values.py`. A reference that
+no answer can meet raises `Unmeasurable`.
 """
 
 import math
@@ -9,7 +10,8 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ..utils.values import fold_text, normalize_label, to_finite_float, to_text
+from ..errors import Unmeasurable
+from ..utils.values import fold_text, normalize, to_finite_float, to_text
 
 Box = tuple[float, ...]  # x1, y1, x2, y2; of a volume x1, y1, z1, x2, y2, z2
 Labeled = tuple[Box | None, str]  # None: it counts, but matches nothing
@@ -18,7 +20,7 @@ AnyBoxFormat = Literal["xyxy", "xywh", "xyzxyz"]
 Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # isinstance is slower with list | tuple
 LONGEST_LABEL = 1000  # characters; longer text is not a label
-MAX_TEXT = 16_384  # characters of a text that is compared; a longer one, in the answer or the gold, scores 0
+MAX_TEXT = 16_384  # characters of a text that is compared; a longer answer scores 0, a longer gold is no gold
 _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
 
@@ -57,12 +59,17 @@ def to_items(value: object, max_items: int | None = None) -> Sequence[Any] | Non
 def get_accepted_values(value: Any) -> list[object]:
     """Return the accepted values of a gold field: one scalar, or a list of them.
 
-    Values without text, or of more than `MAX_TEXT` characters, are left out.
+    Values without text are left out, and so are those of more than `MAX_TEXT` characters; raise `Unmeasurable` if there
+    are no others.
     """
-    if type(value) is str:
-        return [value] if 0 < len(value) <= MAX_TEXT else []
+    if type(value) is str and 0 < len(value) <= MAX_TEXT:  # the common case
+        return [value]
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
-    return [item for item in values if 0 < len(to_text(item)) <= MAX_TEXT]
+    texts = [item for item in values if to_text(item)]
+    accepted = [item for item in texts if len(to_text(item)) <= MAX_TEXT]
+    if texts and not accepted:
+        raise Unmeasurable(f"the reference has {quote_value(texts[0])}")
+    return accepted
 
 
 def read_label(value: object) -> str:
@@ -72,7 +79,32 @@ def read_label(value: object) -> str:
     ('seven', '7', '', '')
     """
     text = to_text(value)
-    return "" if len(text) > LONGEST_LABEL else normalize_label(text)
+    return "" if len(text) > LONGEST_LABEL else normalize(text).text
+
+
+def read_gold_label(value: object) -> str:
+    """Return the label of a reference, as `read_label` does; raise `Unmeasurable` if it is none."""
+    if label := read_label(value):
+        return label
+    raise Unmeasurable(f"a label of the reference is {quote_value(value)}, which no answer can name")
+
+
+def list_golds(value: object) -> Sequence[Any] | None:
+    """Return the items of a gold field, as `to_items` does; None if it is empty, `Unmeasurable` if it has no items."""
+    items = to_items(value)
+    if items is None and value is not None and value != "":
+        raise Unmeasurable(f"the reference has {quote_value(value)}, which is no list")
+    return items
+
+
+def read_confidence(value: object, scale: float) -> float | None:
+    """Return a confidence in [0, 1], from a number in [0, `scale`]; None for anything else, text included.
+
+    >>> read_confidence(90, 100), read_confidence(90, 1), read_confidence("0.9", 1)
+    (0.9, None, None)
+    """
+    number = to_finite_float(value)
+    return number / scale if number is not None and 0 <= number <= scale else None
 
 
 def has_content(value: object) -> bool:
@@ -173,8 +205,10 @@ def _parse_box_3d(value: Any) -> Box | None:
     return box if min(sides) > 0 and 0 < math.prod(sides) < 1e300 else None
 
 
-def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
-    """Return the boxes as fractions of the image; `None` if they are pixels and `size` is not [width, height].
+def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled]:
+    """Return the boxes as fractions of the image.
+
+    Raise `Unmeasurable` if they are pixels and `size`, of the reference, is not [width, height].
 
     >>> convert_to_fractions([((0, 0, 500, 250), "")], "per_mille", None)
     [((0.0, 0.0, 0.5, 0.25), '')]
@@ -183,19 +217,24 @@ def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> l
     """
     if frame == "unit":
         return list(boxes)
-    across: float | None = 1000.0
-    down: float | None = 1000.0
-    if frame == "pixel":
-        two = isinstance(size, _LISTS) and len(size) == 2
-        across, down = (to_finite_float(size[0]), to_finite_float(size[1])) if two else (None, None)
+    sides = size if frame == "pixel" else (1000.0, 1000.0)
+    across, down = map(to_finite_float, sides) if isinstance(sides, _LISTS) and len(sides) == 2 else (None, None)
     if across is None or down is None or across < 1 or down < 1:
-        return None
+        raise Unmeasurable(f"the size in the reference is {quote_value(size)}; needed for pixels: [width, height]")
     converted: list[Labeled] = []
     for box, label in boxes:
         # a box whose area vanishes becomes None
         scaled = None if box is None else (box[0] / across, box[1] / down, box[2] / across, box[3] / down)
         converted.append((parse_box(scaled, "xyxy"), label))
     return converted
+
+
+def check_gold_boxes(golds: Sequence[Labeled] | None, value: object, format: AnyBoxFormat, labeled: bool) -> None:
+    """Raise `Unmeasurable` if what was read of a reference's `value` is no box, or holds one without a box or label."""
+    for box, label in golds if golds is not None else () if value is None else ((None, ""),):
+        if box is None or (labeled and not label):
+            allowed = f"boxes as {format}, the sides above 0{', each with a label' if labeled else ''}"
+            raise Unmeasurable(f"the reference has {quote_value(value)}; allowed: {allowed}")
 
 
 def compute_area(box: Box) -> float:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..errors import ConfigError
-from ..utils.values import normalize_label, to_finite_float, to_text
+from ..errors import ConfigError, Unmeasurable
+from ..utils.values import normalize, reaches, to_finite_float, to_text
 from .declare import (
     AnswerField,
     Name,
@@ -22,6 +22,7 @@ from .fields import (
     Box,
     Frame,
     Labeled,
+    check_gold_boxes,
     compute_area,
     convert_to_fractions,
     get_field,
@@ -57,7 +58,8 @@ class IoUReward:
     boxes with equal labels can match. Boxes are in `format`: xyxy, or xywh with the top left corner. If the answer and
     the gold use different frames, `frame` and `reference_frame` name them ("unit": fractions, "per_mille": 0 to 1000,
     "pixel": with [width, height] in the reference's `size_field`). Boxes are never clipped to the image. An item that
-    is not a box counts as a box, but never matches. The format xyzxyz is for boxes in a volume, (x1, y1, z1, x2, y2,
+    is not a box counts as a box, but never matches; if it is the gold's (reversed, without area, in pixels of a picture
+    of unknown size), the reward raises `Unmeasurable`. The format xyzxyz is for boxes in a volume, (x1, y1, z1, x2, y2,
     z2); the IoU is then of their volumes.
 
     `places` are fields, such as image, plane and slice, in which the answer must agree with the reference; otherwise it
@@ -135,14 +137,14 @@ class IoUReward:
             raise ConfigError("size_field: is missing; needed to compare pixels with another frame", key="size_field")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        boxes, golds = self._read_boxes(answer, reference)
         if self.places and name_other_place(answer, reference, self.places) is not None:
             return 0.0
-        boxes, golds = self._read_boxes(answer, reference)
         if boxes is None or golds is None:
             return 0.0
         if len(boxes) == 1 == len(golds):
             score = self._score_pair(boxes[0], golds[0])
-            return score if self.threshold is None else float(score >= self.threshold)
+            return score if self.threshold is None else float(reaches(score, self.threshold))
         if not boxes or not golds:
             return 1.0 if not boxes and not golds else 0.0
         if len(boxes) > 4 * len(golds) + _EXTRA_BOXES:
@@ -176,16 +178,22 @@ class IoUReward:
     def _read_boxes(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
-        """Return the answer's boxes and the gold's, in one frame; `None` for a side without boxes."""
+        """Return the answer's boxes and the gold's, in one frame; `None` for a side without boxes.
+
+        Raise `Unmeasurable` if the gold is no box.
+        """
         gold = get_field(reference, self.reference_field or self.field)
         golds = read_boxes(gold, self.format, self.box_key, self.label_key)
         max_boxes = 4 * len(golds or ()) + _EXTRA_BOXES + 1  # one more than allowed
         boxes = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, max_boxes)
         other = self.reference_frame or self.frame
-        if other == self.frame or boxes is None or golds is None:
-            return boxes, golds
-        size = get_field(reference, self.size_field) if self.size_field else None
-        return convert_to_fractions(boxes, self.frame, size), convert_to_fractions(golds, other, size)
+        if other != self.frame and golds is not None:
+            size = get_field(reference, self.size_field) if self.size_field else None
+            golds = convert_to_fractions(golds, other, size)
+            fractions = convert_to_fractions(boxes or (), self.frame, size)
+            boxes = None if boxes is None else fractions
+        check_gold_boxes(golds, gold, self.format, labeled=self.label_key is not None)
+        return boxes, golds
 
     def _match_boxes(self, boxes: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
         """Return the pairs (index of the box, index of the gold, score) of the best matching, in sorted order."""
@@ -226,13 +234,15 @@ def match_pairs(scores: Sequence[Sequence[float]], threshold: float | None = Non
     if len(scores) == 1 or len(scores[0]) == 1:
         flat = [(row, column, score) for row, line in enumerate(scores) for column, score in enumerate(line)]
         best = max(flat, key=lambda pair: pair[2])
-        return [best] if best[2] > 0 and best[2] >= minimum else []
+        return [best] if best[2] > 0 and reaches(best[2], minimum) else []
     from scipy.optimize import linear_sum_assignment  # slow to import, and most answers hold one box
 
-    values = scores if threshold is None else [[float(score >= threshold) for score in line] for line in scores]
+    values = scores
+    if threshold is not None:
+        values = [[float(reaches(score, threshold)) for score in line] for line in scores]
     rows, columns = linear_sum_assignment(values, maximize=True)
     pairs = [(int(row), int(column), scores[row][column]) for row, column in zip(rows, columns, strict=True)]
-    return [pair for pair in pairs if pair[2] > 0 and pair[2] >= minimum]
+    return [pair for pair in pairs if pair[2] > 0 and reaches(pair[2], minimum)]
 
 
 def _get_sort_key(box: Labeled) -> tuple[tuple[float, ...], str]:
@@ -265,7 +275,7 @@ def name_other_place(answer: object, reference: object, places: Sequence[str]) -
     none.
 
     A field that the reference does not have is not compared. A list of two numbers in the reference is the first and
-    the last value that count.
+    the last value that count. Raise `Unmeasurable` if no value can agree with the reference.
 
     >>> name_other_place({"slice": 4, "plane": "Axial"}, {"slice": [3, 5], "plane": "axial"}, ["slice", "plane"])
     >>> name_other_place({"slice": 4}, {"slice": 3}, ["slice"])
@@ -276,12 +286,14 @@ def name_other_place(answer: object, reference: object, places: Sequence[str]) -
         if gold is None:
             continue
         if isinstance(gold, list | tuple):
-            ends = [to_finite_float(end) for end in gold]
+            first, last = map(to_finite_float, gold) if len(gold) == 2 else (None, None)
+            if first is None or last is None or first > last:
+                raise Unmeasurable(f"{field} of the reference is {quote_value(gold)}; allowed: [first, last]")
             number = to_finite_float(given)
-            if len(ends) != 2 or number is None or ends[0] is None or ends[1] is None:
+            if number is None or not first <= number <= last:
                 return field
-            if not ends[0] <= number <= ends[1]:
-                return field
-        elif not to_text(given) or normalize_label(to_text(given)[:MAX_PLACE]) != normalize_label(to_text(gold)):
+        elif not normalize(gold).text:
+            raise Unmeasurable(f"{field} of the reference is {quote_value(gold)}, which no answer can name")
+        elif normalize(to_text(given)[:MAX_PLACE]).text != normalize(gold).text:
             return field
     return None

@@ -2,14 +2,14 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
 from ..errors import ConfigError
 from .declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from .exact_match import build_spellings
-from .fields import get_field, read_label, to_items
+from .fields import get_field, list_golds, read_gold_label, read_label, to_items
 from .negation import FILLER, MARK, NEGATIONS, SEEN, split_words
 
 _EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
@@ -24,9 +24,9 @@ class LabelSetF1Reward:
 
     The field holds a list of scalars, or of objects with the label under `item_key`; a scalar is a list of one label,
     and is never split. Labels are compared as in `ExactMatchReward`; `aliases` gives further spellings. Repeating a
-    label changes nothing; an item without text counts as a wrong label. A label that the answer lists both affirmed
-    and denied ("tumour", "no tumour") does not match in either form. If the gold is an empty list, an empty list
-    scores 1.0 and anything else 0.0. An answer with more than 4 |G| + 100 labels scores 0.
+    label changes nothing; an item without text counts as a wrong label (in the gold: `Unmeasurable`). A label that the
+    answer lists both affirmed and denied ("tumour", "no tumour") does not match in either form. If the gold is an empty
+    list, an empty list scores 1.0 and anything else 0.0. An answer with more than 4 |G| + 100 labels scores 0.
 
     Range: [0, 1].
 
@@ -90,14 +90,15 @@ class LabelSetF1Reward:
     def _read_label_sets(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[set[str] | None, set[str] | None]:
-        golds = to_items(get_field(reference, self.reference_field or self.field))
+        golds = list_golds(get_field(reference, self.reference_field or self.field))
         max_labels = 4 * len(golds or ()) + _EXTRA_LABELS + 1  # one more than allowed
-        return self._to_label_set(to_items(get_field(answer, self.field), max_labels)), self._to_label_set(golds)
+        answered = self._to_label_set(to_items(get_field(answer, self.field), max_labels), read_label)
+        return answered, self._to_label_set(golds, read_gold_label)
 
-    def _to_label_set(self, values: Sequence[Any] | None) -> set[str] | None:
+    def _to_label_set(self, values: Sequence[Any] | None, read: Callable[[object], str]) -> set[str] | None:
         if values is None:
             return None
-        labels = (read_label(value if self.item_key is None else get_field(value, self.item_key)) for value in values)
+        labels = (read(value if self.item_key is None else get_field(value, self.item_key)) for value in values)
         return {self._canonical.get(label, label) for label in labels}
 
 

@@ -11,19 +11,29 @@ denies the sentence before it. English only. The time is linear in the length of
 import re
 import unicodedata
 from bisect import bisect_left
+from functools import lru_cache
 
-from ..utils.values import fold_text
+from ..utils.values import attach_signs, fold_text, join_numbers
 
 MARK = "¬"  # no token holds it, so a model cannot write it; alone it stands for a negation that denies something
 TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are
 _TOKEN = re.compile(TOKEN)
-_PIECE = re.compile(f"{TOKEN}|,")
+# with the sign that makes another value of it: "<5", "28%", "rh+", "↑crp"
+_SIGNED = (
+    r"[↑↓]*[^\W\d_][^\W_]*(?:'[^\W_]+)*(?:(?:\++|-)(?!\w))?"
+    r"|(?:<=|>=|[<>~±↑↓])?(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)(?:(?:[%‰]|\++|-)(?!\w))?"
+)
+_SIGNED_TOKEN = re.compile(_SIGNED)
+_PIECE = re.compile(f"{_SIGNED}|,")
+_LOOSE_HYPHEN = re.compile(r"(?<![^\W_])([^\W_]+)-(?!\w)(?P<before>(?= ?\w))?")
+_HANGING = re.compile(r",? (?:and|or|to)\b[^.;]{0,40}?[^\W_]-[^\W_]")  # "pre- and post-contrast"
 
 
 def _to_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+_PREFIXES = _to_set("bi co de ex in mid non per pre re sub tri un uni")
 FILLER = _to_set(
     """
     a an the any be been being is are was were has have had to longer yet ever even also well now today anymore more
@@ -116,6 +126,7 @@ _STEMS = (
 )  # fmt: skip
 _ENDINGS = ("nt", "n't", "less", "free")
 _PLAIN = re.compile(r"[A-Za-z1-9 .,;?]*")
+_ODD = re.compile(r"\bno{2,}\b|\bneg\.|\bno(?:\.|\s+)\s?\d|[a-z]{3}free\b")  # of a plain text, what `_SIGNS` may change
 _LESION = r"(?:\w+ )?(?:nodule|mass|lesion|cyst|tumou?r|opacity|effusion|fracture)s?\b"
 _VERB = r"\b(?:is|are|was|were|has|have|shows?)\b"
 _END = re.compile(  # where a scope ends
@@ -124,7 +135,7 @@ _END = re.compile(  # where a scope ends
     rf"|,? and (?=has\b)|, and (?=\w+ is\b)|(?:,|,? and) (?=there\b|(?:the|an?|its?) [\w ]{{1,40}}?{_VERB})"
     rf"|\b(?:(?:cavitation|enhancement|features?) of|in|within|around) (?=(?:the|this|its) {_LESION})"
 )
-_STRUCK = re.compile(r"~~[^~]+~~|~[^~]+~|<(s|del|strike)>[^<]*</\1>", re.IGNORECASE)
+_STRUCK = re.compile(r"~~[^~]+~~|~[^\s~](?:[^~]*[^\s~])?~|<(s|del|strike)>[^<]*</\1>", re.IGNORECASE)
 _SIGNS = tuple(
     (re.compile(sign, re.IGNORECASE | re.MULTILINE), words)
     for sign, words in (
@@ -159,16 +170,19 @@ def split_words(text: str) -> tuple[list[str], bool]:
     >>> split_words("Tumour, left lung")
     (['tumour', 'left', 'lung'], False)
     """
-    if _PLAIN.fullmatch(text):  # most texts
-        words = _TOKEN.findall(text.lower())
-        if not _may_deny(words):
-            return words, False
-    text = fold_text(_spell_out_signs(text))
+    plain = join_numbers(text.lower()) if _PLAIN.fullmatch(text) else ""  # most texts
+    if plain and not _may_deny(words := _TOKEN.findall(plain)):
+        return words, False
+    if plain and not _ODD.search(plain):
+        text = " ".join(plain.split())
+    else:
+        text = join_numbers(attach_signs(fold_text(_spell_out_signs(text))))
+        text = _LOOSE_HYPHEN.sub(_keep_sign, text) if "-" in text else text
     words, denies = [], False
     start = at = 0  # of the clause before, in `words`; of this clause, in `text`
     for end in (*_END.finditer(text), None):
         clause = text[at : end.start() if end else len(text)]
-        found = _TOKEN.findall(clause)
+        found = _SIGNED_TOKEN.findall(clause)
         cues = list(_CUE.finditer(clause)) if _may_deny(found) else []
         if cues:
             denies, found = True, _mark_clause(clause, cues)
@@ -176,13 +190,33 @@ def split_words(text: str) -> tuple[list[str], bool]:
                 words[start:] = [word if word.startswith(MARK) else MARK + word for word in words[start:]]
                 found = [MARK if word in NEGATIONS else word for word in found]
         start = len(words) if found else start
-        words += found + (_TOKEN.findall(end[0]) if end else [])
+        words += found + (_SIGNED_TOKEN.findall(end[0]) if end else [])
         at = end.end() if end else at
-    return words, denies
+    return [_trim_zeros(word) if "." in word else word for word in words] if "." in text else words, denies
+
+
+def _keep_sign(found: re.Match[str]) -> str:
+    """Return a word with the minus behind it if this is its sign: "HER2- cancer", "Rh-.", not "pre- and post-op"."""
+    word = found[1]
+    is_short = len(word) <= 3 and word not in _PREFIXES  # "ER-"
+    is_sign = found["before"] is None or is_short or any(map(str.isdigit, word))
+    return found[0] if is_sign and not _HANGING.match(found.string, found.end()) else f"{word} "
+
+
+def _trim_zeros(word: str) -> str:
+    """Return a number without the zeros at its end: "2.50%" is "2.5%"."""
+    number = word.rstrip("%‰+-")
+    trimmed = number.rstrip("0").rstrip(".") if number.count(".") == 1 else number
+    return trimmed + word[len(number) :] if trimmed[-1:].isdigit() else word
 
 
 def _may_deny(words: list[str]) -> bool:
-    return not _HINTS.isdisjoint(words) or any(word.startswith(_STEMS) or word.endswith(_ENDINGS) for word in words)
+    return any(map(_is_hint, words))
+
+
+@lru_cache(maxsize=8192)
+def _is_hint(word: str) -> bool:
+    return word in _HINTS or word.startswith(_STEMS) or word.endswith(_ENDINGS)
 
 
 def _spell_out_signs(text: str) -> str:
@@ -207,7 +241,7 @@ def _is_cross(sign: str) -> bool:
 
 def _is_bare(clause: str, cue: re.Match[str]) -> bool:
     """Return whether a clause denies, and has no word of its own: "Not seen." """
-    rest = _TOKEN.findall(_CUE.sub(" ", clause))
+    rest = _SIGNED_TOKEN.findall(_CUE.sub(" ", clause))
     return cue["pseudo"] is None and all(word in _BARE or word.endswith("ly") for word in rest)
 
 

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..utils.values import normalize_label, to_finite_float, to_text
+from ..errors import Unmeasurable
+from ..utils.values import to_finite_float
 from .declare import AnswerField, ItemKey, ReferenceField, RewardName, register_reward
-from .fields import get_field, quote_value, read_label, to_items
+from .fields import get_field, list_golds, quote_value, read_gold_label, read_label, to_items
 
 Rank = Annotated[int, Field(ge=1)]
 _MAX_PLACES = 1000  # further places are ignored
@@ -20,7 +21,8 @@ class RankingReward:
 
     The answer's field holds a list of names, or of objects with the name under `item_key`. The reference holds the
     relevant names (a scalar or a list: gain 1 each) or a mapping of name to gain > 0. A repeated name, or an item
-    without text, takes a place and gains nothing. Names are compared as in `ExactMatchReward`.
+    without text, takes a place and gains nothing. Names are compared as in `ExactMatchReward`. A gain that is no number
+    is `Unmeasurable`.
 
     - "mrr": 1 / the place of the first relevant name, 0 if there is none (reciprocal rank; Voorhees 1999).
     - "ndcg": DCG / the greatest DCG possible, DCG = Σ gain_i / log2(i + 1) (Järvelin & Kekäläinen 2002).
@@ -78,22 +80,28 @@ class RankingReward:
         """Return the names in the answer's order, and the gain of each relevant name as a share of the greatest
         gain."""
         ranked = to_items(get_field(answer, self.field), self.k or _MAX_PLACES)
-        names = None if ranked is None else [self._read_name(item) for item in ranked]
+        names = None if ranked is None else [read_label(self._get_name(item)) for item in ranked]
         gold = get_field(reference, self.reference_field or self.field)
         if isinstance(gold, Mapping) and self.item_key not in gold:
-            listed_gains = {normalize_label(to_text(name)): to_finite_float(gain) or 0.0 for name, gain in gold.items()}
+            listed_gains = {read_gold_label(name): _read_gain(name, gain) for name, gain in gold.items()}
         else:
-            listed = to_items(gold)
+            listed = list_golds([gold] if isinstance(gold, Mapping) else gold)
             if listed is None:
                 return names, None
-            listed_gains = {self._read_name(item): 1.0 for item in listed}
-        relevant = {name: gain for name, gain in listed_gains.items() if name and gain > 0}
+            listed_gains = {read_gold_label(self._get_name(item)): 1.0 for item in listed}
+        relevant = {name: gain for name, gain in listed_gains.items() if gain > 0}
         greatest = max(relevant.values(), default=1.0)
         return names, {name: gain / greatest for name, gain in relevant.items()}
 
-    def _read_name(self, item: Any) -> str:
-        inside = isinstance(item, Mapping) and self.item_key is not None
-        return read_label(get_field(item, self.item_key) if inside and self.item_key else item)
+    def _get_name(self, item: Any) -> Any:
+        return get_field(item, self.item_key) if isinstance(item, Mapping) and self.item_key is not None else item
+
+
+def _read_gain(name: object, gain: object) -> float:
+    number = to_finite_float(gain)
+    if number is None:
+        raise Unmeasurable(f"the gain of {quote_value(name)} is {quote_value(gain)}; allowed: a number")
+    return number
 
 
 def _compute_gains(ranked: Sequence[str], gains: Mapping[str, float]) -> list[float]:

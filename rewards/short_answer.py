@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..utils.values import normalize_label, to_text
+from ..utils.values import Value, normalize, reaches
 from .declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, validated_dataclass
-from .exact_match import ExactMatchReward
+from .exact_match import ExactMatchReward, measure_distance
 from .fields import get_accepted_values, get_field
 from .token_f1 import TokenF1Reward
 
-MAX_NUMBER = 40  # characters of a number
+MAX_NUMBER = 64  # characters of a number
 
 
 @validated_dataclass
@@ -60,16 +60,15 @@ class ShortAnswerReward:
         return (self._exact if exact else self._words).explain(answer, reference)
 
     def _is_near(self, value: Any, golds: list[Any]) -> bool:
-        number = _parse_number(value) if self.tolerance else None
-        if number is None:
+        if not self.tolerance or (isinstance(value, str) and len(value) > MAX_NUMBER):
             return False
-        return any((gold := _parse_number(one)) and abs(number - gold) <= self.tolerance * abs(gold) for one in golds)
+        said = _to_share(normalize(value))
+        for gold in map(_to_share, map(normalize, golds)):
+            distance = measure_distance(said, gold)
+            if distance is not None and gold.number and reaches(self.tolerance * abs(gold.number), distance):
+                return True
+        return False
 
 
-def _parse_number(value: Any) -> float | None:
-    text = to_text(value)
-    text = normalize_label(text) if len(text) <= MAX_NUMBER else ""
-    try:
-        return float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
+def _to_share(value: Value) -> Value:
+    return value._replace(number=value.number / 100, unit="") if value.unit == "%" and value.number else value

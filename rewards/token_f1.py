@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from ..utils.values import fold_text, to_text
+from ..utils.values import fold_text, normalize, to_text
 from .declare import AnswerField, Names, ReferenceField, RewardName, register_reward
 from .fields import MAX_TEXT, get_accepted_values, get_field, quote_value
 from .negation import MARK, NEGATIONS, TOKEN, split_words
@@ -21,6 +21,9 @@ _STOP_WORDS = """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 # A number with its sign and decimals is one token (-2.5 is not 2.5), and so is a contraction (isn't).
 _TOKEN = re.compile(TOKEN)
+_LETTER = re.compile(r"\b(?<![nN]/)[A-Za-z]\b(?=[ \n](?P<next>\w+)|)")  # not in "n/a"
+_NAME = "\u02b9"  # stands behind a letter that is a name; part of a word
+_NAMED = frozenset(("class", "factor", "grade", "group", "hepatitis", "influenza", "stage", "type", "vitamin"))
 _BOTH_WAYS = 1 / 3  # what a word is worth that one side both affirms and denies
 _EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's
 
@@ -32,6 +35,7 @@ class _Gold(NamedTuple):
     both_ways: frozenset[str]  # affirmed and denied
     opposites: frozenset[str]  # its words with the mark that would contradict them
     ignored: frozenset[str]
+    text: str  # of a gold without words: its normal form
 
 
 @register_reward("token_f1")
@@ -41,14 +45,16 @@ class TokenF1Reward:
     From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even if the gold is empty too.
     Repeating a word does not help, because the intersection counts a word at most as often as the gold has it.
     `stop_words` are left out on both sides: True for a short English list, or your own list. Negations are never left
-    out, and a gold that holds only stop words is compared as it is. An answer of more than 5,000 characters plus four
-    times the gold's scores 0; so does any text of more than 16,384 characters.
+    out, nor is a letter that is a name ("hepatitis A"), and a gold that holds only stop words is compared as it is. A
+    gold without any word ("+") is compared as a whole. An answer of more than 5,000 characters plus four times the
+    gold's, or of more than 16,384, scores 0; a longer gold cannot be measured.
 
     A denied word matches only a denied word (`negation.py`, after NegEx). So "no tumour" against "tumour" scores 0, and
     "No effusion. Nodule." is not "Effusion. No nodule.". A negation counts as a word only if it denies nothing. Each
     word that one side affirms and the other denies takes two shared words away. A word that one side both affirms and
-    denies is worth a third. `negation_scope=False` compares bare words, as SQuAD does. Apart from that, the order of
-    the words does not matter; for labels use `ExactMatchReward`.
+    denies is worth a third. A sign that makes another value is part of its word: "<5" is not ">5", "28%" not "28",
+    "rh+" not "rh-". `negation_scope=False` compares bare words, as SQuAD does. Apart from that, the order of the words
+    does not matter; for labels use `ExactMatchReward`.
 
     Range: [0, 1].
 
@@ -83,8 +89,8 @@ class TokenF1Reward:
         text, golds = self._read(answer, reference)
         if not golds:
             return 0.0
-        words, both_ways = _split_text(text, self.negation_scope)
-        return max(_compute_f1(words, both_ways, gold) for gold in golds)
+        words, both_ways = _split_text(self._mark_names(text), self.negation_scope)
+        return max(_compute_f1(words, both_ways, gold, text) for gold in golds)
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""
@@ -94,8 +100,8 @@ class TokenF1Reward:
             if not text:
                 return f"{self.field}: no answer given; wanted {quote_value(gold)}"
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
-        words, both_ways = _split_text(text, self.negation_scope)
-        best = max(golds, key=lambda gold: _compute_f1(words, both_ways, gold))
+        words, both_ways = _split_text(self._mark_names(text), self.negation_scope)
+        best = max(golds, key=lambda gold: _compute_f1(words, both_ways, gold, text))
         kept = [word for word in words if word not in best.ignored]
         shared = Counter(kept) & best.counts
         wrong = _find_contradictions(set(kept), both_ways, best)
@@ -112,15 +118,32 @@ class TokenF1Reward:
         golds = [to_text(value) for value in accepted]
         if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
             return text, []
-        return text, [_prepare_gold(gold, self.negation_scope, self._ignored) for gold in golds]
+        return text, [_prepare_gold(self._mark_names(gold), self.negation_scope, self._ignored) for gold in golds]
+
+    def _mark_names(self, text: str) -> str:
+        """Return a text in which a letter that is a stop word, but stands here as a name, is none: at the end, before
+        another stop word, after words such as "type", and as a capital that opens no sentence."""
+        if not self.negation_scope or not self.stop_words:
+            return text
+
+        def mark(found: re.Match[str]) -> str:
+            letter, follows = found[0], (found["next"] or "the").lower()
+            before = text[max(0, found.start() - 20) : found.start()].rstrip()
+            opens = letter.islower() or before[-1:] in ("", *".!?:;\n") or text.isupper()
+            is_name = not opens or follows in STOP_WORDS or before.lower().rpartition(" ")[2] in _NAMED
+            return f"{letter}{_NAME}" if is_name and letter.lower() in self._ignored else letter
+
+        return _LETTER.sub(mark, text)
 
 
 def _list_words(words: Iterable[str]) -> str:
-    listed = ", ".join(word.replace(MARK, "not ") for word in words)
+    listed = ", ".join(word.replace(MARK, "not ").replace(_NAME, "") for word in words)
     return listed if len(listed) < 200 else listed[:200] + "…"
 
 
-def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold) -> float:
+def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: str) -> float:
+    if not gold.counts:
+        return float(gold.text != "" and normalize(text).text == gold.text)
     counts = Counter([word for word in words if word not in gold.ignored])
     common = counts.keys() & gold.counts.keys()
     if not common:
@@ -146,7 +169,7 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
     counts = Counter([word for word in words if word not in ignored])
     flipped = (word[1:] if word[0] == MARK else MARK + word for word in counts)
     opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
-    return _Gold(counts, both_ways, opposites, ignored)
+    return _Gold(counts, both_ways, opposites, ignored, "" if counts else normalize(text).text)
 
 
 def _split_text(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:

@@ -25,6 +25,7 @@ from ..utils.secrets import mask_values
 from .job import RolloutJob
 from .play import play_many
 from .scoring.metrics import compute_environment_metrics, drop_undefined
+from .scoring.summary import summarize
 from .store import run_folder
 from .store.lines import MAX_COUNT
 from .store.reader import load
@@ -88,6 +89,7 @@ class RolloutSession:
             "episodes": len(episodes),
             "faults": sum(episode.is_fault for episode in episodes),
             "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
+            "counts": summarize(episodes, {}, resamples=0).get_counts(),
             "errors": count_failures(episodes),
             "tokens": {
                 name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")

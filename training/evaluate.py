@@ -24,7 +24,7 @@ from ..engines.scripted import Script, ScriptedGenerator
 from ..records import Episode, EpisodeTokens, Task
 from ..rollouts.play import play_many
 from ..rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
-from ..rollouts.scoring.summary import summarize
+from ..rollouts.scoring.summary import ABOUT, summarize
 from ..rollouts.store import run_folder
 from ..rollouts.store.run_folder import HELD_OUT
 from ..rollouts.store.writer import EpisodeWriter
@@ -109,7 +109,8 @@ def evaluate(
 
     Returns:
         figures: a float for each name of `compute_environment_metrics` and for each metric of the environment
-            (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high].
+            (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high], and `counts` to
+            the number of episodes that each counts.
         episodes: in the order of the tasks.
     """
     generator = sampler.prepare(model)()
@@ -128,7 +129,7 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
         log.warning("%s", problem)
     own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
     means = drop_undefined(compute_environment_metrics(episodes, env))
-    return {**means, **own, "intervals": summary.get_intervals()}
+    return {**means, **own, "intervals": summary.get_intervals(), "counts": summary.get_counts()}
 
 
 # ---------------------------------------------------------------------- during a run
@@ -216,7 +217,7 @@ class HeldOutEvaluation(TrainerCallback):
             return
         started = time.perf_counter()
         figures = self.evaluate()
-        numbers = drop_undefined({name: value for name, value in figures.items() if name != "intervals"})
+        numbers = drop_undefined({name: value for name, value in figures.items() if name not in ABOUT})
         if self._set_best(step, numbers):
             control.should_save = True
         if self.trainer.best is not None:

@@ -1,19 +1,21 @@
 """Conditions on named fields, `field op value`: the language of `viewbox score --where` and of a data block's `where`.
 
 `=` and `!=` compare with each of the values between `|` (write `==` if the value itself begins with `=`); a value may
-stand in quotes. `>`, `>=`, `<`, `<=` compare numbers. `~` searches for a regular expression and ignores case. A list
-matches if any of its items does. A missing field is `null`, which is neither greater nor less than any number.
+stand in quotes. They compare names (`identify`): 7, 7.0 and the text 7 are one, so are true and TRUE, but not the texts
+1.1 and 1.10. `>`, `>=`, `<`, `<=` compare numbers, also of text that is a number. `~` searches for a regular expression
+and ignores case. A list matches if any of its items does. A missing field, NaN and blank text are `null`, which is
+neither greater nor less than any number.
 """
 
 import json
-import math
 import operator
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
-from .frozen import thaw
+from .frozen import thaw, to_plain
+from .values import identify, is_null, read_number, to_finite_float
 
 _FORM = re.compile(r"\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
 _ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -64,7 +66,7 @@ def sort_key(value: str) -> tuple[bool, float, str]:
     >>> sorted(["10", "b", "2", "-1.5", "a"], key=sort_key)
     ['-1.5', '2', '10', 'a', 'b']
     """
-    number = _parse_number(value)
+    number = read_number(value)
     return number is None, number or 0.0, value
 
 
@@ -76,17 +78,32 @@ def _build_test(op: str, operand: str) -> Callable[[Any], bool]:
             raise ConfigError(f"{operand!r} is not a regular expression: {error}") from error
         return lambda value: any(search(format_value(item)) is not None for item in _list_items(value))
     if op in _ORDER:
-        limit = _parse_number(operand)
+        limit = read_number(operand)
         if limit is None:
             raise ConfigError(f"{op} compares numbers; given {operand!r}")
         compare = _ORDER[op]
-        return lambda value: any(_is_number(item) and compare(item, limit) for item in _list_items(value))
-    allowed = [(text.strip(), _parse_number(text)) for text in operand.split("|")]
+        return lambda value: any(
+            (number := read_number(item)) is not None and compare(number, limit) for item in _list_items(value)
+        )
+    texts = [text.strip() for text in operand.split("|")]
+    names = {_name(_strip_quotes(text)) for text in texts} | {"" for text in texts if text in ("null", "")}
+    numbers = {number for number in map(read_number, texts) if number is not None}
+    written = {*texts, *map(_strip_quotes, texts)}
 
-    def is_equal(value: object) -> bool:
-        return any(_is_equal(item, text, number) for item in _list_items(value) for text, number in allowed)
+    def is_equal(item: Any) -> bool:
+        if is_null(item):
+            return "" in names
+        return _name(item) in names or to_finite_float(item) in numbers or format_value(item) in written
 
-    return (lambda value: not is_equal(value)) if op == "!=" else is_equal
+    if op == "!=":
+        return lambda value: not any(map(is_equal, _list_items(value)))
+    return lambda value: any(map(is_equal, _list_items(value)))
+
+
+def _name(value: object) -> str:
+    """Return what two equal values have in common."""
+    text = identify(value)
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def _strip_quotes(text: str) -> str:
@@ -96,22 +113,5 @@ def _strip_quotes(text: str) -> str:
 
 def _list_items(value: Any) -> list[Any]:
     """Return the items of a list or set. Any other value, and an empty list, counts as one item."""
-    return list(value) if isinstance(value, tuple | frozenset | set) and value else [value]
-
-
-def _is_equal(item: Any, text: str, number: float | None) -> bool:
-    return format_value(item) in (text, _strip_quotes(text)) or (
-        number is not None and _is_number(item) and item == number
-    )
-
-
-def _is_number(item: Any) -> bool:
-    return isinstance(item, int | float) and not isinstance(item, bool)
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    plain = to_plain(value)
+    return list(plain) if isinstance(plain, list | tuple | frozenset | set) and plain else [plain]

@@ -27,29 +27,38 @@ _KEPT_APART = (  # what NFKC would join to a number: 4² is not 42, 10⁻³ not 
     (re.compile("(?<=\\d)(?=[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹])"), "^"),
     (re.compile("(?<=\\d)(?=[¼½¾⅐-⅞])"), " "),
     (re.compile("(?<=\\d)(?=[₀-₉])"), " sub "),
-    (re.compile("(?<=\\d)\\s*º"), "°"),
+    (re.compile("(?<=\\d)\\s*[º˚]"), "°"),
 )
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_LONG_RUN = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")  # such as marks; sorting more is quadratic
+_DIGIT = re.compile(r"\d")
 _SIGNED_NUMBER = re.compile(r"\+?\.?\d")
 _SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\+?\.?\d)")
-_SPACED_SIGN = re.compile(r"(<=|>=|[<>~±↑↓])\s+(?=\S)|(?<=\d)\s+(?=[%‰°](?!\w))")
+_SPACED_SIGN = re.compile(  # "< 5", "28 %", "37 ° C"; "ER +, PR +"
+    r"(<=|>=|[<>~±↑↓])\s+(?=\S)|(?<=\d)\s+(?=[%‰°](?!\w))|(?<=°)\s+(?=[cf]\b)|(?<=[^\W_])\s+(?=[+-](?:[.,;:)\]]|$))"
+)
+_ARROWS = tuple(re.compile(rf"(?<![^\W_])([^\W_]+){gap}([↑↓]+)(?!\w)") for gap in ("", " ?"))  # "CRP↑" is "↑CRP"
+_LETTERED = re.compile(r"([^\W\d_])(?: ?[.):\]]{1,2} ?| - )(?=\S)")  # "B) right", "B: right" and "B - right" are one
 _UNDERSCORE = re.compile(r"(?<=[^\W\d_])_+(?=[^\W_])|(?<=\d)_+(?=[^\W\d_])")  # not 1_000
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|\.\d*[.,]\d)")  # 12,000: English, as prompts are
+_BETWEEN = re.compile(r"(?<=\d) - (?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")  # "5 - 10"; "5 x 3", "5×3"; "5±1"
+_WITH_UNIT = re.compile(r"(?<![\w.^])(\d+(?:\.\d+)?)(?=[^\W\d_])(?!e[+-]?\d)")  # "5mm" and "5 mm"
 _MEASURE = re.compile(
     r"(<=|>=|[<>~±↑↓])?"
-    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,3}(?!\w)| ?[x×*·] ?10\^[+-]?\d{1,3})?|10\^[+-]?\d{1,3})"
-    r" ?([%‰]|(?:°|[^\W\d_])[^\s,;]{0,15})?"
+    r"([+-]?(?:(?!0\d)\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,3}(?!\w)| ?[x*·] ?10\^[+-]?\d{1,3})?|10\^[+-]?\d{1,3})"
+    r" ?([%‰]|(?!x ?\d)(?:°|[^\W\d_])[^\s,;]{0,15})?"
 )
+_UNITS = {"percent": "%", "permille": "‰"}
 _CANONICAL = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:e[-+]\d\d)?", re.ASCII)
 _BOOLEANS = {"true": "yes", "false": "no"}
 
 
 class Value(NamedTuple):
-    """A value in its normal form.
+    """A value in its normal form: two values are equal if their texts are.
 
     Args:
-        text: two values are equal if their texts are.
-        number: of a text that is one number, perhaps with a sign and a unit; None: it is none.
+        text: what is compared. A number is written in one way: "2.0" is "2", "5.0mm" is "5 mm", "0.50" is "0.5".
+        number: of a text that is one number, perhaps with a sign and a unit; None: it is none, as "007" is a label.
         sign: before the number: < > <= >= ~ ± ↑ ↓.
         unit: after the number, such as "mm" or "%".
     """
@@ -63,21 +72,28 @@ class Value(NamedTuple):
 def normalize(value: object) -> Value:
     """Return the normal form of a text, a number or a bool; of anything else, the empty one.
 
-    >>> normalize("≥ 5mm"), normalize("28 %").text, normalize("10⁻³").text, normalize(True).text
-    (Value(text='>=5 mm', number=5, sign='>=', unit='mm'), '28%', '10^-3', 'yes')
-    >>> normalize("12,000").number, normalize("1,5").number, normalize(float("nan"))
-    (12000, None, Value(text='', number=None, sign='', unit=''))
+    A sign that makes another value of a label or number stays with it, however it is written. Underscores between words
+    are spaces, commas between thousands are left out, and true is yes.
+
+    >>> normalize("≥ 5.0mm"), normalize("28 %").text, normalize("10⁻³").text, normalize(True).text
+    (Value(text='>=5 mm', number=5.0, sign='>=', unit='mm'), '28%', '0.001', 'yes')
+    >>> normalize("12,000").number, normalize("1,5").number, normalize("007").number, normalize(float("nan"))
+    (12000, None, None, Value(text='', number=None, sign='', unit=''))
     """
     return _normalize(value if isinstance(value, str) else to_text(value))
 
 
 @lru_cache(maxsize=8192)
 def _normalize(text: str) -> Value:
-    label = normalize_label(text)
+    label = _tidy(text)
     found = _MEASURE.fullmatch(label) if len(label) <= _LONGEST_NUMBER else None
-    if found is None:
-        return Value(label)
-    return Value(label, _parse_number(found[2]), found[1] or "", found[3] or "")
+    number = None if found is None else _parse_number(found[2])
+    if found is None or number is None:
+        return Value(_BOOLEANS.get(label, label))
+    sign, unit = found[1] or "", _UNITS.get(found[3], found[3] or "")
+    rounded = number if isinstance(number, int) else float(f"{number:.15g}") + 0.0  # 0.1 + 0.2 is 0.3, -0.0 is 0
+    gap = " " if unit and unit not in "%‰" else ""
+    return Value(f"{sign}{to_text(rounded) or to_text(number)}{gap}{unit}", number, sign, unit)
 
 
 def _parse_number(text: str) -> int | float | None:
@@ -85,7 +101,20 @@ def _parse_number(text: str) -> int | float | None:
     first, power, exponent = text.replace(" ", "").partition("10^")
     if not power and text.lstrip("+-").isdecimal():
         return int(text)
-    return to_finite_float(float(f"{first.rstrip('x×*·') or '1'}e{exponent}" if power else text))
+    return to_finite_float(float(f"{first.rstrip('x*·') or '1'}e{exponent}" if power else text))
+
+
+def read_number(value: object) -> int | float | None:
+    """Return a finite number, or the one that a text is; None for bools, signs, units and everything else.
+
+    >>> [read_number(value) for value in (7, "7.50", "1e3", "5 mm", "<5", True, "007", None)]
+    [7, 7.5, 1000.0, None, None, None, None, None]
+    """
+    if isinstance(value, str):
+        found = normalize(value)
+        return None if found.sign or found.unit else found.number
+    plain: int | float = to_number(value)
+    return None if to_finite_float(plain) is None else plain
 
 
 def is_null(value: object) -> bool:
@@ -108,7 +137,7 @@ def identify(value: object) -> str:
     if is_null(value):
         return ""
     if isinstance(value, str):
-        text = " ".join((value if value.isascii() else unicodedata.normalize("NFC", value)).split())
+        text = " ".join(unicodedata.normalize("NFC", _LONG_RUN.sub(r"\1", value)).split())
         return identify(json.loads(text)) if _CANONICAL.fullmatch(text) and is_canonical(text) else text
     plain = to_plain(value)
     return to_text(plain) or (str(plain) if not isinstance(plain, dict | list | tuple) else _write_json(plain))
@@ -197,7 +226,7 @@ def fold_text(text: str) -> str:
     """
     if text.isascii() and text.isprintable():  # the fast path for most texts
         return " ".join(text.lower().split())
-    visible = text.translate(_VISIBLE)
+    visible = _LONG_RUN.sub(r"\1", text.translate(_VISIBLE))
     for place, mark in _KEPT_APART:
         visible = place.sub(mark, visible)
     spelled = unicodedata.normalize("NFKC", visible)
@@ -234,36 +263,55 @@ def _is_outer(character: str) -> bool:
     return character.isspace() or character == "`" or unicodedata.category(character).startswith("P")
 
 
-@lru_cache(maxsize=4096)
 def normalize_label(text: str) -> str:
-    """`text` folded and without its outer punctuation: labels are equal if these are equal.
+    """Return the text of a label's normal form: labels are equal if these are equal.
 
-    A sign that makes another value of a label or number stays with it, however it is written. Underscores between words
-    are spaces, commas between thousands are left out, and true is yes.
-
-    >>> normalize_label(" Seven. "), normalize_label("- 7"), normalize_label("HER2 (–)"), normalize_label("Rh (+).")
-    ('seven', '-7', 'her2-', 'rh+')
-    >>> normalize_label("pleural_effusion"), normalize_label("≤ 28 %"), normalize_label("12,000mm")
-    ('pleural effusion', '<=28%', '12000 mm')
+    >>> [normalize_label(text) for text in (" Seven. ", "- 7", "HER2 (–)", "pleural_effusion", "CRP ↑", "(B) no")]
+    ['seven', '-7', 'her2-', 'pleural effusion', '↑crp', 'b. no']
     """
+    return _normalize(text).text
+
+
+def _tidy(text: str) -> str:
+    """Return a text folded and without its outer punctuation; signs, letters and numbers are written in one way."""
     text = fold_text(text)
-    if not text.isalpha():
-        text = strip_outer_punctuation(_SPACED_SIGN.sub(lambda found: found[1] or "", _attach_signs(text)))
-        text = _UNDERSCORE.sub(" ", text) if "_" in text else text
-        text = _GROUPS.sub(lambda found: found[0].replace(",", ""), text) if "," in text else text
-        found = _MEASURE.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
-        if found is not None and found[3] is not None and found[3] not in "%‰":
-            text = f"{found[1] or ''}{found[2]} {found[3]}"
-    return _BOOLEANS.get(text, text)
+    if text.isalpha():
+        return text
+    text = strip_outer_punctuation(attach_signs(_attach_last_sign(text)))
+    text = _UNDERSCORE.sub(" ", text) if "_" in text else text
+    if lettered := _LETTERED.match(text):
+        text = f"{lettered[1]}. {strip_outer_punctuation(text[lettered.end() :])}"
+    return join_numbers(text)
 
 
-def _attach_signs(text: str) -> str:
+def join_numbers(text: str) -> str:
+    """Write the numbers in a folded text in one way: 12,000 as 12000, 5mm as 5 mm, 5 - 10 as 5-10."""
+    if not _DIGIT.search(text):
+        return text
+    text = _GROUPS.sub(lambda found: found[0].replace(",", ""), text) if "," in text else text
+    text = _BETWEEN.sub(lambda found: {" - ": "-", "": " "}.get(found[0], " x "), text)
+    return _WITH_UNIT.sub(r"\1 ", text)
+
+
+def attach_signs(text: str) -> str:
+    """Write the signs in a folded text beside what they belong to: "< 5" as "<5", "28 %" as "28%", "CRP ↑" as "↑CRP".
+
+    >>> attach_signs("< 5 mm, 28 % of er +, crp ↑")
+    '<5 mm, 28% of er+, ↑crp'
+    """
+    text = text.replace("+/-", "±") if "+/-" in text else text
+    if "↑" in text or "↓" in text:  # of arrows between words, the last one says whether they stand behind
+        text = _ARROWS[text.rstrip(" .,;:!?)%_-").endswith(("↑", "↓"))].sub(r"\2\1", text)
+    return _SPACED_SIGN.sub(lambda found: found[1] or "", text)
+
+
+def _attach_last_sign(text: str) -> str:
     """Folded text with the minus of a number, and the plus or minus that ends a label, beside what they belong to."""
     if "-" in text:
         text = _SPACED_MINUS.sub(r"\1-", text, count=1) if _SPACED_MINUS.match(text) else text
     elif "+" not in text:
         return text
-    body = text.rstrip(" .,;:!?'\"`*_)]}>")
+    body = text.rstrip(" .,;:!?'\"`*_()[]{}<>")
     word = body.rstrip("+-")
     signs, word = body[len(word) :], word.rstrip(" ([{<")
     return word + signs if signs and word and word[-1].isalnum() else text

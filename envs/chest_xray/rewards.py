@@ -122,7 +122,7 @@ def _read_text(text: str) -> _Named:
     for sentence in _SENTENCE.split(text):
         words, _ = split_words(sentence)
         hedged = not HEDGES.isdisjoint(word for word in words if not word.startswith(MARK))
-        bare = [word.removeprefix(MARK) for word in words]
+        bare = [word.removeprefix(MARK).rstrip("+") for word in words]
         for place, label in _find_labels(bare):
             if words[place].startswith(MARK):
                 named.denied.add(label)

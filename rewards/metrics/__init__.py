@@ -3,8 +3,9 @@
     from viewbox.rewards.metrics import MeanAveragePrecision
     MeanAveragePrecision("boxes", label_key="label")(pairs)          # {'map@0.3': 0.61, …}
 
-Metrics are pure functions of (answer, reference) pairs, as rewards are. No model output can make them raise.
-An undefined figure (mAP without any gold box) is NaN. `viewbox.summarize` adds bootstrap intervals.
+Metrics are pure functions of (answer, reference) pairs, as rewards are. No model output can make them raise; a pair
+whose reference no answer can meet (`Unmeasurable`) is left out, with a warning. An undefined figure (mAP without any
+gold box) is NaN. `viewbox.summarize` adds bootstrap intervals and the number of pairs that each figure counts.
 """
 
 from .base import Metric, Pair, PairMetric, PreparedMetric

@@ -6,12 +6,16 @@ once (`extract_stats`), and then compute the figures of all draws together (`com
 pairs is also a metric; it is called once per draw.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ...errors import Unmeasurable
 from ...utils.values import to_number
+
+log = logging.getLogger(__name__)
 
 Pair = tuple[Mapping[str, Any] | None, Mapping[str, Any]]
 
@@ -30,6 +34,7 @@ class PreparedMetric(Protocol):
     """A metric of pairs in groups, ready for a bootstrap. A group holds the episodes of one task."""
 
     names: Sequence[str]
+    counted: Sequence[int]  # pairs of each figure
     effort: int  # numbers read per draw; if this is large, a bootstrap may use fewer draws
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
@@ -50,9 +55,17 @@ class PairMetric:
         raise NotImplementedError
 
     def __call__(self, pairs: Sequence[Pair]) -> dict[str, float]:
-        rows = [self.extract_stats(answer, reference) for answer, reference in pairs]
+        rows: list[Any] = []
+        for answer, reference in pairs:
+            try:
+                rows.append(self.extract_stats(answer, reference))
+            except Unmeasurable as error:
+                log.warning("a pair is left out of a metric: %s", error)
         prepared = self.prepare(rows, np.zeros(len(rows), int))
         return dict(zip(prepared.names, map(float, prepared.compute_figures(np.ones((1, 1)))[0]), strict=True))
+
+
+Finish = Callable[[np.ndarray], np.ndarray]
 
 
 class SumFigures:
@@ -60,17 +73,19 @@ class SumFigures:
 
     Args:
         names: of the figures.
+        counted: the pairs of each figure; a number is that of all figures.
         sums: (groups, columns), a dense or sparse array.
         finish: turns the sums of each draw, (draws, columns), into figures, (draws, names).
 
     >>> right_of = sum_by_group(np.array([[1, 1], [0, 1], [0, 1]]), np.array([0, 0, 1]))
-    >>> rate = SumFigures(["rate"], right_of, lambda sums: sums[:, :1] / sums[:, 1:])
+    >>> rate = SumFigures(["rate"], 3, right_of, lambda sums: sums[:, :1] / sums[:, 1:])
     >>> rate.compute_figures(np.array([[2, 0], [1, 2]])).tolist()
     [[0.5], [0.25]]
     """
 
-    def __init__(self, names: Sequence[str], sums: Any, finish: Callable[[np.ndarray], np.ndarray]) -> None:
+    def __init__(self, names: Sequence[str], counted: int | Sequence[int], sums: Any, finish: Finish) -> None:
         self.names, self.sums, self.finish = names, sums, finish
+        self.counted = [counted] * len(names) if isinstance(counted, int) else counted
         self.effort = len(names)
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
@@ -96,7 +111,9 @@ class MeanMetric(PairMetric):
 
     def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
         stats = np.array(rows, float).reshape(len(rows), 2)
-        return SumFigures([self.figure], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
+        sums = sum_by_group(stats, groups)
+        pairs = int(stats[:, 1].sum())
+        return SumFigures([self.figure], pairs, sums, lambda sums: divide(sums[:, :1], sums[:, 1:]))
 
 
 class ResampledMetric:
@@ -105,6 +122,7 @@ class ResampledMetric:
     def __init__(self, metric: Metric, pairs: Sequence[Pair], groups: np.ndarray) -> None:
         self.metric, self.pairs, self.groups = metric, pairs, groups
         self.names: Sequence[str] = list(metric(pairs))
+        self.counted: Sequence[int] = [len(pairs)] * len(self.names)
         self.effort = 10**9  # unknown: assume that it is slow
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:

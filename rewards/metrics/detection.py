@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from ...errors import ConfigError, describe_unknown
-from ...utils.values import to_finite_float
-from ..fields import Box, BoxFormat, get_field, read_boxes, read_label
+from ...utils.values import reaches, to_finite_float
+from ..fields import Box, BoxFormat, check_gold_boxes, get_field, read_boxes, read_label
 from ..iou import compute_overlap
 from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
@@ -41,7 +41,7 @@ class BoxMetric(PairMetric):
     `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box at that key. Both sides use
     `format` and the same frame. The class of a box is at its own `label_key`, else at the answer's `label_field`;
     without both there is one class. The confidence is its own `confidence`, else the answer's; it is 1 if missing and
-    0 if not a number. A detection that is not a box matches nothing.
+    0 if not a number. A detection that is not a box matches nothing; a gold one is `Unmeasurable`.
     """
 
     field: str = "bbox"
@@ -67,6 +67,8 @@ class BoxMetric(PairMetric):
 
     def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> MatchedPair:
         gold = self.read_detections(reference, self.reference_field or self.field)
+        boxes = [(box, label) for label, _, box in gold]
+        check_gold_boxes(boxes, get_field(reference, self.reference_field or self.field), self.format, labeled=False)
         detected = self.read_detections(answer, self.field)
         counts = Counter(label for label, _, _ in gold)
         detections: list[tuple[str, float, int]] = []
@@ -114,12 +116,11 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
     highest = max((value for row in overlaps for value in row), default=0.0)
     reached = [0] * len(boxes)
     for bit, threshold in enumerate(thresholds):
-        least = min(threshold, 1 - 1e-10)  # COCO's allowance for rounding
-        free = set(range(len(gold))) if highest >= least else set()
+        free = set(range(len(gold))) if reaches(highest, threshold) else set()
         for number, row in enumerate(overlaps):
-            best = max((one for one in free if row[one] >= least), key=lambda one: (row[one], one), default=None)
-            if best is not None:  # of equal boxes the last one, as in COCO
-                free.remove(best)
+            near = [(row[one], one) for one in free if reaches(row[one], threshold)]
+            if near:
+                free.remove(max(near)[1])  # of equal boxes the last one, as in COCO
                 reached[number] |= 1 << bit
     return reached
 
@@ -153,7 +154,8 @@ class MeanAveragePrecision(BoxMetric):
 
     def prepare(self, rows: Sequence[MatchedPair], groups: np.ndarray) -> PreparedMetric:
         names = [*(f"map@{threshold:g}" for threshold in self.thresholds), "map@0.5:0.95"]
-        return _Averages(names, _collect_classes(rows, groups, len(self.get_thresholds()), self.ties == "together"))
+        classes = _collect_classes(rows, groups, len(self.get_thresholds()), self.ties == "together")
+        return _Averages(names, [len(rows)] * len(names), classes)
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class BoxRates(BoxMetric):
         for stat, row in zip(stats, rows, strict=True):
             stat[:2] = len(row.detections), sum(number for _, number in row.gold)
             stat[2:] = [sum(bits >> bit & 1 for _, _, bits in row.detections) for bit in range(len(self.thresholds))]
-        return SumFigures(names, sum_by_group(stats, groups), _compute_rates)
+        return SumFigures(names, len(rows), sum_by_group(stats, groups), _compute_rates)
 
 
 def _compute_rates(sums: np.ndarray) -> np.ndarray:
@@ -226,8 +228,8 @@ def _build_class(gold: np.ndarray, detections: list[tuple[int, float, int]], thr
 class _Averages:
     """Average precision of each draw; the last ten thresholds are COCO's."""
 
-    def __init__(self, names: Sequence[str], classes: Sequence[_Class]) -> None:
-        self.names, self.classes = names, classes
+    def __init__(self, names: Sequence[str], counted: Sequence[int], classes: Sequence[_Class]) -> None:
+        self.names, self.counted, self.classes = names, counted, classes
         self.effort = sum(one.hits.size for one in classes)
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:

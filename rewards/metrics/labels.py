@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...utils.values import to_finite_float
 from ..exact_match import ExactMatchReward
-from ..fields import get_accepted_values, get_field, read_label
+from ..fields import get_accepted_values, get_field, read_confidence, read_label
 from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 
@@ -142,7 +142,8 @@ class MacroF1(LabelMetric):
                 ones.append((group, classes[gold]))
         at = np.array(ones, int).reshape(-1, 2).T
         shape = (int(groups.max(initial=-1)) + 1, 3 * width)
-        return SumFigures([self.name], coo_array((np.ones(len(ones)), tuple(at)), shape).tocsr(), _compute_macro_f1)
+        sums = coo_array((np.ones(len(ones)), tuple(at)), shape).tocsr()
+        return SumFigures([self.name], sum(gold != "" for gold, _ in rows), sums, _compute_macro_f1)
 
 
 def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
@@ -153,12 +154,13 @@ def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CalibrationError(LabelMetric):
-    """Expected calibration error and Brier score of the answer's `confidence` in [0, 1]; 0 is best.
+    """Expected calibration error and Brier score of the answer's `confidence` in [0, `scale`]; 0 is best.
 
     `ece` = Σ_b n_b / n · |accuracy_b - mean confidence_b| over `bins` of equal width, each open to the left: (0.1, 0.2]
     (Guo et al. 2017, after Naeini et al. 2015). `brier` is the mean of (confidence - right)² (Brier 1950). An answer
-    is right as `ExactMatchReward` compares. Pairs without gold, or without a number in [0, 1], are left out;
-    `stated` is the share of the pairs with gold that stated a confidence. Range: [0, 1].
+    is right as `ExactMatchReward` compares. The confidence is divided by `scale`, as in `BrierReward`. Pairs without
+    gold, or without a confidence in this range, are left out; `stated` is the share of the pairs with gold that stated
+    one. Range: [0, 1].
 
     >>> answers = {"label": "a", "confidence": 0.9}, {"label": "a", "confidence": 0.6}
     >>> pairs = [(answers[0], {"label": "a"}), (answers[1], {"label": "b"})]
@@ -167,11 +169,14 @@ class CalibrationError(LabelMetric):
     """
 
     bins: int = 10
+    scale: float = 1.0
     name: str = "calibration"
 
     def __post_init__(self) -> None:
         if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
             raise ConfigError(f"bins is {self.bins!r}; allowed: a whole number of at least 1")
+        if not (to_finite_float(self.scale) or 0) > 0:
+            raise ConfigError(f"scale is {self.scale!r}; allowed: the greatest confidence, above 0")
 
     def extract_stats(
         self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
@@ -179,8 +184,8 @@ class CalibrationError(LabelMetric):
         """Return 1 if there is gold, the confidence or NaN, and whether it is right."""
         if not self.get_golds(reference):
             return 0.0, np.nan, 0.0
-        confidence = to_finite_float(get_field(answer, "confidence"))
-        if confidence is None or not 0 <= confidence <= 1:
+        confidence = read_confidence(get_field(answer, "confidence"), self.scale)
+        if confidence is None:
             return 1.0, np.nan, 0.0
         return 1.0, confidence, self.reward(answer, reference)
 
@@ -192,7 +197,8 @@ class CalibrationError(LabelMetric):
         stats[:, 0], stats[:, 1] = gold, stated
         stats[stated, 2] = (confidence - right)[stated] ** 2
         stats[stated, 3 + np.clip(bin_[stated], 0, self.bins - 1)] = (right - confidence)[stated]
-        return SumFigures(["ece", "brier", "stated"], sum_by_group(stats, groups), _compute_calibration)
+        counted = [int(stated.sum())] * 2 + [int(gold.sum())]
+        return SumFigures(["ece", "brier", "stated"], counted, sum_by_group(stats, groups), _compute_calibration)
 
 
 def _compute_calibration(sums: np.ndarray) -> np.ndarray:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...utils.values import to_text
+from ...utils.values import identify, reaches, to_text
 from ..fields import LONGEST_LABEL, get_field
-from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from .base import Finish, MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
 MAX_KINDS = 50  # further kinds are counted together only
@@ -53,8 +53,8 @@ class AccuracyBy(PairMetric):
     def extract_stats(
         self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
     ) -> tuple[str, float | None]:
-        kind, score = to_text(get_field(reference, self.by)), self.reward(answer, reference)
-        return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(score == 1.0)
+        kind, score = identify(to_text(get_field(reference, self.by))), self.reward(answer, reference)
+        return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(reaches(score, 1.0))
 
     def prepare(self, rows: Sequence[tuple[str, float | None]], groups: np.ndarray) -> PreparedMetric:
         kinds = sorted({kind for kind, score in rows if kind and score is not None})[:MAX_KINDS]
@@ -66,7 +66,9 @@ class AccuracyBy(PairMetric):
                 stat[place], stat[width + place] = score, 1
         names, first = ["all", *kinds], 0 if self.total else 1
         sums = sum_by_group(stats, groups)
-        return SumFigures(names[first:], sums, lambda sums: divide(sums[:, first:width], sums[:, width + first :]))
+        pairs = stats[:, width + first :].sum(axis=0).astype(int).tolist()
+        shares: Finish = lambda sums: divide(sums[:, first:width], sums[:, width + first :])  # noqa: E731
+        return SumFigures(names[first:], pairs, sums, shares)
 
 
 @dataclass(frozen=True)
@@ -94,5 +96,5 @@ class Among(PairMetric):
     def prepare(self, rows: Sequence[tuple[Any] | None], groups: np.ndarray) -> PreparedMetric:
         kept = [number for number, row in enumerate(rows) if row is not None]
         if not kept:
-            return SumFigures([], np.zeros((0, 0)), lambda sums: sums)
+            return SumFigures([], 0, np.zeros((0, 0)), lambda sums: sums)
         return self.metric.prepare([row[0] for row in rows if row is not None], groups[kept])

@@ -33,6 +33,7 @@ class RunFigures:
         modified: when its files were last written, in UTC.
         size: bytes of all its files.
         saved: what part of the episodes of a step is stored, such as "8 of 64"; None: all.
+        scored: the share of the episodes that `last_reward` is the mean of.
     """
 
     path: str
@@ -46,6 +47,7 @@ class RunFigures:
     modified: str | None = None
     size: int = 0
     saved: str | None = None
+    scored: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,16 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 def _read_figures(run: Path) -> RunFigures:
     episodes = run if os.path.lexists(run / LINES) else run / "episodes"
     path, config = read_config(run, episodes)
-    steps, first, last = _read_metrics(run / "metrics.jsonl")
+    steps, first, last, scored = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     stored = os.path.lexists(episodes / LINES)
     head = next(iter(load(episodes, errors="skip")), None) if stored else None
     if first is None:
         first = last = _get_number(summary.get("metrics"), "reward")
+        scored = _get_number(summary.get("metrics"), "episodes/scored")
     if first is None and steps is None and path is None and head is not None:
-        first = last = _average_stored(episodes)
+        first, scored = _average_stored(episodes)
+        last = first
     own = head if path is None else None  # without a config, the first episode says what was played
     env, model, train = (config.get(name) for name in ("env", "model", "train"))
     size, modified = _measure(run)
@@ -135,6 +139,7 @@ def _read_figures(run: Path) -> RunFigures:
         datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
         size,
         _get_text(head.info, "saved") if head is not None else None,
+        scored,
     )
 
 
@@ -145,23 +150,25 @@ def _count_episodes(folder: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
-def _average_stored(folder: Path) -> float | None:
-    """Return the mean of the rewards that the lines hold."""
-    totals = [one.scores.total for one in load(folder, errors="skip") if one.scores and one.scores.total is not None]
-    return sum(totals) / len(totals) if totals else None
+def _average_stored(folder: Path) -> tuple[float | None, float | None]:
+    """Return the mean of the rewards that the lines hold, and the share of the lines that have one."""
+    totals = [one.scores.total if one.scores else None for one in load(folder, errors="skip")]
+    known = [total for total in totals if total is not None]
+    return (sum(known) / len(known), len(known) / len(totals)) if known else (None, None)
 
 
-def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None]:
-    """Return the last step, and the rewards of the first and the last step that have one."""
+def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, float | None]:
+    """Return the last step, the rewards of the first and the last step that have one, and the share of the episodes
+    that the last is the mean of."""
+    step, first, last, scored = None, None, None, None
     if not os.path.lexists(path):
-        return None, None, None
-    step, first, last = None, None, None
+        return step, first, last, scored
     for data in read_metrics(path):
         number, reward = data.get("step"), _get_number(data, "reward")
         step = number if type(number) is int else step
         if reward is not None:
-            first, last = reward if first is None else first, reward
-    return step, first, last
+            first, last, scored = reward if first is None else first, reward, _get_number(data, "episodes/scored")
+    return step, first, last, scored
 
 
 def _measure(run: Path) -> tuple[int, float]:

@@ -139,11 +139,14 @@ class MetricBootstrap:
         if self.tasks > 1:
             self._draws = np.concatenate([self._draws, *map(self.prepared.compute_figures, draws)])
 
-    def compute_figures(self, prefix: str, count: int) -> dict[str, Interval]:
-        """Return every defined figure, over `count` episodes, by its full name."""
+    def compute_figures(self, prefix: str) -> dict[str, Interval]:
+        """Return every defined figure, over the episodes that it counts, by its full name."""
+        prepared = self.prepared
         return {
             prefix + name: Interval(float(value), *compute_interval(column), count)
-            for name, value, column in zip(self.prepared.names, self.values, self._draws.T, strict=True)
+            for name, value, column, count in zip(
+                prepared.names, self.values, self._draws.T, prepared.counted, strict=True
+            )
             if not np.isnan(value)
         }
 
@@ -158,5 +161,5 @@ class WellFormed(PairMetric):
         return answer["malformed"], answer["replies"]
 
     def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
-        stats = np.array(rows, float).reshape(len(rows), 2)
-        return SumFigures([self.name], sum_by_group(stats, groups), lambda sums: 1 - divide(sums[:, :1], sums[:, 1:]))
+        sums = sum_by_group(np.array(rows, float).reshape(len(rows), 2), groups)
+        return SumFigures([self.name], len(rows), sums, lambda sums: 1 - divide(sums[:, :1], sums[:, 1:]))

@@ -68,7 +68,7 @@ class ScoredLines:
         if stored is not None:
             values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
         group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
-        self.tally.add(episode, values, group)
+        self.tally.add(episode, values, group, scores)
         if len(self.tally.table.groups) > MAX_GROUPS:
             raise ConfigError(f"--group-by {group_by}: more than {MAX_GROUPS} values; choose another field")
         if scores.total is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import Episode
+from ...records import Episode, Scores
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import make_line, make_printable
 from .metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
@@ -22,6 +22,7 @@ from .metrics import count_malformed, get_episode_values, get_play_values
 from .table import CONFIDENCE, Interval, Table, draw_tasks
 from .trust import NO_TRUST, Trust
 
+ABOUT = ("intervals", "counts")  # what the figures of a training run say of themselves
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
 
 
@@ -56,6 +57,10 @@ class Summary:
             if figure.low is not None and figure.high is not None
         }
 
+    def get_counts(self) -> dict[str, int]:
+        """Return the number of episodes that each figure counts."""
+        return {name: figure.count for name, figure in self.figures.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE}
@@ -63,7 +68,7 @@ class Summary:
     def __str__(self) -> str:
         figures = {make_line(name, MAX_SHOWN): figure for name, figure in self.figures.items()}
         width = max(map(len, figures), default=0)
-        lines = [f"{name.ljust(width)}  {figure}" for name, figure in figures.items()]
+        lines = [f"{name.ljust(width)}  {figure} of {figure.count:,}" for name, figure in figures.items()]
         problems = map(make_printable, self.problems)
         return "\n".join([f"{self.episodes} episodes of {self.tasks} tasks", *lines, *problems])
 
@@ -113,14 +118,27 @@ class EpisodeTally:
         self._well_formed = MetricSamples(WellFormed())
         self._sample_numbers = array("q")  # per episode: its number among the episodes of its task
 
-    def add(self, episode: Episode, more: Mapping[str, float | None] = {}, group: str = "") -> None:
-        """Add one episode, with `more` of its numbers."""
+    def add(
+        self,
+        episode: Episode,
+        more: Mapping[str, float | None] = {},
+        group: str = "",
+        scores: Scores | None = None,
+    ) -> None:
+        """Add one episode, with `more` of its numbers, and new `scores` in place of its own.
+
+        Metrics leave out what the mean reward leaves out: an episode that a fault ended, or without a score because a
+        component failed.
+        """
         row = self.table.rows
         values = get_episode_values(episode) if self.scores else get_play_values(episode)
         self.table.add(episode.task.id, {**values, **more}, group)
         sample = episode.info.get("sample")
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)
         self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": values["episodes/turns"]}, {})
+        scores = scores or episode.scores
+        if episode.is_fault or (scores is not None and scores.total is None and scores.faults):
+            return  # it says nothing about the policy: the mean reward leaves it out, too
         environment = episode.environment if self.metrics.names_environment else ""
         for name, metric in self.metrics.get_metrics(episode.environment).items():
             samples = self._metric_samples.get((environment, name))
@@ -143,7 +161,7 @@ class EpisodeTally:
                     bootstrap = MetricBootstrap(samples.prepare(ranks, self.table.task_numbers), tasks)
                     number = min(resamples, bootstrap.max_draws)
                     bootstrap.draw(draw_tasks(tasks, number, seed))
-                    metric_figures = bootstrap.compute_figures(f"{prefix}/", len(samples))
+                    metric_figures = bootstrap.compute_figures(f"{prefix}/")
             except Exception as error:  # a failing metric must not end a training run
                 problems.append(f"{prefix}: this metric failed and is left out: {type(error).__name__}: {error}")
                 continue

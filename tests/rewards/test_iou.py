@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.tables import each
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, Unmeasurable
 from viewbox.rewards import IoUReward, compute_iou
 
 UNIT = st.floats(0, 1)
@@ -66,9 +66,13 @@ def test_the_score_is_intersection_over_union(box, expected):
     ],
 )
 @each("options", [{}, {"threshold": 1e-9}, {"area_penalty": 2.0}])
-def test_what_is_not_a_box_scores_zero_even_against_itself(box, options):
+def test_what_is_not_a_box_scores_zero_and_cannot_be_measured_as_a_gold(box, options):
     assert score(box, **options) == 0.0
-    assert score(box, gold=box, **options) == 0.0
+    if box is None:
+        assert score(box, gold=None, **options) == 0.0  # there is no gold
+        return
+    with pytest.raises(Unmeasurable):
+        score(box, gold=box, **options)
 
 
 def test_a_missing_gold_scores_zero():
@@ -207,9 +211,11 @@ def test_boxes_in_other_frames_are_compared_as_fractions(box, options):
 
 
 @each("size", [None, [], [640], [0, 480], [640, math.nan], "640x480", [-640, 480]])
-def test_pixels_without_a_size_score_zero(size):
+def test_pixels_without_a_size_cannot_be_measured(size):
     reward = IoUReward(frame="pixel", reference_frame="unit", size_field="size")
-    assert reward({"bbox": [0, 0, 320, 120]}, {"bbox": [0, 0, 0.5, 0.25], "size": size}) == 0.0
+    for said in ([0, 0, 320, 120], None, "left"):
+        with pytest.raises(Unmeasurable, match="size"):
+            reward({"bbox": said}, {"bbox": [0, 0, 0.5, 0.25], "size": size})
 
 
 def test_the_explanation_counts_what_was_matched_and_what_was_not():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 from tests.support.tables import each
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, Unmeasurable
 from viewbox.rewards import RankingReward
 
 NAMES = st.lists(st.sampled_from("abcdef"), max_size=8)
@@ -57,9 +57,14 @@ def test_objects_hold_their_name_under_the_key():
     assert score(said, [{"name": "3d slicer"}], item_key="name") == 1 / 2
 
 
-@each("gain", [float("nan"), float("inf"), -1, "1", True, None])
-def test_a_gain_that_is_no_number_above_zero_is_none(gain):
-    assert score(["a", "b"], {"a": gain, "b": 1}) == 1 / 2
+def test_a_gain_below_zero_is_none():
+    assert score(["a", "b"], {"a": -1, "b": 1}) == 1 / 2
+
+
+@each("gain", [float("nan"), float("inf"), "1", True, None])
+def test_a_gain_that_is_no_number_cannot_be_measured(gain):
+    with pytest.raises(Unmeasurable, match="gain of 'a'"):
+        score(["a", "b"], {"a": gain, "b": 1})
 
 
 @each("options", [{"metric": "map"}, {"k": 0}, {"k": 1.5}, {"k": True}])

@@ -30,7 +30,9 @@ def score(said, gold, **options):
         ("isn’t", "isn't", 1.0),
         ("lung", ["liver", "lung"], 1.0),
         ("", "", 0.0),
-        ("...", "...", 0.0),
+        ("...", "...", 1.0),  # no words: compared as a whole
+        ("...", "?", 0.0),
+        ("+", "+", 1.0),
         ("\u200b", "lung", 0.0),
         (None, None, 0.0),
         (["left", "lung"], "left lung", 0.0),
@@ -122,3 +124,47 @@ def test_case_and_order_change_nothing(words, gold):
 def test_adding_words_the_gold_does_not_have_lowers_the_score(gold, count):
     assert score(gold, gold) == 1.0
     assert score(gold + "." + " xyz" * count, gold) > score(gold + "." + " xyz" * (count + 1), gold)
+
+
+@each(
+    ("said", "gold", "expected"),
+    [
+        (">5 mm", "<5 mm", 0.5),
+        ("5 mm", "<5 mm", 0.5),
+        ("< 5mm", "<5 mm", 1.0),
+        ("28", "28%", 0.0),
+        ("28.0 %", "28%", 1.0),
+        ("Rh-", "Rh+", 0.0),
+        ("Rh", "Rh+", 0.0),
+        ("ER +, PR -", "ER+ PR-", 1.0),
+        ("CRP ↑", "↑CRP", 1.0),
+        ("CRP ↓", "↑CRP", 0.0),
+        ("pre and post-contrast", "pre- and post-contrast", 1.0),  # a hanging hyphen is no sign
+        ("nodule- left", "nodule left", 1.0),
+        ("12,000 cells", "12000 cells", 1.0),
+        ("~5 mm to ~7 mm", "~5 mm to ~7 mm", 1.0),  # nothing is struck out
+    ],
+)
+def test_a_sign_that_makes_another_value_is_part_of_its_word(said, gold, expected):
+    assert score(said, gold) == pytest.approx(expected)
+
+
+def test_bare_words_have_no_signs():
+    assert score(">5 mm, Rh-", "<5 mm Rh+", negation_scope=False) == 1.0
+
+
+@each(
+    ("said", "gold", "expected"),
+    [
+        ("hepatitis", "hepatitis A", 2 / 3),
+        ("hepatitis a", "Hepatitis A", 1.0),
+        ("vitamin deficiency", "vitamin a deficiency", 0.8),
+        ("hepatitis B", "hepatitis A and B", 0.8),
+        ("There is a nodule.", "nodule", 1.0),
+        ("THERE IS A NODULE", "nodule", 1.0),
+        ("shows a 9 mm nodule", "shows 9 mm nodule", 1.0),
+    ],
+)
+def test_a_letter_that_is_a_name_is_no_stop_word(said, gold, expected):
+    assert score(said, gold, stop_words=True) == pytest.approx(expected)
+    assert score("hepatitis", "hepatitis A", stop_words=["a"], negation_scope=False) == 1.0  # as SQuAD's script

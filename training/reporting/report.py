@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ...rollouts.scoring.metrics import format_part
 from ...rollouts.scoring.table import Interval
 from ...rollouts.store.run_folder import describe_view
 
@@ -131,17 +130,18 @@ def _find_called_tools(figures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def format_figure(figures: Mapping[str, Any], key: str) -> str:
-    """Return a figure with its confidence interval if it has one, or "-" if it is missing; a reward with its part of
-    episodes.
+    """Return a figure with its confidence interval if it has one, and the number of episodes that it counts; "-" if it
+    is missing.
 
-    >>> format_figure({"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}, "reward"), format_figure({}, "reward")
-    ('0.500 [0.400, 0.600]', '-')
+    >>> figures = {"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}, "counts": {"reward": 40}}
+    >>> format_figure(figures, "reward"), format_figure({}, "reward")
+    ('0.500 [0.400, 0.600] of 40', '-')
     """
     if key not in figures:
         return "-"
     low, high = figures.get("intervals", {}).get(key, (None, None))
-    part = format_part(figures.get("episodes/scored")) if key == "reward" else ""
-    return Interval(figures[key], low, high, 0).format() + part
+    count = figures.get("counts", {}).get(key)
+    return Interval(figures[key], low, high, 0).format() + ("" if count is None else f" of {count}")
 
 
 def format_duration(seconds: float) -> str:

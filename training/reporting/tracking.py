@@ -19,6 +19,7 @@ from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError, describe_unknown
 from ...network.data_policy import check_may_leave
 from ...records import Episode
+from ...rollouts.scoring.summary import ABOUT
 from ...utils.files import read_regular, write_atomically
 from ...viewer.contact_sheet import draw_episode
 
@@ -137,7 +138,7 @@ def flatten_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> dict[str, flo
     """
     flat: dict[str, float] = {}
     for when, figures in held_out.items():
-        flat |= {f"eval/{when}/{name}": value for name, value in figures.items() if name != "intervals"}
+        flat |= {f"eval/{when}/{name}": value for name, value in figures.items() if name not in ABOUT}
         for name, (low, high) in figures.get("intervals", {}).items():
             flat |= {f"eval/{when}/{name}/low": low, f"eval/{when}/{name}/high": high}
     return flat

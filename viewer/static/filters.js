@@ -10,7 +10,14 @@ function expandField(field) {
 }
 
 function parseNumber(text) {
-  return /^\s*[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text) ? Number(text.replaceAll("_", "")) : null;
+  const plain = /^\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*$/.test(text) ? text.replaceAll(",", "") : text;
+  return /^\s*[+-]?(?!0\d)(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?\s*$/i.test(plain) ? Number(plain) : null;
+}
+
+// What two equal names have in common: 7, 7.0 and the text 7 are one, so are true and TRUE, but not 1.1 and 1.10.
+function identify(text) {
+  const name = text.normalize("NFC").trim().split(/\s+/).join(" "), number = String(Number(name));
+  return /^(true|false)$/i.test(name) ? name.toLowerCase() : /^-?\d+\.0$/.test(name) && `${number}.0` === name ? number : name;
 }
 
 // The conditions that " and " joins. It stands in a value if it is quoted there, or if no field and operator follow.
@@ -62,7 +69,8 @@ function findField(text, field) {
 
 function readItem(text) {
   const kind = text[0] === '"' ? "text" : /^-?\d/.test(text) ? "number" : "other";
-  return {text: kind === "text" ? JSON.parse(text) : text, number: kind === "number" ? Number(text) : null};
+  const plain = kind === "text" ? JSON.parse(text) : text, isNull = text === "null" || text === "NaN" || (kind === "text" && !plain.trim());
+  return {text: plain, isNull, number: kind === "number" ? Number(text) : kind === "text" ? parseNumber(plain) : null, isNumber: kind === "number"};
 }
 
 // A regular expression of Python, as far as this language has the same.
@@ -95,9 +103,11 @@ function buildTest(op, operand) {
     const compare = {">": (a) => a > limit, ">=": (a) => a >= limit, "<": (a) => a < limit, "<=": (a) => a <= limit}[op];
     return any((item) => item.number !== null && compare(item.number));
   }
-  const allowed = operand.split("|").map((text) => [text.trim(), parseNumber(text)]);
-  const isEqual = any((item) => allowed.some(([text, number]) =>
-    item.text === text || item.text === stripQuotes(text) || (number !== null && item.number === number)));
+  const texts = operand.split("|").map((text) => text.trim()), numbers = texts.map(parseNumber).filter((one) => one !== null);
+  const written = new Set([...texts, ...texts.map(stripQuotes)]), names = new Set(texts.map((text) => identify(stripQuotes(text))));
+  if (texts.includes("null")) names.add("");
+  const isEqual = any((item) => item.isNull ? names.has("") :
+    names.has(identify(item.text)) || written.has(item.text) || (item.isNumber && numbers.includes(item.number)));
   return op === "!=" ? (value) => !isEqual(value) : isEqual;
 }
 

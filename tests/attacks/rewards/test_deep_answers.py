@@ -1,6 +1,7 @@
 """Answers and references nested to any depth: no reward and no explanation raises."""
 
 from tests.support.tables import each
+from tests.support.unmeasurable import measure
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,
@@ -54,6 +55,6 @@ def test_a_deep_value_scores_and_is_explained(reward, kind, inner):
             ({"value": "seven", "confidence": 0.5}, {"value": deep}),
             ({"other": deep, "confidence": 0.5}, {"value": "seven"}),
         ):
-            score = reward(answer, reference)
+            score = measure(reward, answer, reference)
             assert score is None or 0 <= score <= 1
             assert isinstance(explain_reward(reward, answer, reference), str)

@@ -253,7 +253,8 @@ def test_held_out_figures_are_floats_with_their_intervals_beside_them():
     found = compute_figures(
         EPISODES, type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None, "tools": ()})()
     )
-    intervals = found.pop("intervals")
+    intervals, counts = found.pop("intervals"), found.pop("counts")
+    assert counts["reward"] == counts["metrics/label/accuracy"] == len(EPISODES)
     assert all(isinstance(value, float) for value in found.values())
     assert compute_episode_metrics(EPISODES).items() <= found.items()
     assert found["metrics/label/accuracy"] == pytest.approx(found["reward"])
