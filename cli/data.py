@@ -14,7 +14,14 @@ import typer
 from ..configs import schema
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
-from ..envs.data.check import check_clean_path, compare_columns, describe_splits, open_all_rows, write_clean_rows
+from ..envs.data.check import (
+    check_clean_path,
+    compare_columns,
+    describe_columns,
+    describe_splits,
+    open_all_rows,
+    write_clean_rows,
+)
 from ..envs.data.env import DataEnv
 from ..envs.from_config import build_envs, prepare_env
 from ..errors import ConfigError, ViewboxError
@@ -43,7 +50,8 @@ def check(
 ) -> Iterator[str]:
     """Compare a dataset with what a config expects of it, and show three tasks.
 
-    It prints the tasks, groups and labels of each split, and what the right answers of 20 tasks score by the reward of
+    It prints how each column was read, with three values, and what is left out; the tasks, groups and labels of each
+    split; and what the right answers of 20 tasks score by the reward of
     the config. It ends with status 1 if a column is missing, or holds values of another type or labels that are not
     expected, or if `--images` finds a row that cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every
     problem is printed with its place.
@@ -69,6 +77,7 @@ def check(
     env = both[int(held_out)]
     report = compare_columns(env)
     yield report.describe()[:20_000]
+    yield from (say(line, 500) for line in describe_columns(env))
     yield conventions
     yield from (say(line, 2000) for line in describe_splits(*both, labels=True))
     problems = list(
