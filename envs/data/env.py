@@ -223,7 +223,9 @@ class DataEnv(BaseMultiTurnEnv):
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
-        given = identify(row.read("id", TaskField("metadata", "text"))) if "id" in self.columns else None
+        if "id" in self.columns:
+            row.read("id", TaskField("metadata", "text"))
+        given = identify(row.get("id"))
         metadata = {**task.metadata, "row": number}
         return Task(given or f"row-{number}", task.images, task.prompt, reference, metadata)
 

@@ -10,7 +10,7 @@ import re
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import date, time
+from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
@@ -87,15 +87,15 @@ class TableRows(Rows):
         return row
 
     def is_unique(self, column: str) -> bool:
-        from pyarrow import Table, compute, types
+        from pyarrow import chunked_array, compute, types
 
-        kind = self._schema.field(column).type
-        if column in self._special or not (types.is_integer(kind) or types.is_string(kind)):
+        chunks = [] if column in self._special else [batch.column(0) for batch in self._list_batches([column])]
+        if len({chunk.type for chunk in chunks}) != 1:
             return False
-        values = Table.from_batches(self._list_batches([column]), self._schema.empty_table().select([column]).schema)[0]
-        if values.null_count or (
-            types.is_string(kind) and compute.any(compute.match_substring_regex(values, _SAME)).as_py()
-        ):
+        values, is_text = chunked_array(chunks), types.is_string(chunks[0].type)
+        if values.null_count or not (is_text or types.is_integer(values.type)):
+            return False
+        if is_text and compute.any(compute.match_substring_regex(values, _SAME)).as_py():
             return False
         return bool(compute.count_distinct(values).as_py() == len(values))
 
@@ -299,4 +299,6 @@ def _read_value(value: Any, names: Any) -> Any:
         return None if value == -1 else names[value]
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
-    return value.isoformat() if isinstance(value, date | time) else value
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value) if isinstance(value, timedelta) else value
