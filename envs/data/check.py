@@ -19,6 +19,7 @@ from .cells import CellRow
 from .columns import check_column, compile_path
 from .env import IMAGE_FIELDS, DataEnv
 from .splits import describe_split
+from .tables import TableRows
 
 MAX_ROWS = 2000  # rows whose columns are compared, the first ones
 MAX_EXAMPLES, MAX_EXAMPLE = 3, 40  # values of a column that are shown, and characters of one
@@ -239,26 +240,25 @@ def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
 
 
 def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> None:
-    """Write the rows that are not bad: a JSONL file's lines as they are, those of another file as JSON.
+    """Write the rows that are not bad as JSONL.
 
     Raises:
         ConfigError: the source has no lines, or is the file to write.
     """
-    read_line = check_clean_path(env, path)
+    check_clean_path(env, path)
     with replace_atomically(path) as file:
         for number in range(len(env.rows)):
             if number not in bad:
-                file.write(read_line(number))
+                row = env.rows.read(number, env.rows.columns)
+                file.write(json.dumps(row, ensure_ascii=False).encode(errors="surrogatepass") + b"\n")
 
 
-def check_clean_path(env: DataEnv, path: Path) -> Callable[[int], bytes]:
-    """Return what reads the lines to write. Raise `ConfigError` as `write_clean_rows` does."""
+def check_clean_path(env: DataEnv, path: Path) -> None:
+    """Raise `ConfigError` as `write_clean_rows` does."""
     if path.exists():
         raise ConfigError(f"--write = {str(path)!r}: is there already; allowed: a new file", key="write", given=path)
     if not path.parent.is_dir():
         raise ConfigError(f"--write = {str(path)!r}: there is no folder {str(path.parent)!r}", key="write", given=path)
-    read_line: Callable[[int], bytes] | None = getattr(env.rows, "read_line", None)
-    if read_line is None:
+    if isinstance(env.rows, TableRows):
         problem = f"the rows of {env.rows.name} are no lines of text"
         raise ConfigError(f"{problem}; allowed: a .jsonl, .json, .csv or .tsv file", key="data.source")
-    return read_line

@@ -5,7 +5,6 @@ import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from ...errors import BadRow, ConfigError
 Row = Mapping[str, Any]
 FIRST = 1000  # rows whose keys are the columns of a file that has no header, unless others are asked for
 MAX_LINE = 2**26  # bytes of a line
-BLOCK = 2**20  # bytes of lines that are read at once
 
 
 class Rows(ABC):
@@ -85,40 +83,12 @@ class JsonLines(Rows):
         return f"line {int(self._lines[number])}"
 
     def list_columns(self) -> tuple[str, ...]:
-        return self._all_columns
-
-    @cached_property
-    def _all_columns(self) -> tuple[str, ...]:
-        return _list_keys(self.scan(()))
+        self.columns = _list_keys(self.scan(()))
+        return self.columns
 
     def read(self, number: int, columns: Collection[str]) -> Row:
-        return self._parse(number, self._read_bytes(number, number + 1))
-
-    def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
-        first = 0
-        while first < len(self):  # in blocks of lines
-            found = int(np.searchsorted(self._starts, self._starts[first] + BLOCK, "right"))
-            last = min(max(found - 1, first + 1), len(self))
-            places = (self._starts[first : last + 1] - self._starts[first]).tolist()
-            block = self._read_bytes(first, last)
-            for number, start, end in zip(range(first, last), places, places[1:], strict=False):
-                try:
-                    yield self._parse(number, block[start:end])
-                except BadRow as error:
-                    yield error
-            first = last
-
-    def read_line(self, number: int) -> bytes:
-        """Return the line of a row as it is in the file."""
-        return self._read_bytes(number, number + 1).partition(b"\n")[0] + b"\n"
-
-    def _read_bytes(self, first: int, last: int) -> bytes:
-        start, stop = int(self._starts[first]), int(self._starts[last])
-        return os.pread(self._file.fileno(), min(stop - start, 2 * MAX_LINE), start)
-
-    def _parse(self, number: int, line: bytes) -> Row:
-        """Return the row of a line, after which blank ones may follow. Raise `BadRow`."""
-        line = line.partition(b"\n")[0]
+        start, stop = int(self._starts[number]), int(self._starts[number + 1])
+        line = os.pread(self._file.fileno(), min(stop - start, 2 * MAX_LINE), start).partition(b"\n")[0]
         if len(line) > MAX_LINE:
             raise BadRow(self.name, self.locate(number), "(the line)", None, f"at most {MAX_LINE:,} bytes")
         try:
@@ -181,10 +151,6 @@ class ListedRows(Rows):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read_line(self, number: int) -> bytes:
-        """Return a row as a line of JSON."""
-        return write_line(self._rows[number])
-
     def read(self, number: int, columns: Collection[str]) -> Row:
         row: object = self._rows[number]
         if not isinstance(row, dict):
@@ -192,15 +158,10 @@ class ListedRows(Rows):
         return row
 
 
-def write_line(row: object) -> bytes:
-    """Return a row as a line of JSON."""
-    return json.dumps(row, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
-
-
 class JoinedRows(Rows):
     """The rows of several files of text, one file after the other."""
 
-    def __init__(self, name: str, parts: Sequence[Any]) -> None:
+    def __init__(self, name: str, parts: Sequence[Rows]) -> None:
         self.name, self.folder, self._parts = name, parts[0].folder, parts
         self.columns = tuple(dict.fromkeys(column for part in parts for column in part.columns))
         self.notes = tuple(f"{part.name}: {note}" for part in parts for note in part.notes)
@@ -209,7 +170,7 @@ class JoinedRows(Rows):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    def _find(self, number: int) -> tuple[Any, int]:
+    def _find(self, number: int) -> tuple[Rows, int]:
         place = bisect_right(self._ends, number)
         return self._parts[place], number - (self._ends[place] - len(self._parts[place]))
 
@@ -219,17 +180,12 @@ class JoinedRows(Rows):
         return f"{part.name}, {place if isinstance(place, str) else f'row {place}'}"
 
     def list_columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(column for part in self._parts for column in part.list_columns()))
+        self.columns = tuple(dict.fromkeys(column for part in self._parts for column in part.list_columns()))
+        return self.columns
 
     def read(self, number: int, columns: Collection[str]) -> Row:
         part, inside = self._find(number)
-        row: Row = part.read(inside, columns)
-        return row
-
-    def read_line(self, number: int) -> bytes:
-        """Return the line of a row."""
-        part, inside = self._find(number)
-        return bytes(part.read_line(inside))
+        return part.read(inside, columns)
 
     def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
         for part in self._parts:

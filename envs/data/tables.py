@@ -27,6 +27,7 @@ KEY = "data.source"
 IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read into memory
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps
 _SAME = r"^\s|\s$|\s\s|[^ -~]|\.0$|\de[+-]"  # of texts that may be other spellings of one name
+_OTHER = re.compile("double|float|decimal|date|time|duration|null")  # types whose values are not used as they are
 BATCH = 1000  # rows that become Python objects together
 
 
@@ -45,7 +46,7 @@ class TableRows(Rows):
         self.columns: tuple[str, ...] = tuple(self._schema.names)
         self._firsts = [first for first, _ in schemas]
         self._labels = [_find_labels(schema) for _, schema in schemas]
-        self._special = {one.name for _, schema in schemas for one in schema if not _is_plain(one.type)}
+        self._special = {one.name for _, schema in schemas for one in schema if _OTHER.search(str(one.type))}
         self._special.update(*self._labels)
 
     @abstractmethod
@@ -266,18 +267,6 @@ def _find_names(feature: Any) -> Any:
     if isinstance(kind, str):
         return _find_names(feature["feature"]) if kind in ("Sequence", "List", "LargeList") else None
     return {name: names for name, inner in feature.items() if (names := _find_names(inner))} or None
-
-
-def _is_plain(kind: Any) -> bool:
-    """Return whether values of a type are used as Arrow gives them: texts, whole numbers, booleans, bytes."""
-    from pyarrow import types
-
-    if types.is_struct(kind):
-        return all(_is_plain(kind.field(place).type) for place in range(kind.num_fields))
-    if types.is_list(kind) or types.is_large_list(kind):
-        return _is_plain(kind.value_type)
-    plain = (types.is_string, types.is_large_string, types.is_integer, types.is_boolean, types.is_binary)
-    return any(is_kind(kind) for is_kind in plain)
 
 
 def _read_value(value: Any, names: Any) -> Any:
