@@ -18,6 +18,7 @@ from ...utils.values import to_text
 from .cells import CellRow
 from .columns import check_column, compile_path
 from .env import IMAGE_FIELDS, DataEnv
+from .rows import JsonLines
 from .splits import describe_split
 from .tables import TableRows
 
@@ -240,17 +241,20 @@ def open_all_rows(env: DataEnv, on_row: Callable[[int], object]) -> CheckedRows:
 
 
 def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> None:
-    """Write the rows that are not bad as JSONL.
+    """Write the rows that are not bad: a JSONL file's lines as they are, those of another file as JSON.
 
     Raises:
         ConfigError: the source has no lines, or is the file to write.
     """
     check_clean_path(env, path)
+    rows = env.rows
     with replace_atomically(path) as file:
-        for number in range(len(env.rows)):
-            if number not in bad:
-                row = env.rows.read(number, env.rows.columns)
-                file.write(json.dumps(row, ensure_ascii=False).encode(errors="surrogatepass") + b"\n")
+        for number in range(len(rows)):
+            if number not in bad and isinstance(rows, JsonLines):
+                file.write(rows.read_line(number))
+            elif number not in bad:
+                line = json.dumps(rows.read(number, rows.columns), ensure_ascii=False)
+                file.write(line.encode(errors="surrogatepass") + b"\n")
 
 
 def check_clean_path(env: DataEnv, path: Path) -> None:

@@ -37,6 +37,7 @@ class ColumnMap:
         for field, spec in columns.items():
             self._used[field] = set()
             self._readers[field] = self._compile(spec, field, f"data.columns.{field}")
+        self.plain = {field: spec for field, spec in columns.items() if isinstance(spec, str)}
         self.described = {field: _describe(spec, field) for field, spec in columns.items()}
 
     def __contains__(self, field: str) -> bool:

@@ -81,11 +81,6 @@ class MappedRow:
             raise self.refuse(field, None, str(error)) from error
         return self._check_depth(field, value)
 
-    def _get_written(self, field: str) -> str | None:
-        """Return a cell of a text file as it is written; None for other rows, or a field that is no column."""
-        written: Mapping[str, str] = getattr(self.row, "written", {})
-        return written.get(self.columns.described.get(field, field))
-
     def _check_depth(self, field: str, value: Any) -> Any:
         """Return the value; raise `BadRow` if no record could hold it."""
         layer = [value]
@@ -154,7 +149,8 @@ class MappedRow:
     def _read_text(self, name: str, value: Any) -> str:
         if not isinstance(value, str | int | float):
             raise self.refuse(name, value, "text")
-        text = value if isinstance(value, str) else self._get_written(name) or to_text(value)
+        cells: Mapping[str, str] = getattr(self.row, "written", {})
+        text = cells.get(self.columns.plain.get(name, "")) or to_text(value)
         if len(text) > MAX_TEXT:
             raise self.refuse(name, value, f"text of at most {MAX_TEXT:,} characters")
         if not fold_text(text):
@@ -203,7 +199,7 @@ class MappedRow:
             items = [item.get("text") for item in items if normalize(item.get("correct")).text in ("yes", "1")]
         answers = [("no", "yes")[item] if isinstance(item, bool) else item for item in items]
         if not answers or not all(normalize(item).text and len(to_text(item)) <= LONGEST for item in answers):
-            raise self.refuse(name, value, f"a text of at most {LONGEST:,} characters, a number, or a list of them")
+            raise self.refuse(name, value, f"a text, a number, or a list of them, of at most {LONGEST:,} characters")
         return answers
 
     def _read_any(self, name: str, value: Any) -> Any:

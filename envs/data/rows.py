@@ -87,8 +87,7 @@ class JsonLines(Rows):
         return self.columns
 
     def read(self, number: int, columns: Collection[str]) -> Row:
-        start, stop = int(self._starts[number]), int(self._starts[number + 1])
-        line = os.pread(self._file.fileno(), min(stop - start, 2 * MAX_LINE), start).partition(b"\n")[0]
+        line = self.read_line(number)
         if len(line) > MAX_LINE:
             raise BadRow(self.name, self.locate(number), "(the line)", None, f"at most {MAX_LINE:,} bytes")
         try:
@@ -99,6 +98,11 @@ class JsonLines(Rows):
             given = line[:100].decode(errors="replace").strip()
             raise BadRow(self.name, self.locate(number), "(the line)", given, "one JSON object")
         return row
+
+    def read_line(self, number: int) -> bytes:
+        """Return the line of a row as it is in the file."""
+        start, stop = int(self._starts[number]), int(self._starts[number + 1])
+        return os.pread(self._file.fileno(), min(stop - start, 2 * MAX_LINE), start).partition(b"\n")[0] + b"\n"
 
 
 _decode = msgspec.json.Decoder().decode  # twice as fast as `json`, and stricter
