@@ -85,8 +85,8 @@ def compare_columns(env: DataEnv) -> DataReport:
         read = compile_path(path)
         for row in first:
             if not isinstance(row, BadRow):
-                as_text = features[path] == "text" and isinstance(row, CellRow)
-                values[path].extend(_list_values(read(row.written if as_text else row), flat="*" in path))
+                given = row.written if isinstance(row, CellRow) and features[path] == "text" else row
+                values[path].extend(_list_values(read(given), flat="*" in path))
     findings = [("missing", path) for path in features if not values[path] and first]
     findings += [finding for path, expected in features.items() for finding in _compare(path, expected, values[path])]
     findings += [("extra", column) for column in rows.list_columns() if first and column not in columns.values()]

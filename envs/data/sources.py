@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from ...errors import ConfigError, describe_unknown
 from .cells import TextTable
 from .rows import JoinedRows, JsonLines, ListedRows, Rows
 from .settings import CellForm, DataSettings
-from .tables import KEY, ArrowRows, ParquetRows, open_arrow, open_parquet
+from .tables import KEY, ArrowRows, ParquetRows, check_columns, open_arrow, open_parquet
 
 TABLES = (".parquet", ".arrow")
 CELLS = (".csv", ".tsv")
@@ -101,25 +101,16 @@ def _open_path(path: Path, data: DataSettings) -> Rows:
 def _open_files(paths: Sequence[Path], name: str, data: DataSettings) -> Rows:
     kind = paths[0].suffix.lower()
     if data.cells != CellForm() and kind not in CELLS:
-        problem = f"data.cells: {name} has no cells of text"
-        raise ConfigError(f"{problem}; allowed with {' and '.join(CELLS)}", key="data.cells")
+        raise ConfigError(f"data.cells: {name} has no cells; allowed: with .csv and .tsv", key="data.cells")
     if kind == ".parquet":
         return open_parquet(paths, name, streaming=data.streaming)
     if kind == ".arrow":
         return open_arrow(paths, name)
-    parts = [_open_text(path, data) for path in paths]
-    for part in parts:
-        if kind in CELLS and set(part.columns) != set(parts[0].columns):
-            problem = f"{KEY}: {part.name}: has the columns {', '.join(part.columns):.200}"
-            allowed = f"those of {parts[0].name} ({', '.join(parts[0].columns):.200})"
-            raise ConfigError(f"{problem}; allowed: {allowed}", key=KEY)
+    read: Callable[[Path], Rows] = ListedRows if kind == ".json" else JsonLines
+    parts = [TextTable(path, data.cells) if kind in CELLS else read(path) for path in paths]
+    if kind in CELLS:
+        check_columns([(path.name, part.columns) for path, part in zip(paths, parts, strict=True)])
     return parts[0] if len(parts) == 1 else JoinedRows(name, parts)
-
-
-def _open_text(path: Path, data: DataSettings) -> Rows:
-    if path.suffix.lower() in CELLS:
-        return TextTable(path, data.cells)
-    return ListedRows(path) if path.suffix.lower() == ".json" else JsonLines(path)
 
 
 def _open_folder(path: Path, data: DataSettings) -> Rows:
@@ -139,7 +130,7 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
     if told and untold:
         problem = f"the name of {told[0].name} tells its split, that of {untold[0].name} does not"
         raise _refuse_folder(path, problem, "a name with train, validation or test for each, or {split: file}")
-    split = _choose_split(data, by_split or ["train"])
+    split = _choose_split(data, [split for split in by_split if split] or ["train"])
     chosen = untold or by_split[split]
     _check_files(path, chosen, is_told=bool(told))
     rows = _open_files(chosen, f"{path.name}/{split}", data)
@@ -161,9 +152,12 @@ def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
     for one in files:
         if shard := _SHARD.fullmatch(one.stem):
             sets.setdefault((str(one.parent), shard[1], shard[3], shard[4]), {})[int(shard[2])] = shard[2]
-    if sets and (len(sets) > 1 or sum(map(len, sets.values())) < len(files)):
-        names = [str(one.relative_to(path)) for one in files]
-        raise _refuse_folder(path, f"holds more than one dataset: {', '.join(names):.200}", "one of them as the source")
+    is_several = not is_told and len(files) > 1 and files[0].suffix.lower() in TEXTS
+    if len(sets) > 1 or (sum(map(len, sets.values())) < len(files) if sets else is_several):
+        problem = (
+            f"holds {', '.join(str(one.relative_to(path)) for one in files):.200}, which are more than one dataset"
+        )
+        raise _refuse_folder(path, problem, "one of these as the source, or a file by split")
     for (_, before, total, after), found in sets.items():
         start = 0 if 0 in found or int(total) not in found else 1
         lacking = (number for number in range(start, start + int(total)) if number not in found)
@@ -171,9 +165,6 @@ def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
             name = f"{before}{missing:0{len(next(iter(found.values())))}}-of-{total}{after}{files[0].suffix}"
             problem = f"{name} is missing: {len(found)} of {int(total)} files are there"
             raise _refuse_folder(path, problem, "all files, or one of them as the source")
-    if not sets and not is_told and len(files) > 1 and files[0].suffix.lower() in TEXTS:
-        problem = f"holds {', '.join(one.name for one in files):.200}"
-        raise _refuse_folder(path, problem, "one of these as the source, or a file by split")
 
 
 def list_files(path: Path) -> list[Path]:
@@ -187,6 +178,8 @@ def _find_files(path: Path) -> tuple[list[Path], list[str]]:
     found, hidden = list[Path](), list[str]()
     for folder, folders, names in os.walk(path):
         names = [name for name in names if name.lower().endswith((*TEXTS, *TABLES)) and name not in NO_ROWS]
+        if Path(folder) == path and any(name.lower().endswith(TEXTS) for name in names):
+            folders[:] = [name for name in folders if name == "data"]  # others hold images, perhaps a million
         hidden += [name for name in (*folders, *names) if name.startswith(HIDDEN)]
         folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
         found += [Path(folder, name) for name in names if not name.startswith((*HIDDEN, "cache-"))]

@@ -199,15 +199,21 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
     return ArrowRows(name, table, paths[0].parent, rows.schemas)
 
 
+def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Raise `ConfigError` if files, each with its columns, have not the same, in any order."""
+    first, known = files[0]
+    for name, columns in files:
+        if sorted(columns) != sorted(known):
+            problem = f"{KEY}: {name}: has the columns {', '.join(columns):.200}"
+            raise ConfigError(f"{problem}; allowed: those of {first} ({', '.join(known):.200})", key=KEY)
+
+
 def _check_schemas(paths: Sequence[Path], schemas: Sequence[Any]) -> None:
     """Raise `ConfigError` if files have not the same columns, or one of them holds values of another kind."""
     from pyarrow import ArrowException, types, unify_schemas
 
+    check_columns([(path.name, schema.names) for path, schema in zip(paths, schemas, strict=True)])
     for path, schema in zip(paths, schemas, strict=True):
-        if sorted(schema.names) != sorted(schemas[0].names):
-            problem = f"{KEY}: {path.name}: has the columns {', '.join(schema.names):.200}"
-            allowed = f"those of {paths[0].name} ({', '.join(schemas[0].names):.200})"
-            raise ConfigError(f"{problem}; allowed: {allowed}", key=KEY)
         first, own = _find_labels(schemas[0]), _find_labels(schema)
         other = {name for name in first.keys() ^ own.keys() if not types.is_null(schema.field(name).type)}
         try:

@@ -75,7 +75,7 @@ def test_further_texts_for_true_false_and_null_are_a_setting_of_cells_alone(tmp_
     given = {"cells": {True: ["ja"], "false": ["nein"], None: ["NA", "-"]}}  # as YAML reads the keys
     found = read(tmp_path / "t.csv", "x,n\nJa,1\nnein,1\nna,1\n-,1\nTRUE,1\n", **given)
     assert [row["x"] for _, row in found] == [True, False, None, None, True]
-    with pytest.raises(ConfigError, match=r"data\.cells: t\.jsonl has no cells of text"):
+    with pytest.raises(ConfigError, match=r"data\.cells: t\.jsonl has no cells"):
         read(tmp_path / "t.jsonl", '{"x": "ja"}\n', **given)
 
 

@@ -140,7 +140,10 @@ WRONG = {
     "broken.arrow: not an Arrow file": ("broken.arrow", {}),
     "holds nothing; allowed in it": ("empty", {}),
     "holds rows of two kinds, broken.json and broken.arrow": ("", {}),
-    "holds a.csv, b.csv; allowed: one of these as the source, or a file by split": ("texts", {}),
+    "holds a.csv, b.csv, which are more than one dataset; allowed: one of these as the source, or a file by split": (
+        "texts",
+        {},
+    ),
 }
 
 

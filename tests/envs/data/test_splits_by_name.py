@@ -102,7 +102,10 @@ REFUSED = (
     ),
     (("train-00001-of-00002.csv",), "train-00000-of-00002.csv is missing: 1 of 2"),
     (("part-1-of-3.csv", "part-3-of-3.csv"), "part-2-of-3.csv is missing"),
-    (("a/train-00000-of-00001.parquet", "b/train-00000-of-00001.parquet"), "more than one dataset: a/train-00000"),
+    (
+        ("a/train-00000-of-00001.parquet", "b/train-00000-of-00001.parquet"),
+        "b/train-00000-of-00001.parquet, which are more than one dataset",
+    ),
     (("train-00000-of-00001.parquet", "train.parquet"), "more than one dataset"),
     (("train.csv", "train.jsonl"), "train.csv and train.jsonl of one split"),
     (("train.csv", "data/train.parquet"), "rows of two kinds, train.csv and data/train.parquet"),
