@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +18,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _SAID = re.compile(r"\"?sep=([,;\t])\"?[,;]*\s*", re.IGNORECASE)  # the first line of some spreadsheets
 _BETWEEN = "\x1f"  # cells of a row in memory: a text takes less than a list
 _DECIMAL = re.compile(r"(?:^|(?<=\x1f)) *(-?\d+)([.,])(\d+) *(?=\x1f|$)", re.ASCII)
+_LIKELY = {",": re.compile(r"\d,\d").search, ".": re.compile(r"\d\.\d").search}
 _GROUP = re.compile(r"-?[1-9]\d{0,2}", re.ASCII)  # before three digits: thousands, perhaps
 _COMMA_NUMBER = re.compile(r"-?(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
 
@@ -25,7 +26,8 @@ _COMMA_NUMBER = re.compile(r"-?(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
 class CellRow(dict[str, Any]):
     """The values of cells by column."""
 
-    written: Mapping[str, str]  # the cells themselves
+    __slots__ = ("written",)
+    written: dict[str, str]  # the cells themselves
 
 
 class TextTable(Rows):
@@ -48,6 +50,7 @@ class TextTable(Rows):
             encoding = "UTF-8 (a program's 'CSV UTF-8', or `iconv -f WINDOWS-1252 -t UTF-8`)"
             allowed = f"{encoding}; every quote closed and, inside a quoted cell, written twice"
             raise self._refuse(f"{problem}; allowed: {allowed}") from error
+        self._width = len(self._header)
         self._places = {name: place for place, name in enumerate(self._header) if name}
         self.columns = tuple(self._places)
         twice = [name for name in self.columns if self._header.count(name) > 1]
@@ -75,11 +78,13 @@ class TextTable(Rows):
         if isinstance(text, BadRow):
             raise text
         cells = text.split(_BETWEEN)
-        if len(cells) != len(self._header):
+        if len(cells) != self._width:
             raise BadRow(self.name, self.locate(number), "(the line)", text, "cells without the sign \\x1f")
-        written = {name: cells[self._places[name]].strip() for name in columns}
-        row = CellRow({name: self._read_cell(cell) for name, cell in written.items()})
-        row.written = written
+        row = CellRow()
+        row.written = written = {}
+        for name in columns:
+            written[name] = cell = cells[self._places[name]].strip()
+            row[name] = self._read_cell(cell)
         return row
 
     def _read_cell(self, text: str) -> Any:
@@ -125,8 +130,8 @@ class TextTable(Rows):
     def _check_nameless(self) -> str:
         """Return what is left out because it has no name. Raise `ConfigError` if it is more than row numbers."""
         nameless = [place for place, name in enumerate(self._header) if not name]
-        pairs = [(row, line) for row, line in zip(self._rows, self._lines, strict=True) if isinstance(row, str)]
         for place in nameless:
+            pairs = [(row, line) for row, line in zip(self._rows, self._lines, strict=True) if isinstance(row, str)]
             cells = {row.split(_BETWEEN)[place].strip(): line for row, line in reversed(pairs)}
             cells.pop("", None)
             is_number = place == 0 and len(cells) == len(pairs) and all(cell.isdecimal() for cell in cells)
@@ -143,10 +148,13 @@ class TextTable(Rows):
         """
         if self._separator != ";":
             return "."
-        numbers = (number for row in self._rows if isinstance(row, str) for number in _DECIMAL.findall(row))
-        found = {
-            (sign, len(end) != 3 or not _GROUP.fullmatch(start)): start + sign + end for start, sign, end in numbers
-        }
+        found: dict[tuple[str, bool], str] = {}
+        for row in self._rows:  # until both signs are found for sure
+            if isinstance(row, BadRow):
+                continue
+            if any((sign, True) not in found and likely(row) for sign, likely in _LIKELY.items()):
+                for start, sign, end in _DECIMAL.findall(row):
+                    found[sign, len(end) != 3 or not _GROUP.fullmatch(start)] = start + sign + end
         signs, sure = {sign for sign, _ in found}, {sign for sign, is_sure in found if is_sure}
         if sure == {"."} or not found or signs == sure == {","}:
             return "." if "." in sure else ","

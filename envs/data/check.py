@@ -106,13 +106,10 @@ def describe_columns(env: DataEnv) -> Iterator[str]:
     for name in names:
         values = [row.get(name) for row in first]
         kinds = Counter("null" if value is None else _name_type(value) for value in values)
-        shown = dict.fromkeys(
-            json.dumps(value, ensure_ascii=False, default=str) for value in values if value is not None
-        )
-        examples = ", ".join(make_line(text, MAX_EXAMPLE) for text in islice(shown, MAX_EXAMPLES))
-        yield f"column {name}: {', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}" + (
-            f", such as {examples}" if examples else ""
-        )
+        shown = {json.dumps(value, ensure_ascii=False, default=str): 0 for value in values if value is not None}
+        examples = ", ".join(make_line(text, MAX_EXAMPLE) for text in islice(shown, MAX_EXAMPLES)) or "nothing"
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        yield f"column {name}: {counts}, such as {examples}"
 
 
 def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:

@@ -190,10 +190,8 @@ class MappedRow:
 
     def _read_answers(self, name: str, value: Any) -> list[str | int | float]:
         """Return the accepted answers: of a text, a number, true or false, a list of them, or of {text, correct}."""
-        if isinstance(value, str) and value.strip().startswith(
-            ('["', "['")
-        ):  # lists as JSON, and as Python writes them
-            value = self._read_list(name, value.strip())
+        if isinstance(value, str) and value.lstrip().startswith(('["', "['")):  # a list as JSON, or as Python writes it
+            value = self._read_list(name, value)
         items = list(value) if isinstance(value, list | tuple) else [value]
         if all(isinstance(item, Mapping) for item in items):
             items = [item.get("text") for item in items if normalize(item.get("correct")).text in ("yes", "1")]

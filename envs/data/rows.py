@@ -74,7 +74,7 @@ class JsonLines(Rows):
     def __init__(self, path: Path) -> None:
         self.name, self.folder, self._file = path.name, path.parent, path.open("rb")
         self._starts, self._lines = _index_lines(path)
-        self.columns = _list_keys(islice(self.scan(()), FIRST))
+        self.columns, self._knows_all = _list_keys(islice(self.scan(()), FIRST)), len(self) <= FIRST
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -83,7 +83,8 @@ class JsonLines(Rows):
         return f"line {int(self._lines[number])}"
 
     def list_columns(self) -> tuple[str, ...]:
-        self.columns = _list_keys(self.scan(()))
+        if not self._knows_all:
+            self.columns, self._knows_all = _list_keys(self.scan(())), True
         return self.columns
 
     def read(self, number: int, columns: Collection[str]) -> Row:
