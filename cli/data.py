@@ -14,7 +14,8 @@ import typer
 from ..configs import schema
 from ..core.base import BaseMultiTurnEnv
 from ..core.tasks import to_sequence
-from ..envs.data.check import check_clean_path, compare_columns, describe_splits, open_all_rows, write_clean_rows
+from ..envs.data import check as checks
+from ..envs.data.check import describe_splits, open_all_rows
 from ..envs.data.env import DataEnv
 from ..envs.from_config import build_envs, prepare_env
 from ..errors import ConfigError, ViewboxError
@@ -43,10 +44,10 @@ def check(
 ) -> Iterator[str]:
     """Compare a dataset with what a config expects of it, and show three tasks.
 
-    It prints the tasks, groups and labels of each split, and what the right answers of 20 tasks score by the reward of
-    the config. It ends with status 1 if a column is missing, or holds values of another type or labels that are not
-    expected, or if `--images` finds a row that cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every
-    problem is printed with its place.
+    It prints how each column was read, with three values, and what is left out; the tasks, groups and labels of each
+    split; and what the right answers of 20 tasks score by the reward of the config. It ends with status 1 if a column
+    is missing, or holds values of another type or labels that are not expected, or if `--images` finds a row that
+    cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every problem is printed with its place.
 
     Args:
         config: a dataset's preset (docs/datasets), a run's YAML, or a catalogue of software (a file).
@@ -67,8 +68,9 @@ def check(
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
     *both, conventions = open_data_envs(config, overrides, path)
     env = both[int(held_out)]
-    report = compare_columns(env)
+    report = checks.compare_columns(env)
     yield report.describe()[:20_000]
+    yield from (say(line, 500) for line in checks.describe_columns(env))
     yield conventions
     yield from (say(line, 2000) for line in describe_splits(*both, labels=True))
     problems = list(
@@ -186,13 +188,13 @@ def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tup
 def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
     """Open every image of the source, with progress on stderr; a line for each problem. Writes the clean rows."""
     if write is not None:
-        check_clean_path(env, Path(write))
+        checks.check_clean_path(env, Path(write))
     with typer.progressbar(length=len(env.rows), label="opening images", file=sys.stderr) as bar:
         checked = open_all_rows(env, bar.update)
     yield from (f"bad: {problem}" for problem in checked.list_problems())
     yield f"images: {checked.total - len(checked.bad)} of {checked.total} rows can be shown"
     if write is not None:
-        write_clean_rows(env, Path(write), checked.bad)
+        checks.write_clean_rows(env, Path(write), checked.bad)
         folder = "" if env.data.images is not None or env.images_folder is None else f"; images: {env.images_folder}"
         yield f"{write}: {checked.total - len(checked.bad)} rows{folder}"
 

@@ -1,6 +1,8 @@
 """Checks a dataset: its columns and labels against what the data block expects, its splits, and every image."""
 
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,11 +14,16 @@ from ...core.base import BaseMultiTurnEnv
 from ...errors import BadRow, ConfigError, describe_value
 from ...utils.files import replace_atomically
 from ...utils.terminal import make_line
+from ...utils.values import to_text
+from .cells import CellRow
 from .columns import check_column, compile_path
-from .env import DataEnv
+from .env import IMAGE_FIELDS, DataEnv
+from .rows import JsonLines
 from .splits import describe_split
+from .tables import TableRows
 
 MAX_ROWS = 2000  # rows whose columns are compared, the first ones
+MAX_EXAMPLES, MAX_EXAMPLE = 3, 40  # values of a column that are shown, and characters of one
 MAX_SHOWN = 5  # values that a finding names
 MAX_ROWS_NAMED = 3  # of the rows that one problem spoils
 UNOPENED = "an image that can be opened ("  # how `RowImages` begins what was expected
@@ -69,7 +76,7 @@ def compare_columns(env: DataEnv) -> DataReport:
     columns: dict[str, str] = {}
     for path in features:
         try:
-            columns[path] = check_column(path, rows.columns, rows.name, "data.features")
+            columns[path] = check_column(path, rows, "data.features")
         except ConfigError:
             continue
     first = list(islice(rows.scan(sorted(set(columns.values()))), MAX_ROWS)) if features else []
@@ -78,12 +85,31 @@ def compare_columns(env: DataEnv) -> DataReport:
         read = compile_path(path)
         for row in first:
             if not isinstance(row, BadRow):
-                values[path].extend(_list_values(read(row), flat="*" in path))
+                given = row.written if isinstance(row, CellRow) and features[path] == "text" else row
+                values[path].extend(_list_values(read(given), flat="*" in path))
     findings = [("missing", path) for path in features if not values[path] and first]
     findings += [finding for path, expected in features.items() for finding in _compare(path, expected, values[path])]
-    findings += [("extra", column) for column in rows.columns if first and column not in columns.values()]
+    findings += [("extra", column) for column in rows.list_columns() if first and column not in columns.values()]
     findings.sort(key=lambda finding: KINDS.index(finding[0]))
-    return DataReport(len(rows), len(first), rows.columns, tuple(findings))
+    return DataReport(len(rows), len(first), rows.list_columns(), tuple(findings))
+
+
+def describe_columns(env: DataEnv) -> Iterator[str]:
+    """Yield how each column of the first rows was read, with three values, and what in the source is no data."""
+    rows = env.rows
+    yield from rows.notes
+    pictures = {name for name in env.columns.get_used(IMAGE_FIELDS) if not rows.holds_paths([name])}
+    names = [name for name in rows.list_columns() if name not in pictures]
+    peek = next(rows.scan(names), {})
+    names = [name for name in names if isinstance(peek, BadRow) or _name_type(peek.get(name)) != "image"]
+    first = [row for row in islice(rows.scan(names), MAX_ROWS) if not isinstance(row, BadRow)]
+    for name in names:
+        values = [row.get(name) for row in first]
+        kinds = Counter("null" if value is None else _name_type(value) for value in values)
+        shown = {json.dumps(value, ensure_ascii=False, default=str): 0 for value in values if value is not None}
+        examples = ", ".join(make_line(text, MAX_EXAMPLE) for text in islice(shown, MAX_EXAMPLES)) or "nothing"
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        yield f"column {name}: {counts}, such as {examples}"
 
 
 def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:
@@ -107,7 +133,7 @@ def _compare(path: str, expected: str | tuple[str, ...], values: list[Any]) -> I
                 f"{path}: holds {kinds} ({count}, such as {_shorten(strange[:1])}); expected: {expected}",
             )
         return
-    occurring = {str(value) for value in values}
+    occurring = {to_text(value) or str(value) for value in values}
     if labels := sorted(occurring - set(expected)):
         yield "unexpected label", f"{path}: holds {_shorten(labels)}; expected: {', '.join(expected)}"
     if values and (lacking := [label for label in expected if label not in occurring]):
@@ -217,21 +243,23 @@ def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> Non
     Raises:
         ConfigError: the source has no lines, or is the file to write.
     """
-    read_line = check_clean_path(env, path)
+    check_clean_path(env, path)
+    rows = env.rows
     with replace_atomically(path) as file:
-        for number in range(len(env.rows)):
-            if number not in bad:
-                file.write(read_line(number))
+        for number in range(len(rows)):
+            if number not in bad and isinstance(rows, JsonLines):
+                file.write(rows.read_line(number))
+            elif number not in bad:
+                line = json.dumps(rows.read(number, rows.columns), ensure_ascii=False)
+                file.write(line.encode(errors="surrogatepass") + b"\n")
 
 
-def check_clean_path(env: DataEnv, path: Path) -> Callable[[int], bytes]:
-    """Return what reads the lines to write. Raise `ConfigError` as `write_clean_rows` does."""
+def check_clean_path(env: DataEnv, path: Path) -> None:
+    """Raise `ConfigError` as `write_clean_rows` does."""
     if path.exists():
         raise ConfigError(f"--write = {str(path)!r}: is there already; allowed: a new file", key="write", given=path)
     if not path.parent.is_dir():
         raise ConfigError(f"--write = {str(path)!r}: there is no folder {str(path.parent)!r}", key="write", given=path)
-    read_line: Callable[[int], bytes] | None = getattr(env.rows, "read_line", None)
-    if read_line is None:
+    if isinstance(env.rows, TableRows):
         problem = f"the rows of {env.rows.name} are no lines of text"
         raise ConfigError(f"{problem}; allowed: a .jsonl, .json, .csv or .tsv file", key="data.source")
-    return read_line

@@ -1,6 +1,6 @@
 """The mapping of columns to the fields of a task: dotted paths, constants, templates, and lists of these."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -8,8 +8,8 @@ from jinja2 import Template, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
+from .rows import Row, Rows
 
-Row = Mapping[str, Any]
 Read = Callable[[Row], Any]
 
 
@@ -23,24 +23,21 @@ class ColumnMap:
     Args:
         columns: field -> column path, {value: constant}, {template: source}, a list of these, or (for `metadata`) a
             mapping of names to these.
-        dataset: its name, for errors.
-        known: the columns that the dataset has.
+        rows: the dataset.
 
     Raises:
         ConfigError: an unknown column, or an expression that cannot be used; its key is `data.columns.<field>`.
 
-    >>> columns = ColumnMap({"question": "qa.0.text", "organ": {"value": "chest"}}, "d", ["qa"])
-    >>> columns.read("question", {"qa": [{"text": "Is it enlarged?"}]}), columns.read("organ", {})
-    ('Is it enlarged?', 'chest')
     """
 
-    def __init__(self, columns: Mapping[str, Any], dataset: str, known: Sequence[str]) -> None:
-        self._dataset, self._known = dataset, known
+    def __init__(self, columns: Mapping[str, Any], rows: Rows) -> None:
+        self._rows = rows
         self._used: dict[str, set[str]] = {}
         self._readers: dict[str, Read] = {}
         for field, spec in columns.items():
             self._used[field] = set()
             self._readers[field] = self._compile(spec, field, f"data.columns.{field}")
+        self.plain = {field: spec for field, spec in columns.items() if isinstance(spec, str)}
         self.described = {field: _describe(spec, field) for field, spec in columns.items()}
 
     def __contains__(self, field: str) -> bool:
@@ -58,7 +55,7 @@ class ColumnMap:
 
     def _compile(self, spec: Any, field: str, key: str) -> Read:
         if isinstance(spec, str):
-            self._used[field].add(check_column(spec, self._known, self._dataset, key))
+            self._used[field].add(check_column(spec, self._rows, key))
             return compile_path(spec)
         if isinstance(spec, list | tuple):
             readers = [self._compile(item, field, f"{key}.{number}") for number, item in enumerate(spec)]
@@ -83,7 +80,7 @@ class ColumnMap:
         except TemplateSyntaxError as error:
             raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
         for name in sorted(names):
-            self._used[field].add(check_column(name, self._known, self._dataset, key))
+            self._used[field].add(check_column(name, self._rows, key))
         return lambda row: _render(template, {name: row.get(name) for name in names})
 
 
@@ -94,21 +91,17 @@ def _render(template: Template, values: Row) -> str:
         raise ExpressionError(f"its template fails: {type(error).__name__}: {error!s:.200}") from error
 
 
-def check_column(path: str, known: Sequence[str], dataset: str, key: str) -> str:
-    """Return the column that a dotted path begins with. Raise `ConfigError` with the nearest and all columns.
-
-    >>> check_column("meta.modality", ["image", "meta"], "train.jsonl", "data.where")
-    'meta'
-    >>> check_column("imge", ["image", "meta"], "train.jsonl", "data.columns.image")
-    Traceback (most recent call last):
-    viewbox.errors.ConfigError: data.columns.image: train.jsonl: unknown column 'imge'; allowed: image, meta (did you \
-mean 'image'?)
-    """
+def check_column(path: str, rows: Rows, key: str) -> str:
+    """Return the column that a dotted path begins with. Raise `ConfigError` with the nearest and all columns."""
     heads = [path, *reversed([*accumulate(path.split("."), "{}.{}".format)])]  # a column's own name may hold dots
-    if found := next((head for head in heads if head in known), None):
+    found = next((head for head in heads if head in rows.columns), None)
+    if found is None:  # it may begin in a later row
+        found = next((head for head in heads if head in rows.list_columns()), None)
+    if found is not None:
         return found
+    known = rows.list_columns()
     problem = describe_unknown("column", path[:100], [name[:100] for name in known])
-    raise ConfigError(f"{key}: {dataset}: {problem}", key=key, given=path, allowed=known)
+    raise ConfigError(f"{key}: {rows.name}: {problem}", key=key, given=path, allowed=known)
 
 
 def compile_path(path: str) -> Read:

@@ -16,6 +16,7 @@ from ...images.task_images import TaskImage
 from ...records import Task
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import describe_error
+from ...utils.values import identify
 from . import selection
 from .columns import ColumnMap
 from .fields import BoxFrame, MappedRow, TaskField
@@ -112,7 +113,7 @@ class DataEnv(BaseMultiTurnEnv):
     @cached_property
     def columns(self) -> ColumnMap:
         """The mapping of columns to fields."""
-        return ColumnMap(self.data.columns, self.rows.name, self.rows.columns)
+        return ColumnMap(self.data.columns, self.rows)
 
     @cached_property
     def images_folder(self) -> Path | None:
@@ -196,7 +197,7 @@ class DataEnv(BaseMultiTurnEnv):
         if self._must_have_images and not self.has_images:
             needed.insert(0, "image")
         if needed:
-            has = ", ".join(name[:100] for name in self.rows.columns[:40])
+            has = ", ".join(name[:100] for name in self.rows.list_columns()[:40])
             problem = f"data.columns: {self.name} needs {', '.join(needed)}"
             raise ConfigError(f"{problem}; {self.rows.name} has the columns {has}", key="data.columns")
 
@@ -222,7 +223,9 @@ class DataEnv(BaseMultiTurnEnv):
         reference = task.reference
         if may_open and self.data.boxes.frame == "voxel" and reference.get(self.place.get("slice", "")) is not None:
             reference = turn_place(row, reference, self.get_images(number), self.place)
-        given = row.read("id", TaskField("metadata", "text")) if "id" in self.columns else None
+        if "id" in self.columns:
+            row.read("id", TaskField("metadata", "text"))
+        given = identify(row.get("id"))
         metadata = {**task.metadata, "row": number}
         return Task(given or f"row-{number}", task.images, task.prompt, reference, metadata)
 

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from typing import Any, Literal, NamedTuple
 
 from ...core.parsing.strict_json import MAX_DEPTH
 from ...errors import BadRow
+from ...rewards.fields import MAX_TEXT as LONGEST
 from ...utils.frozen import FrozenDict
-from ...utils.values import to_text
+from ...utils.values import fold_text, is_null, normalize, to_finite_float, to_number, to_text
 from .columns import ColumnMap, ExpressionError
 from .settings import BoxForm
 
@@ -97,23 +98,27 @@ class MappedRow:
     def read(self, name: str, field: TaskField) -> Any:
         """Return the value of a field, checked; None if it has none and needs none."""
         value = self.get(name)
-        if value is None or value == "":
+        if is_null(value):
             if field.required:
                 raise self.refuse(name, value, _KINDS[field.kind][0])
             return None
         value = _KINDS[field.kind][1](self, name, value)
-        if field.allowed:
-            for item in value if isinstance(value, list) else [value]:
-                if item not in field.allowed:
-                    raise self.refuse(name, item, f"one of: {', '.join(field.allowed)}")
-        return value
+        if field.place == "reference" and isinstance(value, str) and len(value) > LONGEST:
+            raise self.refuse(name, value, f"text of at most {LONGEST:,} characters, which is what rewards compare")
+        if not field.allowed:
+            return value
+        known = {normalize(text).text: text for text in field.allowed}
+        for item in value if isinstance(value, list) else [value]:
+            if normalize(item).text not in known:
+                raise self.refuse(name, item, f"one of: {', '.join(field.allowed)}")
+        return value if isinstance(value, list) else known[normalize(value).text]
 
     def _read_box(self, name: str, box: Any) -> Box:
         """Return a box of the dataset as fractions of its image or slice, or of its volume."""
         box = self._read_list(name, box)
         form, unit = self.boxes.format, self.boxes.unit
         half = 3 if form == "xyzxyz" else 2
-        numbers = [_to_float(value) for value in box]
+        numbers = [to_figure(value) for value in box]
         if len(numbers) != 2 * half or None in numbers:
             raise self.refuse(name, box, f"a box of {'six' if half == 3 else 'four'} numbers, as {form}")
         values = [float(number or 0) for number in numbers]
@@ -142,27 +147,28 @@ class MappedRow:
         return tuple(side for sides in zip(*turned, strict=True) for side in sides)
 
     def _read_text(self, name: str, value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if not isinstance(value, str | int | float):
             raise self.refuse(name, value, "text")
-        text = str(value)
+        cells: Mapping[str, str] = getattr(self.row, "written", {})
+        text = cells.get(self.columns.plain.get(name, "")) or to_text(value)
         if len(text) > MAX_TEXT:
             raise self.refuse(name, value, f"text of at most {MAX_TEXT:,} characters")
-        if not text.strip():
+        if not fold_text(text):
             raise self.refuse(name, value, "text that is not blank")
         return text
 
     def _read_number(self, name: str, value: Any) -> float:
-        number = _to_float(value)
+        number = to_figure(value)
         if number is None:
             raise self.refuse(name, value, "a number")
-        return value if isinstance(value, int) else number
+        return number
 
     def read_index(self, name: str, value: object) -> int | list[int]:
         if isinstance(value, list | tuple) and len(value) == 2:
             ends = [self.read_index(name, end) for end in value]
             if isinstance(ends[0], int) and isinstance(ends[1], int) and ends[0] <= ends[1]:
                 return [ends[0], ends[1]]
-        number = _to_float(value)
+        number = to_figure(value)
         if number is None or number < 0 or number != int(number):
             raise self.refuse(name, value, "a whole number from 0, or the first and the last of several")
         return int(number)
@@ -184,12 +190,14 @@ class MappedRow:
 
     def _read_answers(self, name: str, value: Any) -> list[str | int | float]:
         """Return the accepted answers: of a text, a number, true or false, a list of them, or of {text, correct}."""
+        if isinstance(value, str) and value.lstrip().startswith(('["', "['")):  # a list as JSON, or as Python writes it
+            value = self._read_list(name, value)
         items = list(value) if isinstance(value, list | tuple) else [value]
         if all(isinstance(item, Mapping) for item in items):
-            items = [item.get("text") for item in items if item.get("correct") in (True, "true", "True", 1)]
+            items = [item.get("text") for item in items if normalize(item.get("correct")).text in ("yes", "1")]
         answers = [("no", "yes")[item] if isinstance(item, bool) else item for item in items]
-        if not answers or not all(to_text(item).strip() and len(to_text(item)) <= MAX_TEXT for item in answers):
-            raise self.refuse(name, value, "a text, a number, or a list of them")
+        if not answers or not all(normalize(item).text and len(to_text(item)) <= LONGEST for item in answers):
+            raise self.refuse(name, value, f"a text, a number, or a list of them, of at most {LONGEST:,} characters")
         return answers
 
     def _read_any(self, name: str, value: Any) -> Any:
@@ -223,15 +231,17 @@ def _suggest_unit(box: Sequence[float], units: Sequence[str], declared: str) -> 
     return f" (perhaps data.boxes.unit: {' or '.join(fitting)})" if fitting else ""
 
 
-def _to_float(value: Any) -> float | None:
-    """Return a finite number; text of one counts, because a spreadsheet may hold numbers as text."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if isfinite(number) else None
+def to_figure(value: object) -> int | float | None:
+    """Return a finite number; text of one counts, because a spreadsheet may hold numbers as text.
+
+    >>> to_figure(3), to_figure("3.50"), to_figure("12 mm"), to_figure("1_000"), to_figure(True)
+    (3, 3.5, None, None, None)
+    """
+    if isinstance(value, str):
+        number = normalize(value)
+        return None if number.sign or number.unit else number.number
+    plain = to_number(value)
+    return None if isinstance(plain, bool) or to_finite_float(plain) is None else plain
 
 
 MAX_BOXES = 300  # of an answer, and of a row

@@ -13,10 +13,12 @@ from ...errors import BadRow, ConfigError
 from ...records import Task
 from ...utils.conditions import parse_condition
 from ...utils.frozen import to_plain
-from .columns import ColumnMap, Row, check_column, compile_path
-from .rows import Rows
+from ...utils.values import identify
+from .columns import ColumnMap, check_column, compile_path
+from .fields import to_figure
+from .rows import Row, Rows
 from .settings import DataSettings, Difficulty
-from .splits import Cut, build_cut, hash_value
+from .splits import Cut, build_cut
 
 WINDOW = 4  # row groups whose rows are shuffled together
 MAX_REWARDS = 2**28  # bytes of a file of rewards
@@ -84,8 +86,8 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
             continue
         if not all(test(row) for test in tests):
             continue
-        if has_id and (value := columns.read("id", row)) is not None:
-            first = seen.setdefault(hash_value(value), number)
+        if has_id and (name := identify(value := columns.read("id", row))):
+            first = seen.setdefault(hash(name), number)
             if first != number:
                 place = rows.locate(first)
                 where = f"row {place}" if isinstance(place, int) else place
@@ -100,7 +102,7 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
     tests: list[tuple[set[str], Keep]] = []
     for text in data.conditions:
         path, passes = parse_condition(text, "data.where", "modality=CT")
-        column = check_column(path, rows.columns, rows.name, "data.where")
+        column = check_column(path, rows, "data.where")
         tests.append(({column}, partial(_passes, compile_path(path), passes)))
     if cut is not None:
         tests.append((cut.used, cut))
@@ -119,8 +121,8 @@ def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[s
     used, read = _find_figure(rows, band, columns)
 
     def is_inside(row: Row) -> bool:
-        value = to_plain(read(row))
-        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+        figure = to_figure(read(row))
+        return figure is not None and low <= figure <= high
 
     return used, is_inside
 
@@ -128,11 +130,11 @@ def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[s
 def _find_figure(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Callable[[Row], Any]]:
     if band.rewards is None:
         column = str(band.column)
-        return {check_column(column, rows.columns, rows.name, "data.difficulty.column")}, compile_path(column)
+        return {check_column(column, rows, "data.difficulty.column")}, compile_path(column)
     if "id" not in columns:
         raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
     rewards = read_rewards(Path(band.rewards))
-    return columns.get_used(["id"]), lambda row: rewards.get(str(columns.read("id", row)))
+    return columns.get_used(["id"]), lambda row: rewards.get(identify(columns.read("id", row)))
 
 
 def read_rewards(path: Path) -> Mapping[str, float]:
@@ -143,7 +145,7 @@ def read_rewards(path: Path) -> Mapping[str, float]:
         if path.stat().st_size > MAX_REWARDS:
             raise ConfigError(f"{key} = {str(path)!r}: larger than {MAX_REWARDS:,} bytes", key=key)
         lines = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
-        return {str(line["task"]): float(line["reward"]) for line in lines if line["reward"] is not None}
+        return {identify(line["task"]): float(line["reward"]) for line in lines if line["reward"] is not None}
     except OSError as error:
         raise ConfigError(f"{key} = {str(path)!r}: {error.strerror}", key=key, given=path) from error
     except (ValueError, KeyError, TypeError) as error:

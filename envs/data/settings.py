@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ...configs.sections import FilePath, Section
 from ...configs.validation import DATA_LIMITS
 from ...images.coordinates import Coordinates
+from ...utils.values import to_text
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+Label = Annotated[str, BeforeValidator(lambda label: to_text(label) or label)]  # also true, or 3
 FeatureKind = Literal["text", "number", "bool", "list", "mapping", "image"]
 
 
@@ -45,6 +47,24 @@ class BoxForm(Section):
         if self.frame == "voxel":
             where = "the array in the file: " + ("i, j, k" if self.format == "xyzxyz" else "i, j on slice k")
         return f"boxes: {self.format}, unit {self.unit}, frame {self.frame} ({where})"
+
+
+class CellForm(Section):
+    """How the cells of a CSV or TSV file are written."""
+
+    decimal: Literal[".", ","] | None = Field(
+        default=None,
+        description="sign before decimals; default: a comma where semicolons separate the cells and none is like 1.5",
+    )
+    true: tuple[str, ...] = Field(default=(), description="further texts for true, beside true, True and TRUE")
+    false: tuple[str, ...] = Field(default=(), description="further texts for false, beside false, False and FALSE")
+    null: tuple[str, ...] = Field(default=(), description="further texts for null, beside an empty cell, such as NA")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_keys(cls, given: Any) -> Any:
+        """YAML reads the keys true, false and null as values."""
+        return {to_text(key) or "null": value for key, value in given.items()} if isinstance(given, dict) else given
 
 
 class Sample(Section):
@@ -100,6 +120,9 @@ class DataSettings(Section):
         description="field of the task by column (a dotted path), {value: constant}, {template: Jinja2}, or a list",
     )
     boxes: BoxForm = Field(default=BoxForm(), description="how boxes are written: {format, unit, frame}")
+    cells: CellForm = Field(
+        default=CellForm(), description="how cells of CSV and TSV are written: {decimal, true, false, null}"
+    )
     where: str | tuple[str, ...] = Field(
         default=(), description="conditions `column op value` that a row must meet, such as modality=CT"
     )
@@ -111,7 +134,7 @@ class DataSettings(Section):
     bad_rows: Literal["skip", "stop"] = Field(
         default="skip", description="a row of which no task can be made is left out and counted, or ends the run"
     )
-    features: dict[str, FeatureKind | tuple[str, ...]] = Field(
+    features: dict[str, FeatureKind | tuple[Label, ...]] = Field(
         default_factory=dict,
         description="what the dataset should hold, for `viewbox data check`: a column (a dotted path) by text, number, "
         "bool, list, mapping or image, or by the texts that it may hold",

@@ -1,24 +1,32 @@
 """Finds the rows that a data block names: files, folders, saved datasets, and datasets of the hub."""
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, describe_unknown
-from .rows import READERS, Rows
-from .settings import DataSettings
-from .tables import KEY, ArrowRows, ParquetRows, open_arrow, open_parquet
+from .cells import TextTable
+from .rows import JoinedRows, JsonLines, ListedRows, Rows
+from .settings import CellForm, DataSettings
+from .tables import KEY, ArrowRows, ParquetRows, check_columns, open_arrow, open_parquet
 
 TABLES = (".parquet", ".arrow")
+CELLS = (".csv", ".tsv")
+TEXTS = (".jsonl", ".ndjson", ".json", *CELLS)
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 SAVED = ("dataset_dict.json", "state.json")  # what `save_to_disk` of the library `datasets` writes
 FORMS = "a file (.parquet, .arrow, .jsonl, .json, .csv, .tsv), a folder, or a hub dataset as owner/name"
-SPLITS = {
+KEYWORDS = {  # of the library `datasets`; the first that comes in a name is its split
+    "test": ("test", "testing", "eval", "evaluation"),
+    "validation": ("validation", "valid", "dev", "val"),
     "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test", "eval"),
 }
+HIDDEN = (".", "__", "~$")  # names of files and folders that are no data: of macOS, Python, Office
+NO_ROWS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "config.json")  # of `datasets`
+_HUB_SHARD = re.compile(r"(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*\..*")
+_SHARD = re.compile(r"(.*?)(\d+)-of-(\d+)(.*)")
 
 
 def open_rows(data: DataSettings) -> Rows:
@@ -47,7 +55,7 @@ def is_hub_name(source: str) -> bool:
     (True, False)
     """
     path = Path(source)
-    return bool(HUB_NAME.fullmatch(source)) and path.suffix not in (*READERS, *TABLES) and not path.exists()
+    return bool(HUB_NAME.fullmatch(source)) and path.suffix not in (*TEXTS, *TABLES) and not path.exists()
 
 
 def _check_exists(source: str) -> Path:
@@ -66,6 +74,9 @@ def _choose_split(data: DataSettings, names: Iterable[str]) -> str:
     if data.cut is None:
         if data.split in splits:
             return data.split
+        near = [split for split in splits if _read_word(split) == data.split]
+        if len(near) == 1:  # `train_sft`
+            return near[0]
         problem = describe_unknown("split", data.split, splits)
         way_out = "; data.hold_out cuts a split `test` off" if data.split == "test" else ""
         raise ConfigError(f"data.split: {problem}{way_out}", key="data.split", given=data.split, allowed=splits)
@@ -81,18 +92,25 @@ def _choose_split(data: DataSettings, names: Iterable[str]) -> str:
 def _open_path(path: Path, data: DataSettings) -> Rows:
     if path.is_dir():
         return _open_folder(path, data)
+    if path.suffix.lower() in (*TEXTS, *TABLES):
+        return _open_files([path], path.name, data)
     kind = path.suffix.lower()
-    if kind in READERS:
-        return READERS[kind](path)
-    if kind in TABLES:
-        return _open_tables([path], path.name, data)
     raise ConfigError(f"{KEY} = {str(path)!r:.200}: a file of kind {kind!r}; allowed: {FORMS}", key=KEY, given=kind)
 
 
-def _open_tables(paths: list[Path], name: str, data: DataSettings) -> Rows:
-    if paths[0].suffix.lower() == ".arrow":
+def _open_files(paths: Sequence[Path], name: str, data: DataSettings) -> Rows:
+    kind = paths[0].suffix.lower()
+    if data.cells != CellForm() and kind not in CELLS:
+        raise ConfigError(f"data.cells: {name} has no cells; allowed: with .csv and .tsv", key="data.cells")
+    if kind == ".parquet":
+        return open_parquet(paths, name, streaming=data.streaming)
+    if kind == ".arrow":
         return open_arrow(paths, name)
-    return open_parquet(paths, name, streaming=data.streaming)
+    read: Callable[[Path], Rows] = ListedRows if kind == ".json" else JsonLines
+    parts = [TextTable(path, data.cells) if kind in CELLS else read(path) for path in paths]
+    if kind in CELLS:
+        check_columns([(path.name, part.columns) for path, part in zip(paths, parts, strict=True)])
+    return parts[0] if len(parts) == 1 else JoinedRows(name, parts)
 
 
 def _open_folder(path: Path, data: DataSettings) -> Rows:
@@ -100,50 +118,101 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
         import datasets
 
         return _choose_dataset(datasets.load_from_disk(str(path)), path.name, path, data)
-    files = list_files(path)
+    files, hidden = _find_files(path)
     if not files:
         found = ", ".join(sorted(one.name for one in path.iterdir())[:10]) or "nothing"
         allowed = "a JSONL, JSON or CSV file beside images, Parquet or Arrow files, or what save_to_disk wrote"
         raise ConfigError(f"{KEY} = {str(path)!r:.200}: holds {found}; allowed in it: {allowed}", key=KEY)
-    if files[0].suffix.lower() in READERS:
-        return _open_path(_choose_file(path, files, data), data)
-    by_split: dict[str, list[Path]] = {}
+    by_split: dict[str | None, list[Path]] = {}
     for one in files:
-        by_split.setdefault(_read_split(one, path), []).append(one)
-    split = _choose_split(data, by_split)
-    return _open_tables(by_split[split], f"{path.name}/{split}", data)
+        by_split.setdefault(read_split(one.relative_to(path)), []).append(one)
+    untold, told = by_split.pop(None, []), [one for some in by_split.values() for one in some]
+    if told and untold:
+        problem = f"the name of {told[0].name} tells its split, that of {untold[0].name} does not"
+        raise _refuse_folder(path, problem, "a name with train, validation or test for each, or {split: file}")
+    split = _choose_split(data, [split for split in by_split if split] or ["train"])
+    chosen = untold or by_split[split]
+    _check_files(path, chosen, is_told=bool(told))
+    rows = _open_files(chosen, f"{path.name}/{split}", data)
+    if hidden:
+        rows.notes = (*rows.notes, f"hidden, and left out: {', '.join(hidden):.200}")
+    return rows
+
+
+def _refuse_folder(path: Path, problem: str, allowed: str) -> ConfigError:
+    return ConfigError(f"{KEY} = {str(path)!r:.200}: {problem}; allowed: {allowed}", key=KEY, given=path)
+
+
+def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
+    """Raise `ConfigError` if files of one split are no one dataset: of two kinds, or one is missing or too many."""
+    by_kind = {one.suffix.lower(): one.name for one in files}
+    if len(by_kind) > 1:
+        raise _refuse_folder(path, f"holds {' and '.join(by_kind.values())} of one split", "one kind of file a split")
+    sets: dict[tuple[str, ...], dict[int, str]] = {}
+    for one in files:
+        if shard := _SHARD.fullmatch(one.stem):
+            sets.setdefault((str(one.parent), shard[1], shard[3], shard[4]), {})[int(shard[2])] = shard[2]
+    is_several = not is_told and len(files) > 1 and files[0].suffix.lower() in TEXTS
+    if len(sets) > 1 or (sum(map(len, sets.values())) < len(files) if sets else is_several):
+        problem = (
+            f"holds {', '.join(str(one.relative_to(path)) for one in files):.200}, which are more than one dataset"
+        )
+        raise _refuse_folder(path, problem, "one of these as the source, or a file by split")
+    for (_, before, total, after), found in sets.items():
+        start = 0 if 0 in found or int(total) not in found else 1
+        lacking = (number for number in range(start, start + int(total)) if number not in found)
+        if (missing := next(lacking, None)) is not None:
+            name = f"{before}{missing:0{len(next(iter(found.values())))}}-of-{total}{after}{files[0].suffix}"
+            problem = f"{name} is missing: {len(found)} of {int(total)} files are there"
+            raise _refuse_folder(path, problem, "all files, or one of them as the source")
 
 
 def list_files(path: Path) -> list[Path]:
-    """Return the files of rows in a folder, sorted: text beside images, or else tables at any depth."""
-    texts = [one for one in path.iterdir() if one.suffix.lower() in READERS and one.is_file()]
-    if texts and not _is_saved(path):
-        return sorted(texts)
-    tables = (one for one in path.rglob("*") if one.suffix.lower() in TABLES and one.is_file())
-    return sorted(one for one in tables if not one.name.startswith("cache-"))  # what `datasets` keeps beside them
+    """Return the files of rows in a folder, sorted: text beside images, or else tables or text at any depth."""
+    return _find_files(path)[0]
+
+
+def _find_files(path: Path) -> tuple[list[Path], list[str]]:
+    """Return the files of rows in a folder, and the names of what is hidden. Raise `ConfigError` if two kinds are
+    there."""
+    found, hidden = list[Path](), list[str]()
+    for folder, folders, names in os.walk(path):
+        names = [name for name in names if name.lower().endswith((*TEXTS, *TABLES)) and name not in NO_ROWS]
+        if Path(folder) == path and any(name.lower().endswith(TEXTS) for name in names):
+            folders[:] = [name for name in folders if name == "data"]  # others hold images, perhaps a million
+        hidden += [name for name in (*folders, *names) if name.startswith(HIDDEN)]
+        folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
+        found += [Path(folder, name) for name in names if not name.startswith((*HIDDEN, "cache-"))]
+    tables = sorted(one for one in found if one.suffix.lower() in TABLES and one.is_file())
+    texts = sorted(one for one in found if one.suffix.lower() in TEXTS and one.is_file() and not _is_saved(path))
+    beside = {path, *(one.parent for one in tables)} if tables else {path} & {one.parent for one in texts}
+    top = [one for one in texts if one.parent in beside]
+    if tables and top:
+        problem = f"holds rows of two kinds, {top[0].name} and {tables[0].relative_to(path)}"
+        raise _refuse_folder(path, problem, "one of them, or the folder of one, as the source")
+    return tables or top or texts, hidden
+
+
+def read_split(file: Path) -> str | None:
+    """Return the split of a file inside a folder, as the library `datasets` reads it; None: no name tells it.
+
+    >>> names = ("a_test.csv", "train/a.csv", "data/sft-00000-of-00001.parquet", "latest.csv")
+    >>> [read_split(Path(name)) for name in names]
+    ['test', 'train', 'sft', None]
+    """
+    if file.parent == Path("data") and (shard := _HUB_SHARD.fullmatch(file.name)):
+        return shard[1]
+    return _read_word(" ".join(file.parts[:-1])) or _read_word(file.name)
+
+
+def _read_word(name: str) -> str | None:
+    """Return the split of which a word between other signs than letters tells."""
+    words = set(re.split(r"[\W\d_]+", name.lower()))
+    return next((split for split, known in KEYWORDS.items() if words & set(known)), None)
 
 
 def _is_saved(path: Path) -> bool:
     return any((path / name).is_file() for name in SAVED)
-
-
-def _choose_file(path: Path, files: list[Path], data: DataSettings) -> Path:
-    """Return the only file, or the one that is named after the split."""
-    by_name = {one.stem: one for one in files} if len(files) > 1 else {"train": files[0]}
-    if len(files) == 1 or data.split in by_name or (data.cut is not None and "train" in by_name):
-        return by_name[_choose_split(data, by_name)]
-    problem = f"{KEY} = {str(path)!r:.200}: holds {', '.join(one.name for one in files)}"
-    raise ConfigError(f"{problem}; allowed: one of these as the source, or a file by split", key=KEY, given=path)
-
-
-def _read_split(file: Path, root: Path) -> str:
-    """Return the split of a file as the hub names it: `train-00000-of-00002.parquet`, or a folder `train`."""
-    for name in (file.stem, *(part.name for part in file.relative_to(root).parents)):
-        first = re.split(r"[-_.]", name)[0].lower()
-        for split, names in SPLITS.items():
-            if first in names:
-                return split
-    return "train"
 
 
 # ---------------------------------------------------------------------- the library `datasets`

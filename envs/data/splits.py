@@ -1,7 +1,6 @@
 """Which rows are held out, so that no group is in two splits, and what each split holds."""
 
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -11,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadRow, ConfigError
-from .columns import ColumnMap, ExpressionError, Row, check_column, compile_path
-from .rows import Rows
+from ...utils.values import identify, is_null, to_text
+from .columns import ColumnMap, ExpressionError, check_column, compile_path
+from .rows import Row, Rows
 from .settings import DataSettings
 
 MAX_LABELS = 20  # different values of a field that are counted one by one
@@ -63,7 +63,7 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
     cut = data.cut
     assert cut is not None
     if cut.by is not None:
-        column, read = check_column(cut.by, rows.columns, rows.name, "data.hold_out.by"), compile_path(cut.by)
+        column, read = check_column(cut.by, rows, "data.hold_out.by"), compile_path(cut.by)
         sizes = Counter(hash_group(read(row)) for row in rows.scan([column]) if not isinstance(row, BadRow))
         if len(sizes) == 1:
             problem = f"all {sizes.total()} rows of {rows.name} have one value, and a group is never parted"
@@ -75,7 +75,7 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
     if "id" not in columns:
         problem = "data.hold_out: needs something that stays with a row"
         raise ConfigError(f"{problem}; allowed: data.columns.id, or hold_out: {{share: …, by: column}}", key="data")
-    return Cut(data, columns.get_used(["id"]), lambda row: hash_value(columns.read("id", row)) < cut.share * 2**64)
+    return Cut(data, columns.get_used(["id"]), lambda row: hash_name(columns.read("id", row)) < cut.share * 2**64)
 
 
 def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
@@ -134,14 +134,14 @@ def _choose(groups: list[int], sizes: Mapping[int, int], wanted: float, small: i
 
 
 def hash_group(value: object) -> int:
-    """Return the group of a value: 7, 7.0 and "7" are one, and so are all rows that have none."""
-    return hash_value(int(value) if isinstance(value, float) and value.is_integer() else value)
+    """Return the group of a value: 7, 7.0 and "7" are one, so are p7 and P7, and all rows that have none."""
+    return hash_name(identify(value).casefold())
 
 
-def hash_value(value: object) -> int:
+def hash_name(value: object) -> int:
     """Return a number from 0 to 2^64 - 1 that is the same on every machine."""
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
+    text = identify(value).encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
 
 # ---------------------------------------------------------------------- what is in a split
@@ -161,7 +161,7 @@ def describe_split(
     by = data.cut.by if data.cut is not None else None
     used = columns.get_used(fields)
     if by is not None:
-        used.add(check_column(by, rows.columns, rows.name, "data.hold_out.by"))
+        used.add(check_column(by, rows, "data.hold_out.by"))
     chosen, groups, without = set(numbers), set(), 0
     values: dict[str, Counter[str]] = {name: Counter() for name in fields}
     for number, row in enumerate(rows.scan(sorted(used)) if used else ()):
@@ -170,7 +170,7 @@ def describe_split(
         if by is not None:
             group = compile_path(by)(row)
             groups.add(hash_group(group))
-            without += group is None
+            without += is_null(group)
         for name, found in values.items():
             if len(found) <= MAX_LABELS:
                 with suppress(ExpressionError):
@@ -192,4 +192,4 @@ def describe_split(
 def _list_labels(value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [label for item in value for label in _list_labels(item)]
-    return [str(value)[:60]] if isinstance(value, str | int | bool) else []
+    return [to_text(value)[:60]] if isinstance(value, str | int) else []

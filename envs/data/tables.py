@@ -5,22 +5,29 @@ Parquet of some size is written once into an Arrow file by the library `datasets
 """
 
 import json
+import math
+import re
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from cachetools import LRUCache
 
-from ...errors import BadRow, ConfigError
+from ...errors import BadRow, ConfigError, describe_value
 from ...utils.files import get_cache_folder
 from .rows import Row, Rows
 
 KEY = "data.source"
 IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read into memory
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps
+_SAME = r"^\s|\s$|\s\s|[^ -~]|\.0$|\de[+-]"  # of texts that may be other spellings of one name
+_OTHER = re.compile("double|float|decimal|date|time|duration|null")  # types whose values are not used as they are
 BATCH = 1000  # rows that become Python objects together
 
 
@@ -29,14 +36,18 @@ class TableRows(Rows):
 
     Args:
         name: in messages.
-        schema: of all rows. What the library `datasets` wrote into it names the classes of a column of numbers.
+        schemas: of each file, with its first row. What the library `datasets` wrote into one names the classes of that
+            file's columns of numbers.
         folder: where image paths start.
     """
 
-    def __init__(self, name: str, schema: Any, folder: Path | None) -> None:
-        self.name, self.folder, self._schema = name, folder, schema
-        self.columns: tuple[str, ...] = tuple(schema.names)
-        self._labels = _find_labels(schema)
+    def __init__(self, name: str, schemas: Sequence[tuple[int, Any]], folder: Path | None) -> None:
+        self.name, self.folder, self._schema = name, folder, schemas[0][1]
+        self.columns: tuple[str, ...] = tuple(self._schema.names)
+        self._firsts = [first for first, _ in schemas]
+        self._labels = [_find_labels(schema) for _, schema in schemas]
+        self._special = {one.name for _, schema in schemas for one in schema if _OTHER.search(str(one.type))}
+        self._special.update(*self._labels)
 
     @abstractmethod
     def _slice(self, number: int, columns: list[str]) -> Any:
@@ -47,42 +58,65 @@ class TableRows(Rows):
         """Return these columns of all rows, in batches."""
 
     def read(self, number: int, columns: Collection[str]) -> Row:
-        return next(self._list_rows(self._slice(number, list(columns)))) if columns else {}
+        [row] = self._list_rows(self._slice(number, list(columns)), number) if columns else [{}]
+        if isinstance(row, BadRow):
+            raise row
+        return row
 
     def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
         if not columns:
             yield from ({} for _ in range(len(self)))
             return
+        number = 0
         for batch in self._list_batches(list(columns)):
-            yield from self._list_rows(batch)
+            yield from self._list_rows(batch, number)
+            number += batch.num_rows
 
-    def _list_rows(self, table: Any) -> Iterator[Row]:
-        for row in table.to_pylist():
-            yield {name: _name_labels(value, self._labels.get(name, ())) for name, value in row.items()}
+    def _list_rows(self, table: Any, first: int) -> Iterable[Row | BadRow]:
+        rows: list[dict[str, Any]] = table.to_pylist()
+        special = [name for name in table.column_names if name in self._special]
+        return (self._read_row(row, special, number) for number, row in enumerate(rows, first)) if special else rows
+
+    def _read_row(self, row: dict[str, Any], special: list[str], number: int) -> Row | BadRow:
+        labels = self._labels[bisect_right(self._firsts, number) - 1]
+        for name in special:
+            try:
+                row[name] = _read_value(row[name], labels.get(name))
+            except IndexError:
+                expected = f"the number of a class, or -1 for none: {describe_value(labels[name])}"
+                return BadRow(self.name, number, name, row[name], expected)
+        return row
 
     def is_unique(self, column: str) -> bool:
-        from pyarrow import ArrowNotImplementedError, Table, compute
+        from pyarrow import chunked_array, compute, types
 
-        values = Table.from_batches(self._list_batches([column]), self._schema.empty_table().select([column]).schema)
-        try:
-            return bool(values[0].null_count == 0 and compute.count_distinct(values[0]).as_py() == len(values))
-        except ArrowNotImplementedError:  # a column of lists
+        chunks = [] if column in self._special else [batch.column(0) for batch in self._list_batches([column])]
+        if len({chunk.type for chunk in chunks}) != 1:
             return False
+        values, is_text = chunked_array(chunks), types.is_string(chunks[0].type)
+        if values.null_count or not (is_text or types.is_integer(values.type)):
+            return False
+        if is_text and compute.any(compute.match_substring_regex(values, _SAME)).as_py():
+            return False
+        return bool(compute.count_distinct(values).as_py() == len(values))
 
     def holds_paths(self, columns: Collection[str]) -> bool:
         """Return whether columns hold text, or lists of it."""
         from pyarrow import types
 
         kinds = (self._schema.field(name).type for name in columns)
-        flat = (kind.value_type if types.is_list(kind) else kind for kind in kinds)
+        nested = (types.is_list, types.is_large_list, types.is_dictionary)
+        flat = (kind.value_type if any(one(kind) for one in nested) else kind for kind in kinds)
         return all(types.is_string(kind) or types.is_large_string(kind) for kind in flat)
 
 
 class ArrowRows(TableRows):
     """The rows of an Arrow table, which may be mapped from a file larger than memory."""
 
-    def __init__(self, name: str, table: Any, folder: Path | None) -> None:
-        super().__init__(name, table.schema, folder)
+    def __init__(
+        self, name: str, table: Any, folder: Path | None, schemas: Sequence[tuple[int, Any]] | None = None
+    ) -> None:
+        super().__init__(name, schemas or [(0, table.schema)], folder)
         self._table = table
 
     def __len__(self) -> int:
@@ -109,7 +143,9 @@ class ParquetRows(TableRows):
         from pyarrow import parquet
 
         self._files = [parquet.ParquetFile(file, memory_map=isinstance(file, str | Path)) for file in files]
-        super().__init__(name, self._files[0].schema_arrow, folder)
+        firsts = accumulate((file.metadata.num_rows for file in self._files), initial=0)
+        self.schemas = list(zip(firsts, (file.schema_arrow for file in self._files), strict=False))
+        super().__init__(name, self.schemas, folder)
         self._groups = [(file, group) for file in self._files for group in range(file.num_row_groups)]
         self.starts = [0]
         for file, group in self._groups:
@@ -143,16 +179,11 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
     Raises:
         ConfigError: a file that is damaged, or has other columns than the first.
     """
-    from pyarrow import ArrowInvalid, concat_tables, parquet
+    from pyarrow import ArrowInvalid, concat_tables
 
     try:
-        schemas = [parquet.read_schema(path) for path in paths]
-        for path, schema in zip(paths, schemas, strict=True):
-            if schema.names != schemas[0].names:
-                problem = f"{KEY}: {path.name}: has the columns {', '.join(schema.names):.200}"
-                allowed = f"those of {paths[0].name} ({', '.join(schemas[0].names):.200})"
-                raise ConfigError(f"{problem}; allowed: {allowed}", key=KEY)
         rows = ParquetRows(name, paths, paths[0].parent)
+        _check_schemas(paths, [schema for _, schema in rows.schemas])
         if streaming:
             return rows
         if sum(file.metadata.row_group(group).total_byte_size for file, group in rows._groups) <= IN_MEMORY:
@@ -165,7 +196,33 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
     except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
         problem = f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}"
         raise ConfigError(problem, key=KEY) from error
-    return ArrowRows(name, table, paths[0].parent)
+    return ArrowRows(name, table, paths[0].parent, rows.schemas)
+
+
+def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Raise `ConfigError` if files, each with its columns, have not the same, in any order."""
+    first, known = files[0]
+    for name, columns in files:
+        if sorted(columns) != sorted(known):
+            problem = f"{KEY}: {name}: has the columns {', '.join(columns):.200}"
+            raise ConfigError(f"{problem}; allowed: those of {first} ({', '.join(known):.200})", key=KEY)
+
+
+def _check_schemas(paths: Sequence[Path], schemas: Sequence[Any]) -> None:
+    """Raise `ConfigError` if files have not the same columns, or one of them holds values of another kind."""
+    from pyarrow import ArrowException, types, unify_schemas
+
+    check_columns([(path.name, schema.names) for path, schema in zip(paths, schemas, strict=True)])
+    for path, schema in zip(paths, schemas, strict=True):
+        first, own = _find_labels(schemas[0]), _find_labels(schema)
+        other = {name for name in first.keys() ^ own.keys() if not types.is_null(schema.field(name).type)}
+        try:
+            unify_schemas([schemas[0], schema], promote_options="permissive")
+        except ArrowException as error:
+            other.update(re.findall(r"Field (\w+)", str(error)) or ["a column"])
+        if other:
+            problem = f"{KEY}: {path.name} and {paths[0].name} hold values of other types in {', '.join(sorted(other))}"
+            raise ConfigError(f"{problem:.300}; allowed: the same types, and class names in every file", key=KEY)
 
 
 def make_cache_folder() -> Path:
@@ -179,7 +236,10 @@ def open_arrow(paths: Sequence[Path], name: str) -> ArrowRows:
     """Open Arrow files of either form, mapped into memory, as one dataset."""
     from pyarrow import concat_tables
 
-    return ArrowRows(name, concat_tables([_map_arrow(path) for path in paths]), paths[0].parent)
+    tables = [_map_arrow(path) for path in paths]
+    _check_schemas(paths, [table.schema for table in tables])
+    schemas = list(zip(accumulate(map(len, tables), initial=0), (table.schema for table in tables), strict=False))
+    return ArrowRows(name, concat_tables(tables, promote_options="permissive"), paths[0].parent, schemas)
 
 
 def _map_arrow(path: Path) -> Any:
@@ -193,26 +253,47 @@ def _map_arrow(path: Path) -> Any:
     raise ConfigError(f"{KEY}: {path.name}: not an Arrow file that can be read", key=KEY)
 
 
-def _find_labels(schema: Any) -> dict[str, Sequence[str]]:
-    """Return the class names that the library `datasets` wrote into a schema, by column."""
+def _find_labels(schema: Any) -> dict[str, Any]:
+    """Return the class names that the library `datasets` wrote into a schema, by column (and, inside it, by key)."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-    except (KeyError, ValueError, TypeError):
+        return _find_names({name: features[name] for name in schema.names if name in features}) or {}
+    except (KeyError, ValueError, TypeError, RecursionError):
         return {}
-    return {name: names for name, feature in features.items() if (names := _find_names(feature))}
 
 
-def _find_names(feature: Any) -> Sequence[str]:
-    """Return the names of a class label, or of a list of them."""
-    if not isinstance(feature, dict):
-        return ()
-    if feature.get("_type") == "ClassLabel":
+def _find_names(feature: Any) -> Any:
+    """Return the names of a class label, or of a list of them, or those of an object by key; None: there are none."""
+    if isinstance(feature, list):
+        return _find_names(feature[0]) if feature else None
+    kind = feature.get("_type")
+    if kind == "ClassLabel":
         names = feature.get("names") or ()
         return [str(name) for name in (names.values() if isinstance(names, dict) else names)]
-    return _find_names(feature.get("feature")) if feature.get("_type") in ("Sequence", "List", "LargeList") else ()
+    if isinstance(kind, str):
+        return _find_names(feature["feature"]) if kind in ("Sequence", "List", "LargeList") else None
+    return {name: names for name, inner in feature.items() if (names := _find_names(inner))} or None
 
 
-def _name_labels(value: Any, names: Sequence[str]) -> Any:
-    if isinstance(value, list) and names:
-        return [_name_labels(item, names) for item in value]
-    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+def _read_value(value: Any, names: Any) -> Any:
+    """Return a value with class names for numbers, null for NaN and for the class -1, dates as text.
+
+    Raise `IndexError` for the number of no class.
+    """
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, list):
+        return [_read_value(item, names) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: _read_value(item, names.get(key) if isinstance(names, dict) else None) for key, item in value.items()
+        }
+    if isinstance(value, int) and isinstance(names, list):
+        if value < -1:
+            raise IndexError
+        return None if value == -1 else names[value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value) if isinstance(value, timedelta) else value

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.support.data_kit import write_jsonl
 from viewbox.cli.app import app
 from viewbox.configs.schema import parse
-from viewbox.envs.data.settings import BoxForm, DataSettings, Difficulty, HoldOut, Sample
+from viewbox.envs.data.settings import BoxForm, CellForm, DataSettings, Difficulty, HoldOut, Sample
 from viewbox.envs.from_config import build_envs
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
@@ -58,7 +58,7 @@ def build(text):
     return build_envs(parse({"model": {"name": "m"}, **yaml.safe_load(text)}), {})
 
 
-COUNTS = [17, 20, 14, 8, 20, 20, 1, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
+COUNTS = [17, 20, 14, 8, 20, 20, 20, 1, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
 
 
 def test_every_block_opens_its_tasks(study):
@@ -118,7 +118,7 @@ def test_the_block_of_boxes_gives_fractions(study):
 
 
 def test_every_key_is_on_the_page():
-    for model in (DataSettings, HoldOut, BoxForm, Sample, Difficulty):
+    for model in (DataSettings, HoldOut, BoxForm, CellForm, Sample, Difficulty):
         for name in model.model_fields:
             assert re.search(rf"`{name}\b|\b{name}:", PAGE), name
 

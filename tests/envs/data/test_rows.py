@@ -5,6 +5,7 @@ import io
 import struct
 import sys
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +50,8 @@ def test_a_field_is_a_path_a_constant_a_template_or_a_list_of_these():
     specs = [("a.b.1.c", 2), ("a.b.*.c", [1, 2]), ("a.b.*", [{"c": 1}, {"c": 2}]), ("d.e.f.g", 3), ("a.b.7.c", None)]
     specs += [("a.x", None), ({"value": 7}, 7), ({"template": "{{ x }} and {{ y }}"}, "1 and two")]
     specs += [(["x", {"value": 0}, "y"], [1, 0, "two"])]
-    assert [ColumnMap({"x": spec}, "d", list(row)).read("x", row) for spec, _ in specs] == [value for _, value in specs]
+    rows = SimpleNamespace(name="d", columns=tuple(row), list_columns=lambda: tuple(row))
+    assert [ColumnMap({"x": spec}, rows).read("x", row) for spec, _ in specs] == [value for _, value in specs]
 
 
 MAPPINGS = {
@@ -158,7 +160,8 @@ KNOWN = (
     ({"image": 7}, "expected: a path, or the bytes of an image"),
     ({"question": None}, "column 'question' is null; expected: text"),
     ({"question": "w" * 100_000}, "(100,000 characters); expected: text of at most 50,000"),
-    ({"question": " "}, "expected: text that is not blank"),
+    ({"question": " "}, "column 'question' is ' '; expected: text"),
+    ({"question": "\u200b"}, "expected: text that is not blank"),
     ({"id": "t0"}, "column 'id' is 't0'; expected: another id: line 1 has this one"),
     ({"answer": "maybe"}, "column 'answer' is 'maybe'; expected: one of: yes, no"),
     ({"box": [0.5, 0.5, 1.4, 0.9]}, "column 'box' is [0.5, 0.5, 1.4, 0.9]; expected: a box inside"),

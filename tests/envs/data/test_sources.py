@@ -139,13 +139,20 @@ WRONG = {
     "broken.parquet: not a Parquet file": ("broken.parquet", {}),
     "broken.arrow: not an Arrow file": ("broken.arrow", {}),
     "holds nothing; allowed in it": ("empty", {}),
-    "allowed: one of these as the source, or a file by split": ("", {}),
+    "holds rows of two kinds, broken.json and broken.arrow": ("", {}),
+    "holds a.csv, b.csv, which are more than one dataset; allowed: one of these as the source, or a file by split": (
+        "texts",
+        {},
+    ),
 }
 
 
 def test_a_source_that_cannot_be_used_is_named_with_what_can(folder):
     write(folder, "jsonl")
-    (folder / "empty").mkdir()
+    for name in ("empty", "texts"):
+        (folder / name).mkdir()
+    for name in "ab":
+        write_csv(folder / "texts" / f"{name}.csv", make_rows())
     for name, text in (("object.json", "{}"), ("twice.csv", "a,a\n1,2\n")):
         (folder / name).write_text(text)
     for kind in ("json", "parquet", "arrow"):
