@@ -21,6 +21,8 @@ from ..records import ToolResult
 from ..tools.apply import apply_tools, open_view
 from ..tools.calling import MAX_PIXELS
 from ..tools.tool import TOOLS
+from ..utils.exit_status import is_disk_full
+from ..utils.files import replace_atomically
 from .config import read_page
 
 Call = tuple[str, dict[str, Any]]
@@ -117,12 +119,23 @@ def describe_image(view: View) -> ToolResult:
 
 def save_picture(picture: Image.Image, path: str) -> None:
     """Write a picture in the format of its file extension; raise `ImageError` if that fails."""
+    form = find_format(Path(path))
     try:
-        picture.save(path, optimize=True)
-    except (OSError, ValueError) as error:  # ValueError: an unknown extension
-        known = Path(path).suffix.lower() in Image.registered_extensions()
-        reason = str(error) if known else f"{error}; allowed: .png, .jpg, .tif, …"
-        raise ImageError(f"{path}: cannot be written: {reason}") from error
+        with replace_atomically(Path(path)) as file:
+            picture.save(file, form, optimize=True)
+    except (OSError, ValueError, KeyError) as error:  # of a format that does not hold such pixels
+        if is_disk_full(error):
+            raise
+        raise ImageError(f"{path}: cannot be written: {error}") from error
+
+
+def find_format(path: Path, option: str = "--out") -> str:
+    """Return the format of a picture by its file extension."""
+    Image.init()
+    form = Image.EXTENSION.get(path.suffix.lower(), "")
+    if form not in Image.SAVE:
+        raise ConfigError(f"{option} {str(path)!r}: cannot be written as a picture; allowed: .png, .jpg, .tif, …")
+    return form
 
 
 def list_mcp_tools(
