@@ -81,7 +81,7 @@ COMMANDS: dict[str, Command | Group] = {
                 "rollouts.runs.pack:pack_run",
                 "viewbox runs pack runs/quickstart --out quickstart.tar.gz",
                 figures.show_pack,
-                failed=lambda made: int(bool(made.left_out)),
+                failed=lambda made: int(bool(made.damaged or made.skipped)),
                 writes={"out": "file"},
                 options=("out",),
             ),

@@ -66,16 +66,16 @@ def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
         ConfigError: nothing of this kind can be written there.
     """
     try:
-        problem = _find_obstacle(Path(given), kind) if str(given).strip() else "the name is empty"
+        problem = _find_obstacle(Path(given), kind, option) if str(given).strip() else "the name is empty"
     except (OSError, ValueError) as error:
         problem = f"cannot be written ({getattr(error, 'strerror', None) or error})"
     if problem:
-        key = option.strip("-").replace("-", "_").lower()
-        raise ConfigError(f"{option} {describe_value(str(given))}: {problem}; allowed: {_ALLOWED[kind]}", key=key, given=str(given))
+        text, key = describe_value(str(given)), option.strip("-").replace("-", "_").lower()
+        raise ConfigError(f"{option} {text}: {problem}; allowed: {_ALLOWED[kind]}", key=key, given=str(given))
     return Path(given)
 
 
-def _find_obstacle(path: Path, kind: Written) -> str:
+def _find_obstacle(path: Path, kind: Written, option: str) -> str:
     """Return why `path` cannot be written, or ""; raise `OSError` or `ValueError` if the system says why."""
     with suppress(FileNotFoundError, NotADirectoryError):
         os.lstat(path)
@@ -84,7 +84,7 @@ def _find_obstacle(path: Path, kind: Written) -> str:
         return f"{nearest} is not a folder"
     if nearest == path:
         if kind == "new":
-            return "exists"
+            return f"exists; give another {option}"
         if not path.exists():
             return "is a link to something that is missing"
         if kind == "file" and not path.is_file():

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from ..errors import ConfigError, ImageError
 from ..rollouts.scoring.filters import write_fields
@@ -21,8 +21,16 @@ BATCH = 50  # episodes in a block, which the browser reads when one of them is o
 MAX_COMPARED = 4  # sets of which every pair is compared
 
 
-def write_report(sets: Sequence[EpisodeSet], out: Path) -> int:
-    """Write the page of these sets (read already) as one file; returns its size in bytes.
+class Written(NamedTuple):
+    """A page: its size in bytes, how many pictures it should have, and why some are not on it, by their hashes."""
+
+    size: int
+    pictures: int
+    missing: dict[str, str]
+
+
+def write_report(sets: Sequence[EpisodeSet], out: Path) -> Written:
+    """Write the page of these sets (read already) as one file.
 
     The file appears whole or not at all.
 
@@ -33,20 +41,19 @@ def write_report(sets: Sequence[EpisodeSet], out: Path) -> int:
     count = sum(len(one.index) for one in sets)
     if count > MAX_EPISODES:
         raise ConfigError(f"{count} episodes are too many for one file (at most {MAX_EPISODES}); serve them: --serve")
-    if out.is_dir():
-        raise ConfigError(f"--out {out}: is a folder; allowed: a file such as {out / 'report.html'}")
-    out.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(out) as draft, TextIOWrapper(draft, encoding="utf-8") as file:
         os.fchmod(draft.fileno(), 0o600)  # what is in it may be private
-        _write(sets, file)
-        return file.tell()
+        written = _write(sets, file)
+        missing = {name: reason for name, reason in written.items() if reason}
+        return Written(file.tell(), len(written), missing)
 
 
-def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> None:
+def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> dict[str, str]:
+    """Write the page; returns why a picture is not on it, or "", by the hashes of all."""
     file.write(build_head(served=False))
     about = [{"name": one.name, "path": str(one.index.folder), "curves": one.read_curves()} for one in sets]
     file.write(build_data("sets", about))
-    written: set[str] = set()
+    written: dict[str, str] = {}
     for number, one in enumerate(sets):
         file.write(build_data(f"rows-{number}", one.index.to_dict()))
         reader = load(one.index.folder, errors="skip")
@@ -65,15 +72,18 @@ def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> None:
             if a != b:
                 file.write(build_data(f"compare-{a}-{b}", compare_sets(sets[a], sets[b])))
     file.write(build_end())
+    return written
 
 
-def _write_pictures(one: EpisodeSet, line: int, written: set[str], file: IO[str]) -> None:
+def _write_pictures(one: EpisodeSet, line: int, written: dict[str, str], file: IO[str]) -> None:
     episode = one.index.read(line)
     for name, ref in list_pictures(episode).items() if episode is not None else ():
-        if name in written or not name.isalnum():
+        if name in written:
             continue
-        written.add(name)
         try:
-            file.write(build_data(f"image-{name}", base64.b64encode(encode_picture(ref)).decode()))
-        except ImageError:
-            continue  # the page says that it cannot be opened
+            content = encode_picture(ref)
+        except ImageError as error:
+            written[name] = str(error)  # the page says that it cannot be opened
+            continue
+        file.write(build_data(f"image-{name}", base64.b64encode(content).decode()))
+        written[name] = ""

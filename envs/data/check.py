@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core.base import BaseMultiTurnEnv
 from ...errors import BadRow, ConfigError, describe_value
-from ...utils.files import replace_atomically
+from ...utils.files import check_out, replace_atomically
 from ...utils.terminal import make_line
 from .columns import check_column, compile_path
 from .env import DataEnv
@@ -226,10 +226,7 @@ def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> Non
 
 def check_clean_path(env: DataEnv, path: Path) -> Callable[[int], bytes]:
     """Return what reads the lines to write. Raise `ConfigError` as `write_clean_rows` does."""
-    if path.exists():
-        raise ConfigError(f"--write = {str(path)!r}: is there already; allowed: a new file", key="write", given=path)
-    if not path.parent.is_dir():
-        raise ConfigError(f"--write = {str(path)!r}: there is no folder {str(path.parent)!r}", key="write", given=path)
+    check_out(path, "new", "--write")
     read_line: Callable[[int], bytes] | None = getattr(env.rows, "read_line", None)
     if read_line is None:
         problem = f"the rows of {env.rows.name} are no lines of text"
