@@ -24,27 +24,23 @@ COMMANDS: dict[str, Command | Group] = {
         "cli.play:rollout",
         "viewbox rollout --env digits --endpoint http://127.0.0.1:8000/v1 --model my-model env.noise=3\n"
         "viewbox rollout --config quickstart --model package:tiny_viewer --tasks 50",
-        writes={"out": "folder"},
     ),
     "evaluate": Command(
         "cli.play:evaluate",
         "viewbox evaluate --config quickstart --model runs/quickstart-seed0/model --tasks 200",
         names=BOOTSTRAP,
-        writes={"out": "folder"},
     ),
     "score": Command(
         "rollouts.scoring.rescore:score_run",
         "viewbox score runs/quickstart-seed0 --reward strict.yaml --where 'info.step>=90'",
         figures.show_scores,
         failed=lambda report: int(report.skipped > 0),
-        writes={"task_rewards": "file"},
         names=BOOTSTRAP,
         form=True,
     ),
     "view": Command(
         "cli.episodes:view",
         "viewbox view runs/quickstart-seed0\nviewbox view runs/quickstart-seed0#3 --out third.png",
-        writes={"out": "file"},
     ),
     "compare": Command(
         "rollouts.scoring.compare:compare_runs",
@@ -59,13 +55,8 @@ COMMANDS: dict[str, Command | Group] = {
         "viewbox export runs/a --to sft --where 'reward>=0.8' --out good.parquet\n"
         "viewbox export runs/a --to run --where 'reward>=0.8' --best 2 --per-task --out runs/a-best\n"
         "viewbox export quickstart --to verl --out quickstart-verl",
-        writes={"out": "new"},
     ),
-    "import": Command(
-        "cli.episodes:import_",
-        "viewbox import outputs/traces.jsonl --from verifiers --out runs/theirs",
-        writes={"out": "new"},
-    ),
+    "import": Command("cli.episodes:import_", "viewbox import outputs/traces.jsonl --from verifiers --out runs/theirs"),
     "runs": Group(
         "List runs with their figures; pack a run into one file to send, and unpack it.\n\n"
         "Example: `viewbox runs`, or `viewbox runs FOLDER --format markdown`",
@@ -82,7 +73,6 @@ COMMANDS: dict[str, Command | Group] = {
                 "viewbox runs pack runs/quickstart --out quickstart.tar.gz",
                 figures.show_pack,
                 failed=lambda made: int(bool(made.damaged or made.skipped)),
-                writes={"out": "file"},
                 options=("out",),
             ),
             "unpack": Command(
@@ -90,7 +80,6 @@ COMMANDS: dict[str, Command | Group] = {
                 "viewbox runs unpack quickstart.tar.gz --out runs/theirs",
                 figures.show_pack,
                 failed=lambda made: int(bool(made.left_out)),
-                writes={"out": "new"},
                 options=("out",),
             ),
         },
@@ -112,11 +101,7 @@ COMMANDS: dict[str, Command | Group] = {
         "Print the built-in tools, or try them on an image.\n\nExample: `viewbox tools`",
         {
             "list": Command("cli.tools:list_tools", "viewbox tools"),
-            "try": Command(
-                "cli.tools:try_tools",
-                "viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5",
-                writes={"out": "picture"},
-            ),
+            "try": Command("cli.tools:try_tools", "viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5"),
             "mcp": Command(
                 "cli.tools:list_mcp_tools",
                 "viewbox tools mcp --picture image python -m hospital.server",
@@ -128,13 +113,9 @@ COMMANDS: dict[str, Command | Group] = {
     "data": Group(
         "Look at the tasks of a config before training on them.\n\nExample: `viewbox data show quickstart`",
         {
-            "check": Command(
-                "cli.data:check",
-                "viewbox data check vqa_rad --path data/vqa-rad",
-                writes={"out": "picture", "write": "new"},
-            ),
-            "show": Command("cli.data:show", "viewbox data show quickstart --tasks 4", writes={"out": "picture"}),
-            "preview": Command("cli.data:preview", "viewbox data preview quickstart --tasks 1", writes={"out": "file"}),
+            "check": Command("cli.data:check", "viewbox data check vqa_rad --path data/vqa-rad"),
+            "show": Command("cli.data:show", "viewbox data show quickstart --tasks 4"),
+            "preview": Command("cli.data:preview", "viewbox data preview quickstart --tasks 1"),
         },
     ),
     "snapshot": Group(
@@ -144,27 +125,22 @@ COMMANDS: dict[str, Command | Group] = {
             "build": Command(
                 "cli.snapshot:build",
                 "viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot",
-                writes={"out": "file"},
             ),
             "show": Command("cli.snapshot:show", "viewbox snapshot show package:literature pleural effusion"),
             "check": Command("cli.snapshot:check", "viewbox snapshot check chest.snapshot"),
         },
     ),
-    "new": Command(
-        "cli.publish:new", "viewbox new bright-discs && viewbox check bright-discs", writes={"folder": "folder"}
-    ),
+    "new": Command("cli.publish:new", "viewbox new bright-discs && viewbox check bright-discs"),
     "check": Command("cli.publish:check", "viewbox check bright-discs"),
     "publish": Command(
         "cli.publish:publish",
         "viewbox publish digits my-digits --set split=test\n"
         "viewbox publish digits --to prime --id me/my-digits\n"
         "viewbox publish runs/quickstart --to hf --id me/my-model",
-        writes={"out": "folder"},
     ),
     "openenv": Command(
         "cli.publish:openenv",
         "viewbox openenv digits --set split=test\nviewbox openenv digits --write digits-server",
-        writes={"write": "folder"},
     ),
     "config": Group(
         "Print what a config can set, and what it needs.\n\nExample: `viewbox config | less`",

@@ -25,7 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from ..errors import ConfigError, suggest_nearest
-from ..utils.files import Written, check_out, expand_path
+from ..utils.files import expand_path
 from ..utils.terminal import make_line, make_printable
 
 PACKAGE = __package__.rpartition(".")[0]
@@ -57,8 +57,6 @@ class Command(NamedTuple):
         example: a command line.
         show: the sentences and tables that show what the function returned.
         failed: the status with this result, as `utils/exit_status.py` has it.
-        writes: parameters that name what is written, with what it is (`check_out`), or "picture": they are checked
-            before any work is done.
         options: positional parameters that are options all the same.
         names: of options that are called otherwise than their parameter.
         form: whether there is an option `--format`.
@@ -69,7 +67,6 @@ class Command(NamedTuple):
     example: str
     show: Callable[[Any], Iterable[Table | str] | None] = lambda result: result
     failed: Callable[[Any], int] = lambda result: 0
-    writes: Mapping[str, Written | Literal["picture"]] = {}
     options: Sequence[str] = ()
     names: Mapping[str, str] = {}
     form: bool = False
@@ -134,15 +131,12 @@ def build_command(row: Command, name: str) -> object:
     def run(**given: Any) -> None:
         form = given.pop("form", "table")
         given = {key: _expand(key, value) for key, value in given.items() if value is not None}
-        for name, kind in row.writes.items():
-            if name in given:
-                given[name] = _check_out(name, kind, flags[name], given)
+        _keep_inputs(given)
         result = function(**given)
         show(result, row.show, form)
         if status := row.failed(result):
             raise typer.Exit(status)
 
-    flags = {one.name: one.annotation.__metadata__[0].default for one in parameters}  # where typer keeps an only name
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     about, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
     more = [part for part in rest.split("\n\n") if not re.match(r"(Args|Raises|Returns|Yields):|>>> ", part)]
@@ -158,20 +152,13 @@ def _expand(name: str, value: Any) -> Any:
     return expand_path(value, where=f"--{name}: ") if str(value).startswith(("~", "$")) else value
 
 
-def _check_out(name: str, kind: Written | Literal["picture"], flag: object, given: Mapping[str, Any]) -> str:
-    """Return the path that an option names, if it can be written and is none of those that are read."""
-    option = flag if isinstance(flag, str) else name.upper()
-    text = expand_path(given[name], where=f"{option}: ")
-    path = check_out(text, "file" if kind == "picture" else kind, option)
-    if kind == "picture":
-        from .tools import find_format
-
-        find_format(path, option)
-    for others in (value for other, value in given.items() if other != name):
-        for other in others if isinstance(others, list) else [others]:
-            if path.is_file() and isinstance(other, str) and os.path.exists(other) and path.samefile(other):
-                raise ConfigError(f"{option} {text!r}: is read by this command; allowed: another file", key=name)
-    return text
+def _keep_inputs(given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if `--out` names a file that another argument names."""
+    files = [str(one) for value in given.values() for one in (value if isinstance(value, list) else [value])]
+    if out := given.get("out"):
+        same = [one for one in files if os.path.isfile(out) and os.path.exists(one) and os.path.samefile(one, out)]
+        if len(same) > 1:
+            raise ConfigError(f"--out {out!r}: is what the command reads; allowed: another file", key="out")
 
 
 def read_summary(row: Command) -> str:

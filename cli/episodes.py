@@ -74,20 +74,22 @@ def view(
         yield f"open http://{HOST}:{opened.getsockname()[1]}/{key}/  (Ctrl-C ends it)"
         serve_sets(sets, opened, key)
         return
-    written = write_report(sets, path)
+    size, pictures = write_report(sets, path)
     for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
         yield say(f"warning: {reason}: keep the file on this machine")
-    yield say(f"wrote {path} ({written.size / 2**20:.1f} MB): open it in a browser")
-    yield from _say_missing(written.missing, written.pictures, sum(one.index.skipped for one in sets))
+    yield say(f"wrote {path} ({size / 2**20:.1f} MB): open it in a browser")
+    yield from _say_missing(pictures, sum(one.index.skipped for one in sets))
 
 
-def _say_missing(missing: Mapping[str, str], count: int, skipped: int = 0) -> Iterator[str]:
+def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]:
     """Say how many pictures and lines are not shown; raise `typer.Exit` with status 1 if any is not."""
+    missing = [reason for reason in pictures.values() if reason]
     if skipped:
         yield f"warning: {skipped:,} lines cannot be read, and are left out"
     if missing:
-        first = next(iter(missing.values()))
-        yield say(f"warning: {len(missing):,} of {count:,} pictures are missing or damaged; the first: {first}")
+        yield say(
+            f"warning: {len(missing)} of {len(pictures)} pictures are missing or damaged; the first: {missing[0]}"
+        )
     if missing or skipped:
         raise typer.Exit(1)
 
@@ -102,9 +104,9 @@ def draw(runs: Sequence[str], out: str) -> Iterator[str]:
     from ..rollouts.store.layout import find_damage
     from ..viewer.contact_sheet import draw_episode
     from ..viewer.images import list_pictures
-    from .tools import find_format, save_picture
+    from .tools import check_picture_out, save_picture
 
-    find_format(check_out(out, "file"))
+    check_picture_out(out)
 
     if len(runs) > 1:
         raise ConfigError(f"{runs[1]}: one episode is drawn; allowed: {NAME}")
@@ -112,9 +114,7 @@ def draw(runs: Sequence[str], out: str) -> Iterator[str]:
     found, number = find_best_episode(run) if line is None else (load_episode(run, line)[0], line)
     save_picture(draw_episode(found, line=number), out)
     yield out
-    refs = list_pictures(found)
-    missing = {name: why for name, ref in refs.items() if (why := find_damage(ref))}
-    yield from _say_missing(missing, len(refs))
+    yield from _say_missing({name: find_damage(ref) for name, ref in list_pictures(found).items()})
 
 
 def split_name(name: str, option: str) -> tuple[str, int | None]:

@@ -4,9 +4,11 @@ import datetime
 import keyword
 import re
 import sys
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..utils.files import check_out
 from ..version import __version__
 from .templates import write_files
 
@@ -20,7 +22,17 @@ FILES = {  # of the new package: the template
     "{module}/env.py": "env.py",
     "tests/test_env.py": "test_env.py",
 }
-TAKEN = ("viewbox", "verifiers", "tests", "test")
+TAKEN = ("viewbox", "verifiers", "tests", "test", "conftest", "build", "dist", "runs", "outputs")  # and .gitignore's
+
+
+def _list_taken() -> set[str]:
+    """Return the modules that would be hidden, in lower case: Python's, those installed, and what viewbox may need."""
+    try:
+        needed = [re.split(r"[^\w-]", line)[0].replace("-", "_") for line in requires("viewbox") or ()]
+    except PackageNotFoundError:  # it is not installed
+        needed = []
+    names = (*TAKEN, *sys.stdlib_module_names, *packages_distributions(), *needed)
+    return {name.lower() for name in names}
 
 
 def write_project(name: str, folder: str | Path = ".") -> Path:
@@ -39,11 +51,9 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"name {name!r}; allowed: lower-case letters and digits in words joined by -", given=name)
-    if module in TAKEN or module in sys.stdlib_module_names or keyword.iskeyword(module):
+    if module in _list_taken() or keyword.iskeyword(module):
         raise ConfigError(f"name {name!r}: the module {module} is taken; allowed: another name", given=name)
-    root = Path(folder) / name
-    if root.exists():
-        raise ConfigError(f"{root} exists; allowed: a name whose folder does not exist", given=name)
+    root = check_out(check_out(folder, "folder", "--in") / name, "new", "NAME")
     fields = {
         "name": name,
         "module": module,

@@ -55,15 +55,9 @@ def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
 
 
 def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
-    """Return the path that an option names to be written; nothing is left there.
+    """Return the path that an option names to be written; nothing is left there. Raise `ConfigError` if it cannot be.
 
-    Args:
-        given: what the user gave.
-        kind: "file": new, or replaced; "folder": new, or written into; "new": a file or folder that must not exist.
-        option: what the user calls it.
-
-    Raises:
-        ConfigError: nothing of this kind can be written there.
+    `kind` is "file": new or replaced, "folder": new or written into, or "new": a file or folder that must not exist.
     """
     try:
         problem = _find_obstacle(Path(given), kind, option) if str(given).strip() else "the name is empty"
@@ -77,25 +71,18 @@ def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
 
 def _find_obstacle(path: Path, kind: Written, option: str) -> str:
     """Return why `path` cannot be written, or ""; raise `OSError` or `ValueError` if the system says why."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        os.lstat(path)
     nearest = find_existing(path)
-    if nearest != path and not nearest.is_dir():
+    for name in (path, nearest / max(path.parts, key=len)):  # too long, or not a name
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(name)
+    if nearest == path and kind == "new":
+        return f"exists; give another {option}"
+    if nearest == path and kind == "file" and not path.is_file():
+        return "is a folder" if path.is_dir() else "is not a regular file"
+    if not nearest.is_dir() and (nearest != path or kind == "folder"):
         return f"{nearest} is not a folder"
-    if nearest == path:
-        if kind == "new":
-            return f"exists; give another {option}"
-        if not path.exists():
-            return "is a link to something that is missing"
-        if kind == "file" and not path.is_file():
-            return "is a folder" if path.is_dir() else "is not a regular file"
-        if kind == "folder" and not path.is_dir():
-            return "is a file"
-    folder = nearest if nearest.is_dir() else path.parent
-    if max(len(os.fsencode(part)) for part in path.parts) > os.pathconf(folder, "PC_NAME_MAX"):
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    draft = folder / f".{uuid.uuid4().hex}.tmp"  # the rights alone do not tell: the disk may be read-only
-    draft.touch(exist_ok=False)
+    draft = (nearest if nearest.is_dir() else path.parent) / f".{uuid.uuid4().hex}.tmp"
+    draft.touch(exist_ok=False)  # the rights alone do not tell: the disk may be read-only
     draft.unlink()
     return ""
 

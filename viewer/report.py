@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from ..errors import ConfigError, ImageError
 from ..rollouts.scoring.filters import write_fields
@@ -21,17 +21,10 @@ BATCH = 50  # episodes in a block, which the browser reads when one of them is o
 MAX_COMPARED = 4  # sets of which every pair is compared
 
 
-class Written(NamedTuple):
-    """A page: its size in bytes, how many pictures it should have, and why some are not on it, by their hashes."""
+def write_report(sets: Sequence[EpisodeSet], out: Path) -> tuple[int, dict[str, str]]:
+    """Write the page of these sets (read already) as one file; returns its size in bytes, and its pictures.
 
-    size: int
-    pictures: int
-    missing: dict[str, str]
-
-
-def write_report(sets: Sequence[EpisodeSet], out: Path) -> Written:
-    """Write the page of these sets (read already) as one file.
-
+    Of each picture, by its hash, it says why it is not on the page; "" if it is.
     The file appears whole or not at all.
 
     Raises:
@@ -44,12 +37,10 @@ def write_report(sets: Sequence[EpisodeSet], out: Path) -> Written:
     with replace_atomically(out) as draft, TextIOWrapper(draft, encoding="utf-8") as file:
         os.fchmod(draft.fileno(), 0o600)  # what is in it may be private
         written = _write(sets, file)
-        missing = {name: reason for name, reason in written.items() if reason}
-        return Written(file.tell(), len(written), missing)
+        return file.tell(), written
 
 
 def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> dict[str, str]:
-    """Write the page; returns why a picture is not on it, or "", by the hashes of all."""
     file.write(build_head(served=False))
     about = [{"name": one.name, "path": str(one.index.folder), "curves": one.read_curves()} for one in sets]
     file.write(build_data("sets", about))

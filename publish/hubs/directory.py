@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...utils.files import check_out
 from ...utils.terminal import make_printable
 from ..release import Kind, Release, compute_hash
 from .base import MAX_SHOWN, Place
@@ -29,7 +30,7 @@ class Directory:
     def __init__(self, place: Place) -> None:
         if place.folder is None:
             raise ConfigError("--to dir needs the folder to write", key="out")
-        self.folder, self.force = place.folder, place.force
+        self.folder, self.force = check_out(place.folder, "folder", "OUT"), place.force
 
     def describe(self) -> str:
         return str(self.folder)
@@ -85,8 +86,6 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
     Raises:
         ConfigError: `out` holds files that may not be replaced; nothing was changed.
     """
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; allowed: a folder")
     old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
     new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
     for path in new:
