@@ -46,7 +46,7 @@ COMMANDS: dict[str, Command | Group] = {
         "rollouts.scoring.compare:compare_runs",
         "viewbox compare runs/base runs/tuned --by reference.label --format markdown",
         figures.show_comparison,
-        failed=lambda found: int(bool(found.a.unreadable or found.b.unreadable)),
+        failed=lambda found: int(bool(found.a.unreadable or found.b.unreadable)) if found.tasks else 2,
         names=BOOTSTRAP,
         form=True,
     ),
@@ -65,7 +65,7 @@ COMMANDS: dict[str, Command | Group] = {
                 "rollouts.runs.listing:list_runs",
                 "viewbox runs list runs --format markdown",
                 figures.show_runs,
-                failed=lambda found: int(bool(found.broken)) if found.runs or found.broken else 2,
+                failed=lambda found: int(found.has_problems) if found.runs or found.broken else 2,
                 form=True,
             ),
             "pack": Command(

@@ -87,9 +87,8 @@ def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]
     if skipped:
         yield f"warning: {skipped:,} lines cannot be read, and are left out"
     if missing:
-        yield say(
-            f"warning: {len(missing)} of {len(pictures)} pictures are missing or damaged; the first: {missing[0]}"
-        )
+        lost = f"{len(missing):,} of {len(pictures):,} pictures are missing or damaged"
+        yield say(f"warning: {lost}; the first: {missing[0]}")
     if missing or skipped:
         raise typer.Exit(1)
 

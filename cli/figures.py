@@ -154,6 +154,9 @@ def show_runs(found: "RunList") -> Blocks:
         yield Table("", heads, [_list_figures(run) for run in found.runs], widest=200)
     for path, reason in found.broken.items():
         warn(f"{path} cannot be read: {reason:.300}")
+    for run in found.runs:
+        if run.skipped:
+            warn(f"{run.path}: {run.skipped:,} lines of its episodes cannot be read")
 
 
 def _list_figures(run: "RunFigures") -> Sequence[Any]:

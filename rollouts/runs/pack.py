@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from ...envs import load_class
-from ...errors import ConfigError, ImageError, ViewboxError
+from ...errors import ConfigError, ImageError, StoreError, ViewboxError
 from ...images.files import open_picture
 from ...images.ref import ImageRef
 from ...plugins import ENVIRONMENTS
@@ -76,7 +76,10 @@ def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restric
         ConfigError: the run is restricted, `out` cannot be written, or something in the run is not a regular file.
     """
     run, out = Path(run), check_out(out, "file")
-    episodes = load(run).folder
+    reader = load(run, errors="skip")
+    if next(iter(reader), None) is None and not reader.skipped:
+        raise StoreError(f"{run}: holds no episodes")
+    episodes = reader.folder
     if not restricted and (reason := find_restriction(run, episodes)):
         raise ConfigError(
             f"{run}: {reason}; images and answers of restricted data must not leave this machine; "
