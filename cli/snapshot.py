@@ -40,7 +40,8 @@ def build(
     """Ask the live services and record what they answer. A stopped recording continues when it is started again.
 
     What was answered so far is kept in the folder FILE.part. If a query fails, no file is written and the status is 1:
-    start the same command again, or add `--partial`. The status is 1, too, if a record cannot be used. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
+    start the same command again, or add `--partial`. A record that cannot be used is left out; then, too, the status is
+    1. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
 
     Args:
         queries: what to search for, each in quotes.

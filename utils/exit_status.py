@@ -46,6 +46,9 @@ def guard(work: Callable[[], int]) -> int:
         return _print_error(f"error: {error}", 2)
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
+    except BrokenPipeError:  # who reads what is printed has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except BaseException as error:
         author, last = _find_author(error), str(traceback.extract_tb(error.__traceback__)[-2:])  # W&B wraps sys.exit
         if author is None and isinstance(error, SystemExit) and any(name in last for name in PARSERS):

@@ -72,7 +72,7 @@ def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
 def _find_obstacle(path: Path, kind: Written, option: str) -> str:
     """Return why `path` cannot be written, or ""; raise `OSError` or `ValueError` if the system says why."""
     nearest = find_existing(path)
-    for name in (path, nearest / max(path.parts, key=len)):  # too long, or not a name
+    for name in (path, nearest / max((*path.parts, "."), key=len)):  # too long, or not a name
         with suppress(FileNotFoundError, NotADirectoryError):
             os.lstat(name)
     if nearest == path and kind == "new":
