@@ -54,9 +54,9 @@ def view(
         from ..viewer import server  # noqa: F401
 
     if "#" in runs[0] or (out or "").lower().endswith(".png"):
-        yield from draw(runs, out or "episode.png")
+        yield from draw(runs, "episode.png" if out is None else out)
         return
-    path = check_out(out or "report.html", "file")
+    path = check_out("report.html" if out is None else out, "file")
     sets = find_sets(runs)
     count = read_all(sets, _show_read)
     if sys.stderr.isatty():

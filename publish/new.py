@@ -54,9 +54,8 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
     class_name = "".join(part.capitalize() for part in name.split("-"))
     used = re.search(rf"(?m)^(from|import|class) .*\b{class_name}\b", read_template("new/env.py"))
     if module in _list_taken() or keyword.iskeyword(module) or keyword.iskeyword(class_name) or used:
-        raise ConfigError(
-            f"name {name!r}: the module {module} or the class {class_name} is taken; allowed: another name", given=name
-        )
+        problem = f"the module {module} is taken, or the class {class_name}"
+        raise ConfigError(f"name {name!r}: {problem}; allowed: another name", given=name)
     root = check_out(check_out(folder, "folder", "--in") / name, "new", "NAME")
     fields = {
         "name": name,

@@ -30,7 +30,7 @@ from .terminal import describe_error, make_printable, protect_output
 
 LOG = "crash.log"
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
-PARSERS = ("argparse", "click", "typer")  # which exit after --help
+PARSERS = ("argparse", "click", "typer", "rich")  # which exit after --help, or when nobody reads it
 
 
 def guard(work: Callable[[], int]) -> int:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...utils.files import check_out
 from ...utils.terminal import make_printable
 from ..release import Kind, Release, compute_hash
 from .base import MAX_SHOWN, Place
@@ -30,7 +29,7 @@ class Directory:
     def __init__(self, place: Place) -> None:
         if place.folder is None:
             raise ConfigError("--to dir needs the folder to write", key="out")
-        self.folder, self.force = check_out(place.folder, "folder", "OUT"), place.force
+        self.folder, self.force = place.folder, place.force
 
     def describe(self) -> str:
         return str(self.folder)
