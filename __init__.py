@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 def _read_homes() -> dict[str, str]:
     """Public name → the module that defines it, from the imports above."""
-    body = ast.parse(Path(__file__).read_text()).body
+    body = ast.parse(Path(__file__).read_bytes()).body
     (block,) = (node for node in body if isinstance(node, ast.If))
     imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
     return {alias.name: f"{__name__}.{node.module}" for node in imports for alias in node.names}

@@ -90,7 +90,7 @@ def measure_file(page: Page, folder: Path) -> dict[str, float]:
     """Return a self-contained file."""
     sets = find_sets([folder])
     count, started = read_all(sets), time.perf_counter()
-    size = write_report(sets, folder / "report.html")
+    size = write_report(sets, folder / "report.html")[0]
     found = {"episodes": count, "write_s": round(time.perf_counter() - started, 1), "mb": round(size / 2**20, 1)}
     loads = [open_page(page, f"file://{folder}/report.html") for _ in range(ROUNDS)]
     return {**found, "load": round(statistics.median(loads)), **time_acts(page)}

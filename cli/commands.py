@@ -11,6 +11,7 @@ import csv
 import inspect
 import io
 import json
+import os
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from ..errors import suggest_nearest
+from ..errors import ConfigError, suggest_nearest
 from ..utils.files import expand_path
 from ..utils.terminal import make_line, make_printable
 
@@ -55,7 +56,7 @@ class Command(NamedTuple):
         function: what it calls, as `module:name` in this package; it is imported when the command runs.
         example: a command line.
         show: the sentences and tables that show what the function returned.
-        failed: whether the status is 1 with this result.
+        failed: the status with this result, as `utils/exit_status.py` has it.
         options: positional parameters that are options all the same.
         names: of options that are called otherwise than their parameter.
         form: whether there is an option `--format`.
@@ -65,7 +66,7 @@ class Command(NamedTuple):
     function: str
     example: str
     show: Callable[[Any], Iterable[Table | str] | None] = lambda result: result
-    failed: Callable[[Any], bool] = lambda result: False
+    failed: Callable[[Any], int] = lambda result: 0
     options: Sequence[str] = ()
     names: Mapping[str, str] = {}
     form: bool = False
@@ -129,10 +130,12 @@ def build_command(row: Command, name: str) -> object:
 
     def run(**given: Any) -> None:
         form = given.pop("form", "table")
-        result = function(**{key: _expand(key, value) for key, value in given.items() if value is not None})
+        given = {key: _expand(key, value) for key, value in given.items() if value is not None}
+        _keep_inputs(given)
+        result = function(**given)
         show(result, row.show, form)
-        if row.failed(result):
-            raise typer.Exit(1)
+        if status := row.failed(result):
+            raise typer.Exit(status)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     about, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
@@ -146,7 +149,16 @@ def build_command(row: Command, name: str) -> object:
 
 def _expand(name: str, value: Any) -> Any:
     """Return the value of an option, a path in full: no shell expands what stands behind `--out=`."""
-    return expand_path(value, where=f"--{name}: ") if str(value).startswith(("~/", "$")) else value
+    return expand_path(value, where=f"--{name}: ") if str(value).startswith(("~", "$")) else value
+
+
+def _keep_inputs(given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if `--out` names a file that another argument names."""
+    files = [str(one) for value in given.values() for one in (value if isinstance(value, list) else [value])]
+    if out := given.get("out"):
+        same = [one for one in files if os.path.isfile(out) and os.path.exists(one) and os.path.samefile(one, out)]
+        if len(same) > 1:
+            raise ConfigError(f"--out {out!r}: is what the command reads; allowed: another file", key="out")
 
 
 def read_summary(row: Command) -> str:

@@ -21,10 +21,11 @@ from ..envs.from_config import build_envs, prepare_env
 from ..errors import ConfigError, ViewboxError
 from ..records import Task
 from ..training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
+from ..utils.files import check_out
 from ..utils.terminal import make_line
 from .commands import say
 from .task_sheet import ShownTask, draw_sheet, list_shown, load_config, open_envs
-from .tools import save_picture
+from .tools import check_picture_out, save_picture
 
 _WIDTH = 200  # characters of a field that are printed
 _MAX_PROBLEMS = 100  # of a catalogue that are printed
@@ -64,8 +65,11 @@ def check(
     if Path(config).suffix.lower() in SUFFIXES:
         yield from _check_catalogue(config)
         return
+    check_picture_out(out)
     if write is not None and not images:
         raise ConfigError("--write: which rows are clean is known with --images only", key="write")
+    if write is not None:
+        check_out(write, "new", "--write")
     *both, conventions = open_data_envs(config, overrides, path)
     env = both[int(held_out)]
     report = checks.compare_columns(env)
@@ -108,6 +112,7 @@ def show(
         held_out: show the tasks of `env.eval`.
         out: PNG file for the images and boxes.
     """
+    check_picture_out(out)
     *both, conventions = open_envs(config, overrides)
     env = both[int(held_out)]
     count, shown = list_shown(env, first, tasks)
@@ -140,6 +145,7 @@ def preview(
         held_out: preview the tasks of `env.eval`.
         out: HTML file with the images in it.
     """
+    check_out(out, "file")
     shown = list_previews(config, overrides, first=first, count=tasks, held_out=held_out)
     yield from (f"{one.to_text()[:20_000]}\n" for one in shown)
     write_previews(shown, Path(out))

@@ -3,13 +3,14 @@
 import secrets
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import ConfigError, StoreError
+from ..utils.files import check_out
 from .commands import say
 from .figures import warn
 
@@ -32,6 +33,7 @@ def view(
 
     A small run becomes one HTML file, which needs no server and loads nothing. A large one is served on this machine
     until you stop the command; a run in progress updates itself. Held-out episodes of a run are sets of their own.
+    The status is 1 if lines cannot be read or pictures cannot be shown.
 
     `RUN#LINE`, or an --out that ends with .png, draws one episode as a picture. Above: the task and its question. Then
     a panel for each picture that the model was shown, and for each failed tool call; below it the model's reply. Boxes
@@ -52,8 +54,9 @@ def view(
         from ..viewer import server  # noqa: F401
 
     if "#" in runs[0] or (out or "").lower().endswith(".png"):
-        yield draw(runs, out or "episode.png")
+        yield from draw(runs, "episode.png" if out is None else out)
         return
+    path = check_out("report.html" if out is None else out, "file")
     sets = find_sets(runs)
     count = read_all(sets, _show_read)
     if sys.stderr.isatty():
@@ -61,6 +64,8 @@ def view(
     for one in sets:
         skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
         yield say(f"{one.name}: {len(one.index)} episodes{skipped}")
+    if not count and not serve:
+        raise StoreError(f"{', '.join(runs)}: no episodes to show")
     if serve or (out is None and count > MAX_EPISODES):
         from ..viewer.server import HOST, open_socket
         from ..viewer.server import serve as serve_sets
@@ -69,11 +74,23 @@ def view(
         yield f"open http://{HOST}:{opened.getsockname()[1]}/{key}/  (Ctrl-C ends it)"
         serve_sets(sets, opened, key)
         return
-    path = Path(out or "report.html")
-    size = write_report(sets, path)
+    size, pictures = write_report(sets, path)
     for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
         yield say(f"warning: {reason}: keep the file on this machine")
     yield say(f"wrote {path} ({size / 2**20:.1f} MB): open it in a browser")
+    yield from _say_missing(pictures, sum(one.index.skipped for one in sets))
+
+
+def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]:
+    """Say how many pictures and lines are not shown; raise `typer.Exit` with status 1 if any is not."""
+    missing = [reason for reason in pictures.values() if reason]
+    if skipped:
+        yield f"warning: {skipped:,} lines cannot be read, and are left out"
+    if missing:
+        lost = f"{len(missing):,} of {len(pictures):,} pictures are missing or damaged"
+        yield say(f"warning: {lost}; the first: {missing[0]}")
+    if missing or skipped:
+        raise typer.Exit(1)
 
 
 def _show_read(done: int) -> None:
@@ -81,17 +98,22 @@ def _show_read(done: int) -> None:
         typer.echo(f"\r{done} episodes read", nl=False, err=True)
 
 
-def draw(runs: Sequence[str], out: str) -> str:
-    """Draw one saved episode into a file; returns its name."""
+def draw(runs: Sequence[str], out: str) -> Iterator[str]:
+    """Draw one saved episode into a file; yields its name."""
+    from ..rollouts.store.layout import find_damage
     from ..viewer.contact_sheet import draw_episode
-    from .tools import save_picture
+    from ..viewer.images import list_pictures
+    from .tools import check_picture_out, save_picture
+
+    check_picture_out(out)
 
     if len(runs) > 1:
         raise ConfigError(f"{runs[1]}: one episode is drawn; allowed: {NAME}")
     run, line = split_name(runs[0], "RUN#LINE")
     found, number = find_best_episode(run) if line is None else (load_episode(run, line)[0], line)
     save_picture(draw_episode(found, line=number), out)
-    return out
+    yield out
+    yield from _say_missing({name: find_damage(ref) for name, ref in list_pictures(found).items()})
 
 
 def split_name(name: str, option: str) -> tuple[str, int | None]:
@@ -175,7 +197,8 @@ def export(
     - `inspect`: a log with messages, images and scores, for inspect-ai
     - `verl`: not a run but a config becomes a folder with which verl trains on its environment, on many GPUs
 
-    It says how many episodes were taken and why the others were not; the status is 1 if some cannot be read.
+    It says how many episodes were taken and why the others were not; the status is 1 if some cannot be read or cannot
+    be written in this form. If none is left, nothing is written and the status is 2.
 
     Args:
         run: run folder, or folder of saved episodes; with `--to verl`, a config.
@@ -247,7 +270,7 @@ def import_(
 
 
 def print_report(report: "Report") -> None:
-    """Print what was taken and what was not; raise `typer.Exit` with status 1 if something is broken."""
+    """Print what was taken and what was not; raise `typer.Exit` with status 1 if something was skipped."""
     typer.echo(say(report.describe(), 2000))
     for what, count in (+report.not_held).items():
         typer.echo(say(f"note: not kept: {what} ({count:,})", 500))
@@ -256,5 +279,5 @@ def print_report(report: "Report") -> None:
     broken = report.left_out["broken"]
     if broken > MAX_LISTED:
         warn(f"and {broken - MAX_LISTED:,} more")
-    if broken:
+    if report.skipped:
         raise typer.Exit(1)

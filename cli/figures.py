@@ -164,6 +164,9 @@ def show_runs(found: "RunList") -> Blocks:
         yield Table("", heads, [_list_figures(run) for run in found.runs], widest=200)
     for path, reason in found.broken.items():
         warn(f"{path} cannot be read: {reason:.300}")
+    for run in found.runs:
+        if run.skipped:
+            warn(f"{run.path}: {run.skipped:,} lines of its episodes cannot be read")
 
 
 def _list_figures(run: "RunFigures") -> Sequence[Any]:
@@ -184,10 +187,13 @@ def _list_figures(run: "RunFigures") -> Sequence[Any]:
 
 
 def show_pack(made: "PackedRun") -> Blocks:
-    """Yield a file or a folder that was written, with its size; what is not in it goes to stderr."""
+    """Yield a file or a folder that was written, with its size; what cannot be used in it goes to stderr."""
     for name, reason in made.left_out.items():
         warn(f"left out: {name}: {reason:.300}")
-    yield say(f"{made.path}: {made.files:,} files, {_format_size(made.size)} unpacked")
+    lost = [f"{len(made.damaged):,} pictures are missing or damaged"] if made.damaged else []
+    lost += [f"{made.skipped:,} lines cannot be read"] if made.skipped else []
+    yield say("; ".join([f"{made.path}: {made.files:,} files, {_format_size(made.size)} unpacked", *lost]))
+    yield from (say(f"  {name}: {reason:.300}") for name, reason in list(made.damaged.items())[:MAX_LISTED])
 
 
 def _format_size(size: float) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 import typer
 
 from ..errors import ViewboxError
+from ..utils.files import check_out, write_atomically
 from .commands import show
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def rollout(
     from ..rollouts.job import build_job
     from ..rollouts.session import create_rollout_folder
 
+    check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=held_out, tasks=tasks, check_tokens=check_tokens, **options))
     with closing(job):
@@ -121,9 +123,9 @@ def evaluate(
     from ..rollouts.session import create_rollout_folder
     from ..rollouts.store.reader import load
     from ..rollouts.store.run_folder import describe_view
-    from ..utils.files import write_atomically
     from .figures import show_gain
 
+    check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
     job = build_job(**read_options(overrides, held_out=None, tasks=tasks, **options))
     bare = remove_tools_of_job(job, refuse=refuse)

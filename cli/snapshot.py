@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..utils.files import check_out
 from ..utils.terminal import make_line
 from .commands import Table
 
@@ -39,7 +40,8 @@ def build(
     """Ask the live services and record what they answer. A stopped recording continues when it is started again.
 
     What was answered so far is kept in the folder FILE.part. If a query fails, no file is written and the status is 1:
-    start the same command again, or add `--partial`. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
+    start the same command again, or add `--partial`. A record that cannot be used is left out; then, too, the status is
+    1. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
 
     Args:
         queries: what to search for, each in quotes.
@@ -62,7 +64,7 @@ def build(
     types = _check_types(search_type or ["all"])
     if not asked:
         raise ConfigError("no query; allowed: words in quotes, or --queries FILE with a query in each line")
-    answers = Path(f"{out}.part")
+    answers = check_out(f"{check_out(out, 'file')}.part", "folder")
     source = open_live_source(answers)
     source.prepare()
     status, total = _Status(), len(dict.fromkeys(asked))
@@ -86,7 +88,7 @@ def build(
         if (found.failed and not partial) or counts == (0, 0):
             reason = f"{len(found.failed)} queries failed" if found.failed else "nothing was found"
             typer.echo(f"not written: {reason}; {make_line(answers)} keeps what was answered", err=True)
-            raise typer.Exit(1)
+            raise typer.Exit(1 if found.failed else 2)
         writer.finish()
         with suppress(OSError):  # nothing was kept, or there are other files
             (answers / FILE).unlink(missing_ok=True)
@@ -94,6 +96,8 @@ def build(
     finally:
         writer.close()
     typer.echo(f"{make_line(out)}: {counts[0]:,} articles, {counts[1]:,} figures")
+    if found.left_out:
+        raise typer.Exit(1)
 
 
 def show(

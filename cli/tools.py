@@ -21,6 +21,8 @@ from ..records import ToolResult
 from ..tools.apply import apply_tools, open_view
 from ..tools.calling import MAX_PIXELS
 from ..tools.tool import TOOLS
+from ..utils.exit_status import is_disk_full
+from ..utils.files import check_out, replace_atomically
 from .config import read_page
 
 Call = tuple[str, dict[str, Any]]
@@ -84,6 +86,7 @@ def try_tools(
         max_pixels: largest view in pixels (width times height).
         coordinates: unit of points and boxes.
     """
+    check_picture_out(out)
     chain = parse_calls(calls)
     start = open_view(image, max_pixels)
     results = [result for _, result in apply_tools(start, chain, coordinates=coordinates)] or [describe_image(start)]
@@ -115,14 +118,25 @@ def describe_image(view: View) -> ToolResult:
     return ToolResult("", "the image", image=view.to_ref(), facts=facts)
 
 
+def check_picture_out(path: str) -> str:
+    """Return the format of a picture by its extension; raise `ConfigError` if none can be written there."""
+    check_out(path, "file")
+    form = Image.registered_extensions().get(Path(path).suffix.lower())
+    if form not in Image.SAVE:
+        raise ConfigError(f"--out {path!r}: not the name of a picture; allowed: .png, .jpg, .tif, …", key="out")
+    return form
+
+
 def save_picture(picture: Image.Image, path: str) -> None:
     """Write a picture in the format of its file extension; raise `ImageError` if that fails."""
+    form = check_picture_out(path)
     try:
-        picture.save(path, optimize=True)
-    except (OSError, ValueError) as error:  # ValueError: an unknown extension
-        known = Path(path).suffix.lower() in Image.registered_extensions()
-        reason = str(error) if known else f"{error}; allowed: .png, .jpg, .tif, …"
-        raise ImageError(f"{path}: cannot be written: {reason}") from error
+        with replace_atomically(Path(path)) as file:
+            picture.save(file, form, optimize=True)
+    except (OSError, ValueError, KeyError) as error:  # a format that does not hold such pixels
+        if is_disk_full(error):
+            raise
+        raise ImageError(f"{path}: cannot be written: {error}") from error
 
 
 def list_mcp_tools(

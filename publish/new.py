@@ -4,11 +4,13 @@ import datetime
 import keyword
 import re
 import sys
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..utils.files import check_out
 from ..version import __version__
-from .templates import write_files
+from .templates import read_template, write_files
 
 FILES = {  # of the new package: the template
     "pyproject.toml": "pyproject.toml",
@@ -20,7 +22,17 @@ FILES = {  # of the new package: the template
     "{module}/env.py": "env.py",
     "tests/test_env.py": "test_env.py",
 }
-TAKEN = ("viewbox", "verifiers", "tests", "test")
+TAKEN = ("viewbox", "verifiers", "tests", "test", "conftest", "build", "dist", "runs", "outputs", "vllm", "verl", "ray")
+
+
+def _list_taken() -> set[str]:
+    """Return the modules that would be hidden, in lower case: Python's, those installed, and what viewbox may need."""
+    try:
+        needed = [re.split(r"[^\w-]", line)[0].replace("-", "_") for line in requires("viewbox") or ()]
+    except PackageNotFoundError:  # it is not installed
+        needed = []
+    names = (*TAKEN, *sys.stdlib_module_names, *packages_distributions(), *needed)
+    return {name.lower() for name in names}
 
 
 def write_project(name: str, folder: str | Path = ".") -> Path:
@@ -39,15 +51,16 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"name {name!r}; allowed: lower-case letters and digits in words joined by -", given=name)
-    if module in TAKEN or module in sys.stdlib_module_names or keyword.iskeyword(module):
-        raise ConfigError(f"name {name!r}: the module {module} is taken; allowed: another name", given=name)
-    root = Path(folder) / name
-    if root.exists():
-        raise ConfigError(f"{root} exists; allowed: a name whose folder does not exist", given=name)
+    class_name = "".join(part.capitalize() for part in name.split("-"))
+    used = re.search(rf"(?m)^(from|import|class) .*\b{class_name}\b", read_template("new/env.py"))
+    if module in _list_taken() or keyword.iskeyword(module) or keyword.iskeyword(class_name) or used:
+        problem = f"the module {module} is taken, or the class {class_name}"
+        raise ConfigError(f"name {name!r}: {problem}; allowed: another name", given=name)
+    root = check_out(check_out(folder, "folder", "--in") / name, "new", "NAME")
     fields = {
         "name": name,
         "module": module,
-        "class_name": "".join(part.capitalize() for part in name.split("-")),
+        "class_name": class_name,
         "viewbox": ".".join(__version__.split(".")[:2]),
         "year": str(datetime.date.today().year),
     }

@@ -13,6 +13,7 @@ from ..envs import make
 from ..errors import ConfigError
 from ..integrations.session import check_served
 from ..plugins import ENVIRONMENTS
+from ..utils.files import check_out
 from ..utils.secrets import mask_settings
 from ..version import __version__
 from .templates import write_files
@@ -58,8 +59,8 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, obje
             "read keys from environment variables",
             key="settings",
         )
-    folder = Path(out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    folder = check_out(out, "folder", "--write")
+    if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: it exists and is not an empty folder", key="out", given=str(out))
     name = re.sub(r"[^a-z0-9]+", "-", env.name.lower()).strip("-") or "environment"
     fields = {

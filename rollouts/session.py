@@ -20,7 +20,7 @@ from typing import Any
 
 from ..records import Episode
 from ..utils.exit_status import log_failures
-from ..utils.files import write_atomically
+from ..utils.files import check_out, write_atomically
 from ..utils.secrets import mask_values
 from .job import RolloutJob
 from .play import play_many
@@ -123,7 +123,7 @@ def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -
 def create_rollout_folder(job: RolloutJob, out: str | Path | None = None, *, kind: str = "rollout") -> Path:
     """Return the folder `out`, or a new one in `runs/` named after its kind, environment and model."""
     if out is not None:
-        folder = Path(out)
+        folder = check_out(out, "folder")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
     model = (job.config.model.name or "").rstrip("/").rpartition("/")[2]

@@ -1,7 +1,15 @@
-"""How a command ends: 2 if its input is wrong, 1 if viewbox itself failed, 130 if it was stopped.
+"""How a command ends. One rule for all:
 
-The user gets one message. The traceback of a failure goes to a file that the message names: `crash.log` in the folder
-of the run if there is one.
+0    all that was asked was done
+1    something was left out or failed, after the rest was done and what is missing was said; or viewbox itself failed
+2    the input is wrong, or nothing could be done: nothing played, kept, exported, imported, shown or found
+130  it was stopped
+
+What a user chose to leave out (`--where`, `--best`, the pairs of `dpo`) is not missing. An episode that a fault ended
+was played and stored; only a run of nothing else is 2.
+
+The user gets one message. What the system refuses (a file's rights, a read-only disk) is input. The traceback of a
+failure goes to a file that the message names: `crash.log` in the folder of the run if there is one.
 """
 
 import errno
@@ -21,7 +29,8 @@ from .secrets import mask_assignments, mask_message
 from .terminal import describe_error, make_printable, protect_output
 
 LOG = "crash.log"
-PARSERS = ("argparse", "click", "typer")  # which exit after --help
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+PARSERS = ("argparse", "click", "typer", "rich")  # which exit after --help, or when nobody reads it
 
 
 def guard(work: Callable[[], int]) -> int:
@@ -37,6 +46,9 @@ def guard(work: Callable[[], int]) -> int:
         return _print_error(f"error: {error}", 2)
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
+    except BrokenPipeError:  # who reads what is printed has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except BaseException as error:
         author, last = _find_author(error), str(traceback.extract_tb(error.__traceback__)[-2:])  # W&B wraps sys.exit
         if author is None and isinstance(error, SystemExit) and any(name in last for name in PARSERS):
@@ -45,7 +57,9 @@ def guard(work: Callable[[], int]) -> int:
             where = getattr(error, "filename", None) or getattr(error, "crash_log", None)
             place = f" ({Path(where).parent})" if where else ""
             return _print_error(f"error: the disk is full{place}: free some space; a run continues with --resume", 2)
-        log = getattr(error, "crash_log", None) or _write_traceback(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
+        if author is None and (refused := _describe_refusal(unwrap(error))):
+            return _print_error(f"error: {refused}", 2)
+        log = getattr(error, "crash_log", None) or _write_traceback(error)
         said = f"error: {author or 'viewbox failed'}: {describe_error(unwrap(error), 300)}"
         return _print_error(f"{said}\nthe traceback is in {log}", 1 if author is None else 2)
 
@@ -61,6 +75,18 @@ def _find_author(error: BaseException | None) -> str | None:
     return None
 
 
+def _describe_refusal(error: BaseException) -> str:
+    """Return what the system refuses to a program that is right, and of which file; "" for any other error."""
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of the folders that every program has
+        try:
+            return f"{error.strerror} in {os.getcwd()}"
+        except OSError:
+            return "the current folder was removed: go to another one"
+    if isinstance(error, OSError) and error.errno in REFUSED and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return ""
+
+
 @contextmanager
 def log_failures(folder: Path) -> Iterator[None]:
     """Write the traceback of a failure inside the block to `folder`."""
@@ -73,9 +99,11 @@ def log_failures(folder: Path) -> Iterator[None]:
         raise
 
 
-def _write_traceback(error: BaseException, folder: Path) -> Path | str:
-    path = folder / LOG
+def _write_traceback(error: BaseException, folder: Path | None = None) -> Path | str:
+    path = Path(LOG)
     try:
+        folder = folder or Path(tempfile.mkdtemp(prefix="viewbox-"))
+        path = folder / LOG
         check_writable(path, folder)
         with open(path, "a", encoding="utf-8") as file:  # every process of a run writes to the one file
             text = make_printable(mask_message("".join(traceback.format_exception(error))))

@@ -1,7 +1,8 @@
 """Files and folders that are whole or absent, files that others made, and locks between processes.
 
 A process can be killed at any moment. A file written here is complete under a temporary name first and then renamed,
-which the operating system does in one step: readers see the old content or the new, never half of it.
+which the operating system does in one step: readers see the old content or the new, never half of it. Folders above it
+are made. Whatever a user names to be written goes through `check_out` before any work is done.
 
 A file in somebody's run may be a pipe that never ends, a link to another file of this machine, or larger than memory.
 `open_regular` and `read_regular` refuse all three.
@@ -15,15 +16,21 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
-from ..errors import ConfigError
+from ..errors import ConfigError, describe_value
 from .secrets import is_secret_name
 
 _BUFFER = 2**16  # bytes read at a time: the lines of a run are long
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\}|\{)")
+Written = Literal["file", "folder", "new"]
+_ALLOWED: dict[Written, str] = {
+    "file": "a file, which is made or replaced",
+    "folder": "a folder, which is made if it is missing",
+    "new": "a name that does not exist yet",
+}
 
 
 def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
@@ -47,6 +54,44 @@ def expand_path(text: str, *, where: str = "", key: str | None = None) -> str:
     return path
 
 
+def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
+    """Return the path that an option names to be written; nothing is left there. Raise `ConfigError` if it cannot be.
+
+    `kind` is "file": new or replaced, "folder": new or written into, or "new": a file or folder that must not exist.
+    """
+    try:
+        problem = _find_obstacle(Path(given), kind, option) if str(given).strip() else "the name is empty"
+    except (OSError, ValueError) as error:
+        problem = f"cannot be written ({getattr(error, 'strerror', None) or error})"
+    if problem:
+        text, key = describe_value(str(given)), option.strip("-").replace("-", "_").lower()
+        raise ConfigError(f"{option} {text}: {problem}; allowed: {_ALLOWED[kind]}", key=key, given=str(given))
+    return Path(given)
+
+
+def _find_obstacle(path: Path, kind: Written, option: str) -> str:
+    """Return why `path` cannot be written, or ""; raise `OSError` or `ValueError` if the system says why."""
+    nearest = find_existing(path)
+    for name in (path, nearest / max((*path.parts, "."), key=len)):  # too long, or not a name
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(name)
+    if nearest == path and kind == "new":
+        return f"exists; give another {option}"
+    if nearest == path and kind == "file" and not path.is_file():
+        return "is a folder" if path.is_dir() else "is not a regular file"
+    if not nearest.is_dir() and (nearest != path or kind == "folder"):
+        return f"{nearest} is not a folder"
+    draft = (nearest if nearest.is_dir() else path.parent) / f".{uuid.uuid4().hex}.tmp"
+    draft.touch(exist_ok=False)  # the rights alone do not tell: the disk may be read-only
+    draft.unlink()
+    return ""
+
+
+def find_existing(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that exists."""
+    return next((one for one in (path, *path.parents) if os.path.lexists(one)), Path())
+
+
 def write_atomically(path: Path, data: str | bytes) -> None:
     """Write the file `path` whole or not at all; text is written as UTF-8. An older file is replaced."""
     with replace_atomically(path) as file:
@@ -61,35 +106,35 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def create_whole(path: Path) -> Iterator[Path]:
+def create_whole(path: str | Path) -> Iterator[Path]:
     """Lend a place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an
     error.
 
     Raises:
         ConfigError: `path` exists, or cannot be written.
     """
-    if os.path.lexists(path):
-        raise ConfigError(f"{path}: exists; give another --out, or remove it", key="out", given=str(path))
+    path = check_out(path, "new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with _rename_draft(path) as draft:
             yield draft
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror or error})", key="out") from error
+        raise ConfigError(f"--out {str(path)!r}: cannot be written ({error.strerror or error})", key="out") from error
 
 
 @contextmanager
 def _rename_draft(path: Path) -> Iterator[Path]:
     """Lend a hidden name beside `path`, which is renamed to `path` at the end; after a `kill -9` it may be left."""
+    made = [folder for folder in path.parents if not os.path.lexists(folder)]
     draft = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
         os.replace(draft, path)
     finally:
-        if draft.is_dir():
-            shutil.rmtree(draft, ignore_errors=True)
-        else:
-            draft.unlink(missing_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)  # does nothing to a file
+        for remove in (draft.unlink, *(folder.rmdir for folder in made)):
+            with suppress(OSError):  # it was renamed; the folder holds what was written
+                remove()
 
 
 def sync_to_disk(path: Path) -> None:
@@ -104,7 +149,10 @@ def sync_to_disk(path: Path) -> None:
 def get_cache_folder() -> Path:
     """Return viewbox's part of the user's folder for caches, as the XDG Base Directory Specification names it."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".cache") / "viewbox"
+    home = Path(os.path.expanduser("~"))
+    if not given.is_absolute() and not home.is_absolute():
+        raise ConfigError("HOME is not set, so there is no folder for caches; allowed: set HOME or XDG_CACHE_HOME")
+    return (given if given.is_absolute() else home / ".cache") / "viewbox"
 
 
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:

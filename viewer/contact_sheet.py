@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from ..errors import ImageError
 from ..images.ref import ImageRef
 from ..records import Episode
+from ..rollouts.store.layout import find_damage
 from ..utils.terminal import make_line
 from .episode_page import build_episode_page
 from .images import list_pictures
@@ -209,10 +209,8 @@ def _wrap(texts: Lines, columns: int, lines: int) -> list[tuple[str, str]]:
 
 def _open(ref: ImageRef) -> tuple[Image.Image | None, str]:
     """Return the picture as a panel shows it, or why it cannot be opened: a saved one may be missing or forged."""
-    try:
-        return fit_picture(ref.open()), ""
-    except (ImageError, ValueError, OSError) as error:
-        return None, str(error)
+    problem = find_damage(ref)
+    return None if problem else fit_picture(ref.open()), problem
 
 
 def fit_picture(picture: Image.Image) -> Image.Image:

@@ -21,9 +21,10 @@ BATCH = 50  # episodes in a block, which the browser reads when one of them is o
 MAX_COMPARED = 4  # sets of which every pair is compared
 
 
-def write_report(sets: Sequence[EpisodeSet], out: Path) -> int:
-    """Write the page of these sets (read already) as one file; returns its size in bytes.
+def write_report(sets: Sequence[EpisodeSet], out: Path) -> tuple[int, dict[str, str]]:
+    """Write the page of these sets (read already) as one file; returns its size in bytes, and its pictures.
 
+    Of each picture, by its hash, it says why it is not on the page; "" if it is.
     The file appears whole or not at all.
 
     Raises:
@@ -33,20 +34,17 @@ def write_report(sets: Sequence[EpisodeSet], out: Path) -> int:
     count = sum(len(one.index) for one in sets)
     if count > MAX_EPISODES:
         raise ConfigError(f"{count} episodes are too many for one file (at most {MAX_EPISODES}); serve them: --serve")
-    if out.is_dir():
-        raise ConfigError(f"--out {out}: is a folder; allowed: a file such as {out / 'report.html'}")
-    out.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(out) as draft, TextIOWrapper(draft, encoding="utf-8") as file:
         os.fchmod(draft.fileno(), 0o600)  # what is in it may be private
-        _write(sets, file)
-        return file.tell()
+        written = _write(sets, file)
+        return file.tell(), written
 
 
-def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> None:
+def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> dict[str, str]:
     file.write(build_head(served=False))
     about = [{"name": one.name, "path": str(one.index.folder), "curves": one.read_curves()} for one in sets]
     file.write(build_data("sets", about))
-    written: set[str] = set()
+    written: dict[str, str] = {}
     for number, one in enumerate(sets):
         file.write(build_data(f"rows-{number}", one.index.to_dict()))
         reader = load(one.index.folder, errors="skip")
@@ -65,15 +63,18 @@ def _write(sets: Sequence[EpisodeSet], file: IO[str]) -> None:
             if a != b:
                 file.write(build_data(f"compare-{a}-{b}", compare_sets(sets[a], sets[b])))
     file.write(build_end())
+    return written
 
 
-def _write_pictures(one: EpisodeSet, line: int, written: set[str], file: IO[str]) -> None:
+def _write_pictures(one: EpisodeSet, line: int, written: dict[str, str], file: IO[str]) -> None:
     episode = one.index.read(line)
     for name, ref in list_pictures(episode).items() if episode is not None else ():
-        if name in written or not name.isalnum():
+        if name in written:
             continue
-        written.add(name)
         try:
-            file.write(build_data(f"image-{name}", base64.b64encode(encode_picture(ref)).decode()))
-        except ImageError:
-            continue  # the page says that it cannot be opened
+            content = encode_picture(ref)
+        except ImageError as error:
+            written[name] = str(error)  # the page says that it cannot be opened
+            continue
+        file.write(build_data(f"image-{name}", base64.b64encode(content).decode()))
+        written[name] = ""

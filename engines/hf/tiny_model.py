@@ -61,7 +61,7 @@ def build_processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> A
     from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 
-    template = (Path(trl.__file__).parent / "chat_templates" / "qwen3_vl.jinja").read_text()
+    template = (Path(trl.__file__).parent / "chat_templates" / "qwen3_vl.jinja").read_text(encoding="utf-8")
     tok.chat_template = template
     images = Qwen2VLImageProcessorPil(
         size={"shortest_edge": (2 * patch) ** 2, "longest_edge": max_pixels}, patch_size=patch, merge_size=2

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.base import BaseMultiTurnEnv
 from ...errors import BadRow, ConfigError, describe_value
-from ...utils.files import replace_atomically
+from ...utils.files import check_out, replace_atomically
 from ...utils.terminal import make_line
 from ...utils.values import to_text
 from .cells import CellRow
@@ -256,10 +256,7 @@ def write_clean_rows(env: DataEnv, path: Path, bad: Mapping[int, object]) -> Non
 
 def check_clean_path(env: DataEnv, path: Path) -> None:
     """Raise `ConfigError` as `write_clean_rows` does."""
-    if path.exists():
-        raise ConfigError(f"--write = {str(path)!r}: is there already; allowed: a new file", key="write", given=path)
-    if not path.parent.is_dir():
-        raise ConfigError(f"--write = {str(path)!r}: there is no folder {str(path.parent)!r}", key="write", given=path)
+    check_out(path, "new", "--write")
     if isinstance(env.rows, TableRows):
         problem = f"the rows of {env.rows.name} are no lines of text"
         raise ConfigError(f"{problem}; allowed: a .jsonl, .json, .csv or .tsv file", key="data.source")

@@ -152,9 +152,9 @@ def _write(config: Config, out: Path) -> VerlExport:
         if shipped is not None:
             shutil.copytree(shipped, folder / MODEL, ignore=shutil.ignore_patterns("__pycache__", "*.py"))
         script = folder / "run.sh"
-        script.write_text(write_script(MODEL if is_shipped else None))
+        script.write_text(write_script(MODEL if is_shipped else None), encoding="utf-8")
         script.chmod(0o755)
-        (folder / "README.md").write_text(write_readme(config, env, report))
+        (folder / "README.md").write_text(write_readme(config, env, report), encoding="utf-8")
     return report
 
 
@@ -195,7 +195,7 @@ def build_rows(
 
 
 def _dump(path: Path, values: Any) -> None:
-    path.write_text(yaml_reader.write(json.loads(json.dumps(values))))
+    path.write_text(yaml_reader.write(json.loads(json.dumps(values))), encoding="utf-8")
 
 
 def write_script(model: str | None = None) -> str:

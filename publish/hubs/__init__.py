@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ...errors import ConfigError, describe_unknown
+from ...utils.files import check_out
 from ..release import Kind
 from .base import Hub, Place, split_repository
 from .directory import Directory
@@ -38,7 +39,7 @@ def open_hub(
     if not hub.asks:
         if out is None:
             raise ConfigError(f"--to {to} needs the folder to write; allowed: viewbox publish WHAT FOLDER", key="out")
-        return hub(Place(kind, folder=Path(out), force=force))
+        return hub(Place(kind, folder=check_out(out, "folder", "OUT"), force=force))
     if out is not None:
         raise ConfigError(
             f"--to {to}: {str(out)!r} is a folder, and a hub needs none; allowed: --id owner/name", key="out"

@@ -61,8 +61,6 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
     Raises:
         ConfigError: `out` holds files that may not be replaced; nothing was changed.
     """
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; allowed: a folder")
     old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
     new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
     for path in new:

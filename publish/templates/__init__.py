@@ -11,10 +11,14 @@ FOLDER = Path(__file__).parent
 CARD = "<!-- written by viewbox publish -->"  # before the generated part of a README; the rest is the author's
 
 
+def read_template(template: str) -> str:
+    """Return a template, named by its path without `.txt`."""
+    return (FOLDER / f"{template}.txt").read_text(encoding="utf-8")
+
+
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Fill a template, named by its path without `.txt`."""
-    text = (FOLDER / f"{template}.txt").read_text(encoding="utf-8")
-    return re.sub(r"@(\w+)@", lambda found: fields[found[1]], text)
+    """Fill a template."""
+    return re.sub(r"@(\w+)@", lambda found: fields[found[1]], read_template(template))
 
 
 def write_files(root: Path, kind: str, files: Mapping[str, str], fields: Mapping[str, str]) -> list[Path]:

@@ -52,7 +52,7 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
         options: which episodes, and how.
 
     Raises:
-        ConfigError: an unknown form, a package is missing, or `out` exists.
+        ConfigError: an unknown form, a package is missing, `out` exists, or no episode is left.
     """
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to", given=to, allowed=FORMS)
@@ -64,8 +64,9 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     reader = load(run, tokens=options.tokens, errors="skip")
     if options.push is not None:
         check_push(Path(run), reader.folder, options.push)
-    with create_whole(Path(out)) as draft:
+    with create_whole(out) as draft:
         FORMS[to](reader, draft, options, report)
+        report.check_any()
     if options.push is not None:
         first = next(iter(reader), None)
         report.pushed = push_dataset(Path(out), options.push, first.environment if first else "", report)
@@ -153,7 +154,7 @@ def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report
         if options.tokens:
             tokens = episode.tokens
             if tokens is None:
-                report.left_out["stored without tokens"] += 1
+                report.skip("stored without tokens")
                 return None
             ids = [*tokens.prompt_ids, *tokens.completion_ids]
             mask = [0] * len(tokens.prompt_ids) + list(tokens.mask)
@@ -161,7 +162,7 @@ def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report
             return {"input_ids": ids, "assistant_masks": mask, "images": images}
         messages, found = split_images(list_messages(episode))
         if not any(message["role"] == "assistant" for message in messages):
-            report.left_out["without a reply"] += 1
+            report.skip("without a reply")
             return None
         return {"messages": messages, "images": [encode_image(image) for image in found]}
 
@@ -178,7 +179,7 @@ def _write_dpo(reader: EpisodeReader, out: Path, options: Export, report: Report
         if total is None:
             report.left_out["without a score"] += 1
         elif first is None:
-            report.left_out["without a reply"] += 1
+            report.skip("without a reply")
         elif any(message.images for message in messages[first:]):
             report.left_out["a picture after the first reply, which DPOTrainer cannot read"] += 1
         else:
@@ -213,7 +214,7 @@ def _list_pairs(reader: EpisodeReader, pairs: Mapping[int, Any], report: Report)
             encoded = [encode_image(image) for image in images]
         except ImageError as error:
             report.add_broken(f"line {reader.line}", error)
-            report.left_out["broken"] += 1  # its partner
+            report.skip("broken")  # its partner
             continue
         report.kept += 2
         yield {

@@ -51,7 +51,7 @@ def import_file(file: str | Path, source: str, out: str | Path) -> Report:
         raise ConfigError(describe_unknown("source", source, SOURCES), key="from", given=source, allowed=SOURCES)
     file, report = Path(file), Report(str(out))
     list_rows, build = SOURCES[source]
-    with create_whole(Path(out)) as draft:
+    with create_whole(out) as draft:
         try:
             with EpisodeWriter(draft / "episodes") as writer:
                 for number, row in enumerate(list_rows(file)):
@@ -64,9 +64,7 @@ def import_file(file: str | Path, source: str, out: str | Path) -> Report:
                         report.add_broken(f"{file}, {row.place}", str(error).partition("was not stored: ")[2])
                     except BAD as error:
                         report.add_broken(f"{file}, {row.place}", _explain(error, source))
-            if report.broken and not report.kept:
-                place, reason = next(iter(report.broken.items()))
-                raise ConfigError(f"{place}: {reason}; no episode can be read, so nothing is written", key="file")
+            report.check_any()
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read ({error.strerror or error})", key="file") from error
     return report

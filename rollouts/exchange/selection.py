@@ -26,6 +26,7 @@ class Report:
         path: what was written.
         kept: episodes in it.
         left_out: how many were left out, by reason.
+        skipped: how many of those nobody asked to leave out: they cannot be read, or the form cannot hold them.
         broken: reason by place, for the first 100 episodes that cannot be read.
         not_held: what the new form cannot say, and how often that was so.
         pushed: the address on the hub, if it was put there.
@@ -34,13 +35,25 @@ class Report:
     path: str
     kept: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    skipped: int = 0
     broken: dict[str, str] = field(default_factory=dict)
     not_held: Counter[str] = field(default_factory=Counter)
     pushed: str = ""
 
+    def skip(self, reason: str, count: int = 1) -> None:
+        """Count episodes that nobody asked to leave out."""
+        self.left_out[reason] += count
+        self.skipped += count
+
+    def check_any(self) -> None:
+        """Raise `ConfigError` if nothing was taken, so that nothing is written."""
+        if not self.kept:
+            first = next((f"; {place}: {reason}" for place, reason in self.broken.items()), "")
+            raise ConfigError(f"{self.describe()}{first}; no episode is left, so nothing is written", key="out")
+
     def add_broken(self, place: str, reason: object) -> None:
         """Count an episode that cannot be read or written."""
-        self.left_out["broken"] += 1
+        self.skip("broken")
         if len(self.broken) < MAX_LISTED:
             self.broken[place] = str(reason)
 
@@ -101,7 +114,7 @@ def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> It
             report.left_out[reason] += 1
     for line, why in reader.unreadable.items():
         report.add_broken(f"line {line}", why)
-    report.left_out["broken"] += reader.skipped - len(reader.unreadable)
+    report.skip("broken", reader.skipped - len(reader.unreadable))
 
 
 def _compare_episodes(reader: EpisodeReader, choice: Choice) -> Mapping[int, str]:
@@ -138,11 +151,11 @@ def filter_run(run: str | Path, out: str | Path, choice: Choice) -> Report:
 
     Raises:
         StoreError: there are no episodes in `run`.
-        ConfigError: `out` exists, or a condition cannot be read.
+        ConfigError: `out` exists, a condition cannot be read, or no episode is left.
     """
     reader = load(run, tokens=True, errors="skip")
     report = Report(str(out))
-    with create_whole(Path(out)) as draft:
+    with create_whole(out) as draft:
         with EpisodeWriter(draft / "episodes") as writer:
             for episode in select_episodes(reader, choice, report):
                 try:
@@ -153,4 +166,5 @@ def filter_run(run: str | Path, out: str | Path, choice: Choice) -> Report:
         config, _ = read_config(Path(run), reader.folder)
         if config is not None:
             write_atomically(draft / "config.yaml", read_regular(config, limit=MAX_CONFIG))
+        report.check_any()
     return report

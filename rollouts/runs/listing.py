@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, ViewboxError
-from ..store.layout import LINES, check_format
-from ..store.lines import open_lines
+from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import read_config, read_json, read_metrics
 
 MAX_DEPTH = 3  # folders between the folder that is listed and a run
 MAX_FOLDERS = 10_000
 _MARKS = ("config.yaml", LINES, os.path.join("episodes", LINES))  # a folder with one of these is a run
-_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,7 @@ class RunFigures:
         first_reward, last_reward: the mean of the first and of the last step; of a rollout, both are that of all.
         modified: when its files were last written, in UTC.
         size: bytes of all its files.
+        skipped: lines of its episodes that cannot be read.
         saved: what part of the episodes of a step is stored, such as "8 of 64"; None: all.
         scored: the share of the episodes that `last_reward` is the mean of.
     """
@@ -46,6 +45,7 @@ class RunFigures:
     last_reward: float | None = None
     modified: str | None = None
     size: int = 0
+    skipped: int = 0
     saved: str | None = None
     scored: float | None = None
 
@@ -58,6 +58,11 @@ class RunList:
     runs: list[RunFigures] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def has_problems(self) -> bool:
+        """Whether something cannot be read."""
+        return bool(self.broken) or any(run.skipped for run in self.runs)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the list as JSON values."""
         return asdict(self)
@@ -67,7 +72,7 @@ def list_runs(folder: str | Path = "runs") -> RunList:
     """List the runs below a folder, newest first: `viewbox runs` alone does the same.
 
     The reward is that of the first and of the last step. Links are not followed, and nothing is written. The status is
-    1 if a run cannot be read.
+    1 if a run or a line of it cannot be read, and 2 if there is no run.
 
     Args:
         folder: the folder that holds the runs, at any of three levels, or a run itself.
@@ -113,7 +118,9 @@ def _read_figures(run: Path) -> RunFigures:
     steps, first, last, scored = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     stored = os.path.lexists(episodes / LINES)
-    head = next(iter(load(episodes, errors="skip")), None) if stored else None
+    reader = load(episodes, errors="skip") if stored else None
+    head = next(iter(reader), None) if reader is not None else None
+    count = sum(1 for _ in reader) if reader is not None else None
     if first is None:
         first = last = _get_number(summary.get("metrics"), "reward")
         scored = _get_number(summary.get("metrics"), "episodes/scored")
@@ -133,21 +140,15 @@ def _read_figures(run: Path) -> RunFigures:
         or None,
         _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout"),
         steps,
-        _count_episodes(episodes) if stored else None,
+        count,
         first,
         last,
         datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
         size,
+        0 if reader is None else reader.skipped,
         _get_text(head.info, "saved") if head is not None else None,
         scored,
     )
-
-
-def _count_episodes(folder: Path) -> int:
-    """Return the lines of a folder of episodes, read or not."""
-    check_format(folder)
-    with open_lines(folder) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def _average_stored(folder: Path) -> tuple[float | None, float | None]:

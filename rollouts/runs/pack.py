@@ -13,18 +13,18 @@ import re
 import tarfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from ...envs import load_class
-from ...errors import ConfigError, ImageError, ViewboxError
+from ...errors import ConfigError, ImageError, StoreError, ViewboxError
 from ...images.files import open_picture
 from ...images.ref import ImageRef
 from ...plugins import ENVIRONMENTS
-from ...utils.files import create_whole, open_regular, replace_atomically
+from ...utils.files import check_out, create_whole, open_regular, replace_atomically
 from ..scoring.trust import MIXTURE
-from ..store.layout import IMAGES, LINES, MAX_FILE, find_episodes_folder
+from ..store.layout import IMAGES, LINES, MAX_FILE, build_image_path, find_damage, find_episodes_folder, iter_images
 from ..store.reader import load
 from ..store.run_folder import read_config
 
@@ -49,16 +49,22 @@ class PackedRun:
         files: how many files are in it.
         size: their bytes, unpacked.
         left_out: the reason of each file that was not unpacked, by its name.
+        damaged: why a picture of a packed run cannot be opened, by its name.
+        skipped: lines of a packed run that cannot be read.
     """
 
     path: str
     files: int
     size: int
     left_out: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
+    skipped: int = 0
 
 
 def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restricted: bool = False) -> PackedRun:
     """Pack a run into one file, whole or not at all. The same run always gives the same file.
+
+    The status is 1 if lines cannot be read, or pictures are missing or damaged.
 
     Args:
         run: the run: its folder, or a folder of saved episodes. Nothing in it is changed.
@@ -69,8 +75,11 @@ def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restric
     Raises:
         ConfigError: the run is restricted, `out` cannot be written, or something in the run is not a regular file.
     """
-    run, out = Path(run), Path(out)
-    episodes = load(run).folder
+    run, out = Path(run), check_out(out, "file")
+    reader = load(run, errors="skip")
+    if next(iter(reader), None) is None and not reader.skipped:
+        raise StoreError(f"{run}: holds no episodes")
+    episodes = reader.folder
     if not restricted and (reason := find_restriction(run, episodes)):
         raise ConfigError(
             f"{run}: {reason}; images and answers of restricted data must not leave this machine; "
@@ -91,7 +100,19 @@ def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restric
             size = sum(_add_file(archive, run, name) for name in files)
     except OSError as error:
         raise ConfigError(f"{error.filename or out}: cannot be packed ({error.strerror or error})") from error
-    return PackedRun(str(out), len(files), size)
+    return _add_problems(PackedRun(str(out), len(files), size), run, files)
+
+
+def _add_problems(packed: PackedRun, run: Path, files: Collection[str]) -> PackedRun:
+    """Return what was packed with what cannot be used of it."""
+    skipped = 0
+    for folder in (PurePosixPath(name).parent for name in files if PurePosixPath(name).name == LINES):
+        reader = load(run / folder, errors="skip")
+        found = {ref.hash: ref for episode in reader for ref in iter_images(episode)}
+        names = {str(folder / build_image_path(ref.hash, ref.mode)): ref for ref in found.values()}
+        packed.damaged.update({name: problem for name, ref in names.items() if (problem := find_damage(ref))})
+        skipped += reader.skipped
+    return replace(packed, skipped=skipped)
 
 
 def unpack_run(pack: str | Path, out: str | Path) -> PackedRun:
@@ -107,7 +128,7 @@ def unpack_run(pack: str | Path, out: str | Path) -> PackedRun:
         ConfigError: the file is not a pack, is damaged or forged, or `out` exists or cannot be written.
     """
     pack = Path(pack)
-    with create_whole(Path(out)) as draft:
+    with create_whole(out) as draft:
         draft.mkdir()
         try:
             files, size, left_out = _unpack(pack, draft)

@@ -20,7 +20,7 @@ from ...errors import ConfigError, StoreError, describe_unknown
 from ...records import Episode
 from ...rewards.remote import iter_rewards, take_counts
 from ...utils.conditions import sort_key
-from ...utils.files import write_atomically
+from ...utils.files import check_out, write_atomically
 from ...utils.secrets import mask_settings
 from ...version import __version__
 from ..store.columns import ScoreColumnWriter
@@ -136,6 +136,8 @@ def score_run(
         ConfigError: an argument is not allowed, or no episode meets the filters.
         StoreError: there are no episodes.
     """
+    if task_rewards is not None:
+        check_out(task_rewards, "file", "--task-rewards")
     conditions = [filters.parse_filter(text) for text in where]
     if group_by is not None:
         filters.check_field(group_by)

@@ -91,7 +91,7 @@ def test_all_images_are_opened_each_failure_is_named_once_and_the_clean_lines_ar
     lines = (tmp_path / "data" / "t.jsonl").read_bytes().splitlines(keepends=True)
     assert clean.read_bytes() == b"".join(lines[number] for number in (0, 2, 4))
     status, printed = check(rows, *options, **data)
-    assert "is there already; allowed: a new file" in printed
+    assert "exists; give another --write" in printed
     status, printed = check(rows, "--write", str(clean), **data)
     assert "--write: which rows are clean is known with --images only" in printed
 

@@ -115,7 +115,7 @@ def test_nothing_that_applies_is_said_in_words(viewbox, tmp_path):
 def test_a_reward_that_fails_has_no_score_and_is_warned_of(viewbox, tmp_path):
     (tmp_path / "mine.py").write_text("def broken(answer, reference):\n    return answer['nothing']\n")
     status, out, err = viewbox("reward", "try", f"{tmp_path}/mine.py:broken", "--answer", "{}", "--reference", "{}")
-    assert (status, out.splitlines()[-1]) == (0, "broken: has no score, because a component failed")
+    assert (status, out.splitlines()[-1]) == (1, "broken: has no score, because a component failed")
     assert "failed: KeyError: 'nothing'" in out
     assert "warning: reward component 'broken' raised KeyError: 'nothing'" in err
 

@@ -115,7 +115,7 @@ def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(viewbo
     shelf.pictures["f1"] = draw_png()[:40]
     shelf.pictures["f3"] = b"GIF89a"
     status, printed, told = viewbox("snapshot", "build", "nodule", "pneumonia", "--out", str(out))
-    assert (status, printed) == (0, f"{out}: 4 articles, 0 figures\n")
+    assert (status, printed) == (1, f"{out}: 4 articles, 0 figures\n")
     assert "left out: article [/data]: Expected `str` matching regex" in told
     assert "left out: figure f1: the picture cannot be decoded" in told
     assert "left out: figure f3: the picture is a picture of another format" in told

@@ -9,6 +9,7 @@ from typing import Any
 from ...assets import resolve_model_path
 from ...configs.schema import Config
 from ...errors import ConfigError
+from ...utils.files import check_out, find_existing
 
 GIB = 2**30
 _SHARDED = {
@@ -24,24 +25,12 @@ def check_folders(config: Config) -> None:
     for key, given in (("log.dir", config.log.dir), ("log.export", config.log.export)):
         if given is None:
             continue
-        found = find_existing(Path(given))
-        if not found.is_dir():
-            raise ConfigError(f"{key} = {given!r}: {found} is a file; allowed: a folder", key=key)
-        if not os.access(found, os.W_OK | os.X_OK):
-            raise ConfigError(f"{key} = {given!r}: {found} cannot be written to; allowed: a folder of yours", key=key)
+        check_out(given, "folder", key)
         if (
             config.model.name is not None
             and Path(given).resolve() == Path(resolve_model_path(config.model.name)).resolve()
         ):
             raise ConfigError(f"{key} = {given!r}: is the folder of model.name; allowed: another folder", key=key)
-
-
-def find_existing(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that exists."""
-    path = path.absolute()
-    while not os.path.lexists(path):
-        path = path.parent
-    return path
 
 
 def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> int:

@@ -272,7 +272,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
             f"{given}: is a file; allowed: a folder with config.json, weights and processor, or a hub name", key=key
         )
     try:
-        model_type = json.loads((path / "config.json").read_text())["model_type"]
+        model_type = json.loads((path / "config.json").read_bytes())["model_type"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         files = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
         reason = (

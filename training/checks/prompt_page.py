@@ -12,6 +12,7 @@ from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState
 from ...images.ref import ImageRef
+from ...utils.files import write_atomically
 from ...utils.templates import fill_template
 from .preflight import LocalModel
 
@@ -45,7 +46,7 @@ def render_parts(parts: Sequence[str | ImageRef]) -> str:
 def write_page(path: Path, title: str, body: str) -> None:
     """Write a page; `body` is HTML already."""
     page = fill_template(Path(__file__).with_name("prompt_page.j2"), title=html.escape(title), body=body)
-    path.write_text(page, encoding="utf-8", errors="replace")
+    write_atomically(path, page.encode("utf-8", "replace"))
 
 
 def _embed(image: ImageRef) -> str:

@@ -195,7 +195,7 @@ def _explain_missing(name: str) -> str:
 @cache
 def read_known_models() -> dict[str, Any]:
     """Return the config.json of the models of the shipped configs, with its source, by hub name."""
-    known: dict[str, Any] = json.loads(Path(__file__).with_name("known_models.json").read_text())
+    known: dict[str, Any] = json.loads(Path(__file__).with_name("known_models.json").read_bytes())
     return known
 
 

@@ -258,8 +258,9 @@ def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
     (episode,) = load(run)
     with pytest.raises(ImageError):
         episode.turns[0].images[0].open()
-    status, _, err = viewbox("view", run, "--out", tmp_path / "a.png")
-    assert (status, err) == (0, "")
+    status, out, err = viewbox("view", run, "--out", tmp_path / "a.png")
+    assert (status, err) == (1, "")
+    assert "warning: 1 of 1 pictures are missing or damaged" in out
     assert score_run(run).episodes == 1
 
 

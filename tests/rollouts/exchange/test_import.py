@@ -187,7 +187,7 @@ def test_a_file_of_which_no_row_can_be_read_is_refused_with_the_first_reason(tmp
     status, _, err = viewbox("import", tmp_path / "rows.jsonl", "--from", "openai", "--out", tmp_path / "out")
     assert status == 2
     assert "rows.jsonl, line 1: " in err
-    assert "no episode can be read, so nothing is written" in err
+    assert "no episode is left, so nothing is written" in err
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 

@@ -77,7 +77,7 @@ def start(tmp_path, tiny_folder, capsys):
         (["log.eval_tasks=30", "env.eval.num_tasks=20"], ["log.eval_tasks = 30", "20"]),
         (["model.name=/nowhere/model"], ["model.name = '/nowhere/model'", "no such folder"]),
         (["model.name=null", "model.tiny={}", "train.beta=0.1"], ["train.beta = 0.1"]),
-        (["log.dir={file}"], ["log.dir = ", "is a file; allowed: a folder"]),
+        (["log.dir={file}"], ["log.dir '", "is not a folder; allowed: a folder"]),
     ],
 )
 def test_what_would_do_nothing_is_refused_with_2_and_a_sentence_at_the_dry_run(start, tmp_path, overrides, words):

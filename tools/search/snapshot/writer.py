@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from ....errors import ConfigError
-from ....utils.files import sync_to_disk
+from ....utils.files import check_out, sync_to_disk
 from ..records import Article, FoundImage
 from . import schema
 from .rows import check_picture, list_kinds, read_article, write_article, write_figure, write_kind_token
@@ -58,14 +58,12 @@ class SnapshotWriter:
         made_by: str = "",
         recorded: str | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = check_out(Path(path), "file")
         recorded = _check_date(recorded or datetime.date.today().isoformat())
         self.meta = {"format": str(schema.FORMAT_VERSION), "note": note, "license": license, "made_by": made_by}
         self.meta["recorded"] = recorded
-        try:
-            self._folder = tempfile.TemporaryDirectory(prefix=f".{self.path.name}-", dir=self.path.parent)
-        except OSError as error:
-            raise ConfigError(f"snapshot {path}: {error.strerror}", key="out", given=str(path)) from None
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = tempfile.TemporaryDirectory(prefix=".snapshot-", dir=self.path.parent)
         self._articles: dict[str, Row] = {}  # by PMID
         self._figures: dict[str, Row] = {}  # by uid
 

@@ -57,9 +57,10 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_file(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"snapshot .*: No such file or directory"):
-        SnapshotWriter(tmp_path / "missing" / "s", **WORDS)
+def test_a_file_in_the_place_of_its_folder_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"--out '.*/file/s': .*file is not a folder"):
+        SnapshotWriter(tmp_path / "file" / "s", **WORDS)
 
 
 @pytest.mark.parametrize(

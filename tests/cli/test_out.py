@@ -1,0 +1,221 @@
+"""What an option names to be written: refused in one sentence before any work is done, and nothing is left there.
+
+Beside it, the status of commands that find nothing, or that leave something out.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.saved_episodes import made, play, written
+from viewbox.envs.digits import Digits, viewer
+from viewbox.errors import ConfigError
+from viewbox.utils.files import check_out
+
+PLAY = ("rollout", "--env", "digits", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
+COMMANDS = {  # the words before the path
+    "view": ("view", "{run}", "--out"),
+    "export": ("export", "{run}", "--to", "openai", "--out"),
+    "filter": ("export", "{run}", "--to", "run", "--out"),
+    "import": ("import", "{run}/episodes/episodes.jsonl", "--from", "openai", "--out"),
+    "pack": ("runs", "pack", "{run}", "--out"),
+    "unpack": ("runs", "unpack", "{pack}", "--out"),
+    "score": ("score", "{run}", "--task-rewards"),
+    "picture": ("tools", "try", "{scan}", "--out"),
+    "draw": ("view", "{run}#1", "--out"),
+    "show": ("data", "show", "quickstart", "--tasks", "1", "--out"),
+    "preview": ("data", "preview", "quickstart", "--tasks", "1", "--out"),
+    "check": ("data", "check", "quickstart", "--out"),
+    "rollout": (*PLAY, "--out"),
+    "evaluate": ("evaluate", *PLAY[1:], "--out"),
+    "snapshot": ("snapshot", "build", "nodule", "--out"),
+    "openenv": ("openenv", "digits", "--write"),
+    "new": ("new", "my-discs", "--in"),
+    "publish": ("publish", "digits"),
+    "train": ("train", "quickstart", "--dry-run"),
+}
+PATHS = {  # the path, and words of the message
+    "no name": ("", "the name is empty"),
+    "spaces": ("  ", "the name is empty"),
+    "below a file": ("{tmp}/file/deep/x.png", "file is not a folder"),
+    "where nothing can be written": ("/proc/viewbox/x.png", "cannot be written ("),
+    "too long": ("{tmp}/new/" + "n" * 300 + ".png", "cannot be written (File name too long)"),
+    "no device": ("/dev/full", ""),
+    "a broken link": ("{tmp}/broken", ""),
+}
+
+
+@pytest.fixture
+def places(tmp_path, viewbox):
+    run = written(tmp_path / "run" / "episodes", *(made(n) for n in range(3))).parent
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").symlink_to(tmp_path / "missing")
+    return {"run": run, "tmp": tmp_path, "pack": tmp_path / "file", "scan": tmp_path / "file"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_path_that_cannot_be_written_is_one_sentence_and_2(name, places, viewbox, monkeypatch):
+    monkeypatch.chdir(places["tmp"])
+    before = sorted(places["tmp"].rglob("*"))
+    words = COMMANDS[name]
+    option = words[-1] if words[-1].startswith("--") else "OUT"
+    for what, (path, said) in PATHS.items():
+        given = path.format(**places)
+        if name == "train":
+            given, option = f"log.dir={given}", "log.dir"
+        if name == "train" and what in ("no name", "spaces"):
+            continue  # YAML's null, and the default
+        status, _, err = viewbox(*(word.format(**places) for word in words), given)
+        assert (status, err.count("\n")) == (2, 1), (what, err)
+        assert option in err, what
+        assert said in err, (what, err)
+        assert sorted(places["tmp"].rglob("*")) == before, what
+
+
+@pytest.mark.parametrize(("kind", "path"), [("file", "folder"), ("folder", "file"), ("new", "folder"), ("new", "file")])
+def test_what_is_there_already_must_be_of_the_kind(kind, path, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"^--write '.*/{path}': "):
+        check_out(tmp_path / path, kind, "--write")
+
+
+def test_what_can_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    for kind in ("file", "folder", "new"):
+        for path in ("x", "deep/er/x", "link/x"):
+            assert check_out(tmp_path / path, kind) == tmp_path / path
+    assert check_out(tmp_path / "link", "folder") == tmp_path / "link"
+    with pytest.raises(ConfigError, match="cannot be written"):
+        check_out("a\0b", "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_the_file_that_is_read_is_not_replaced(viewbox, tmp_path, places):
+    from PIL import Image
+
+    Image.new("L", (40, 40)).save(tmp_path / "scan.png")
+    before = (tmp_path / "scan.png").read_bytes()
+    status, _, err = viewbox("tools", "try", tmp_path / "scan.png", "rotate", "--out", tmp_path / "scan.png")
+    assert (status, "is what the command reads" in err) == (2, True)
+    assert (tmp_path / "scan.png").read_bytes() == before
+    assert viewbox("runs", "pack", places["run"], "--out", places["run"] / "x.tgz")[0] == 2
+
+
+# ---- the status
+@pytest.fixture
+def empty(places, tmp_path):
+    folder = tmp_path / "empty" / "episodes"
+    shutil.copytree(places["run"] / "episodes", folder, ignore=shutil.ignore_patterns("images", "episodes.jsonl"))
+    (folder / "episodes.jsonl").touch()
+    return folder.parent
+
+
+NOTHING = [
+    "export {run} --to run --where reward>5 --out {tmp}/out",
+    "export {run} --to openai --where reward>5 --out {tmp}/out",
+    "export {run} --to parquet --where reward>5 --out {tmp}/out",
+    "export {run} --to inspect --where reward>5 --out {tmp}/out",
+    "export {run} --to sft --tokens --out {tmp}/out",
+    "export {run} --to dpo --where reward>5 --out {tmp}/out",
+    "export {empty} --to run --out {tmp}/out",
+    "import {tmp}/file --from openai --out {tmp}/out",
+    "score {run} --where reward>5",
+    "score {empty}",
+    "compare {run} {empty}",
+    "compare {run} {run} --where reward>5",
+    "runs {nothing}",
+    "runs list {nothing} --format json",
+    "runs pack {empty} --out {tmp}/out",
+    "view {empty} --out {tmp}/out",
+    "view {empty} --out {tmp}/out.png",
+]
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_nothing_is_2_and_nothing_is_written(line, places, empty, viewbox):
+    (places["tmp"] / "nothing").mkdir()
+    where = {**places, "empty": empty, "nothing": places["tmp"] / "nothing"}
+    assert viewbox(*line.format(**where).split())[0] == 2
+    assert not [path for path in places["tmp"].iterdir() if path.name.startswith("out")]
+
+
+SKIPPED = {
+    "view {run} --out {tmp}/out.html": "1 lines cannot be read",
+    "runs pack {run} --out {tmp}/out.tgz": "1 lines cannot be read",
+    "runs list {tmp}": "1 lines of its episodes cannot be read",
+    "export {run} --to run --out {tmp}/out": "1 (broken)",
+    "export {run} --to openai --out {tmp}/out": "1 (broken)",
+    "compare {run} {run}": "1 lines of episodes.jsonl cannot be read",
+    "score {run}": "1 lines of",
+}
+
+
+@pytest.mark.parametrize("line", SKIPPED)
+def test_a_line_that_cannot_be_read_is_counted_and_1(line, places, viewbox):
+    with (places["run"] / "episodes" / "episodes.jsonl").open("ab") as file:
+        file.write(b"junk\n")
+    status, out, err = viewbox(*line.format(**places).split())
+    assert (status, SKIPPED[line] in out + err) == (1, True)
+
+
+LOST = {
+    "view {run} --out {tmp}/out.html": "{n} of {all} pictures are missing or damaged",
+    "view {run}#2 --out {tmp}/out.png": "pictures are missing or damaged",
+    "runs pack {run} --out {tmp}/out.tgz": "{n} pictures are missing or damaged",
+}
+
+
+@pytest.mark.parametrize("line", LOST)
+@pytest.mark.parametrize("spoil", ["remove", "empty", "all"])
+def test_pictures_that_are_lost_are_counted_where_it_says_what_was_written(line, spoil, places, viewbox):
+    env = Digits(canvas=160)
+    shutil.rmtree(places["run"])
+    written(places["run"] / "episodes", *(play(env, n, viewer.write_answer(env, env.tasks[n])) for n in range(3)))
+    pictures = sorted((places["run"] / "episodes" / "images").rglob("*.png"))
+    lost = pictures if spoil == "all" or "#" in line else pictures[:1]
+    for path in lost:
+        path.write_bytes(b"") if spoil == "empty" else path.unlink()
+    status, out, _ = viewbox(*line.format(**places).split())
+    assert status == 1
+    assert LOST[line].format(n=len(lost), all=len(pictures)) in out
+    assert [path for path in places["tmp"].iterdir() if path.name.startswith("out")]
+
+
+# ---- the surroundings
+def test_what_the_system_refuses_is_one_sentence(capsys):
+    from viewbox.utils.exit_status import guard
+
+    for error in (PermissionError(13, "Permission denied", "a/b"), OSError(30, "Read-only file system", "a/b")):
+
+        def work(error=error):
+            raise error
+
+        assert guard(work) == 2
+        assert capsys.readouterr().err == f"error: a/b: {error.strerror}\n"
+
+
+def test_without_a_current_folder_it_is_said(tmp_path, monkeypatch, capsys):
+    from viewbox.utils.exit_status import guard
+
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert guard(lambda: len(Path("x").absolute().parts)) == 2
+    assert "the current folder was removed" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["numpy", "pil", "torch", "json", "typing-extensions", "pydantic-core", "class", "test", "conftest", "vllm"]
+)
+def test_a_new_package_has_a_name_that_hides_no_other(name, viewbox, tmp_path):
+    status, _, err = viewbox("new", name, "--in", tmp_path)
+    assert (status, "is taken" in err, list(tmp_path.iterdir())) == (2, True, [])
+
+
+@pytest.mark.parametrize("name", ["true", "none", "image", "answer", "base-model", "Numpy", "my_x", "my.x", "x-", ""])
+def test_nor_a_class_that_its_file_cannot_have(name, viewbox, tmp_path):
+    assert viewbox("new", name, "--in", tmp_path)[0] == 2
+    assert not list(tmp_path.iterdir())
