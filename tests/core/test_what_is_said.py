@@ -5,9 +5,9 @@ the JSON standard) or with the library that is named. Many rows stand for a bug 
 """
 
 import json
-import re
 from fractions import Fraction
 from itertools import product
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -16,22 +16,29 @@ from pydantic import BaseModel
 
 import viewbox
 from tests.support.said_cases import (
+    GOOD,
     Below,
+    Refusal,
     Table,
+    by_request,
     either,
     make_vqa,
     play,
     question,
     read_messages,
     refused,
+    roll,
     says,
     write_rows,
 )
+from tests.support.servers import make_completion as completion
 from viewbox.core.base import BaseMultiTurnEnv
-from viewbox.records import Episode, Reply, Scores, Task, ToolCall
+from viewbox.engines.scripted import ScriptedPolicy
+from viewbox.records import Episode, Reply, Scores, Task, ToolCall, Turn
 from viewbox.rewards import (
     CombinedReward,
     ExactMatchReward,
+    FormatReward,
     IoUReward,
     LabelSetF1Reward,
     RankingReward,
@@ -553,6 +560,424 @@ row("S14-denied", (["tumour", "no_tumour"], ["tumour"]), labels(), 0, "affirmed 
 row("S14-vqa", [question("ground_glass_opacity", kind="closed")], vqa("ground glass opacity", "ground glass"), [1, 0],
     "an underscore between words is a space")
 row("S14-other", ("pleuraleffusion", "pleural effusion"), exact(), 0, "a space is not nothing")
+# fmt: on
+
+
+# ---------------------------------------------------------------------- what is asked of replies
+class Finding(BaseModel):
+    label: str
+    bbox: tuple[float, float, float, float]
+    size_mm: float | None = None
+    count: int | None = None
+    sure: bool | None = None
+    side: Literal["left", "right"] | None = None
+
+
+PICTURE = viewbox.ImageRef.of(Image.fromarray(np.zeros((200, 300), np.uint8)))
+TASK = Task("t", images=(PICTURE,), prompt={"question": "q?"}, reference={"label": "nodule"})
+NODULE = {"label": "nodule", "bbox": [0.1, 0.2, 0.3, 0.4]}
+FINAL = json.dumps(NODULE)
+
+
+class Look(BaseMultiTurnEnv):
+    """An answer declared by pydantic."""
+
+    name = "look"
+    answer: ClassVar = Finding
+    boxes = ("bbox",)
+    max_turns = 6
+    tools = ("zoom", "crop", "reset", "rotate")
+    reward = CombinedReward({"label": (ExactMatchReward("label"), 0.5), "format": (FormatReward(), 0.5)})
+
+    def system_prompt(self, task):
+        return "look"
+
+
+class LookBySchema(Look):
+    """The same answer, declared by JSON Schema."""
+
+    answer: ClassVar = {
+        "type": "object",
+        "properties": {
+            "label": {"type": "string"},
+            "bbox": {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4},
+            "size_mm": {"type": ["number", "null"], "maximum": 500},
+            "count": {"type": ["integer", "null"]},
+            "sure": {"type": ["boolean", "null"]},
+            "side": {"enum": ["left", "right", None]},
+        },
+        "required": ["label", "bbox"],
+    }
+
+
+BOTH = (Look(), LookBySchema())
+
+
+def read_reason(episode):
+    """What the model is told after its first reply, without the format that it is shown then."""
+    first = [*episode.turns, Turn("user")][2]
+    told = [first.content.partition(" Reply with ")[0], *(one.text for one in first.tool_results)]
+    return " ".join(filter(None, told))
+
+
+def see(reply, env=BOTH[0]):
+    return env.play(TASK, ScriptedPolicy([reply, *[FINAL] * 8]))
+
+
+def taken(name, env=BOTH[0]):
+    """The value of a field where an answer is taken at once; else what the model is told.
+
+    Given are fields that are added to a whole answer, or a whole reply.
+    """
+
+    def ask(given, folder):
+        episode = see(given if isinstance(given, str) else json.dumps({**NODULE, **given}), env)
+        is_taken = episode.num_turns == 1 and episode.answer is not None
+        return episode.answer.get(name) if is_taken else Refusal(read_reason(episode))
+
+    return ask
+
+
+def both(name, given, field, right, source, report=""):
+    """A row for each way to declare an answer."""
+    for way, env in zip(("pydantic", "schema"), BOTH, strict=True):
+        row(f"{name}-{way}", given, taken(field, env), right, source, report)
+
+
+def told(given, folder):
+    """What the model is told after a reply."""
+    return read_reason(see(given))
+
+
+def flagged(given, folder):
+    """Whether the answer was refused, or taken with the flag `ignored`, which costs the reward for the format."""
+    for env in BOTH:
+        episode = see(given if isinstance(given, str) else json.dumps({**NODULE, **given}), env)
+        if episode.num_turns == 1 and ("ignored" not in episode.flags or episode.scores.components["format"] >= 1):
+            return sorted(episode.flags)
+    return True
+
+
+def results(given, folder):
+    """The results of the calls of the first reply: the arguments with which a tool ran, else the error."""
+    turns = see(given).turns
+    ran = [result for turn in turns[1:3] for result in turn.tool_results]
+    return [f"error: {one.error}" if one.error else dict(one.arguments or {}) for one in ran]
+
+
+def summed(given, folder):
+    """The same in a text."""
+    return json.dumps(results(given, folder), default=str, ensure_ascii=False) + told(given, folder)
+
+
+def noticed(given, folder):
+    """Whether a call did not run, or ran with the flag `ignored`."""
+    return not any(isinstance(one, dict) for one in results(given, folder)) or "ignored" in see(given).flags
+
+
+def count_runs(given, folder):
+    """How many calls of the first reply ran."""
+    return sum(isinstance(one, dict) for one in results(given, folder))
+
+
+def call(text="", *calls, finish="tool_calls"):
+    """A native reply: its text and (name, arguments) of its calls."""
+    made = tuple(ToolCall(f"c{number}", *one) for number, one in enumerate(calls))
+    return Reply(text, made, finish)
+
+
+def tag(**content):
+    return f"<tool_call>{json.dumps(content)}</tool_call>"
+
+
+ZOOM = tag(name="zoom", arguments={"factor": 2})
+
+
+# ---------------------------------------------------------------------- what is asked of servers
+def served(check, **settings):
+    """What `check` finds in a rollout of one task against a server that gives these completions, the last for ever."""
+
+    def ask(given, folder):
+        script = given if isinstance(given, list) else [given]
+        by = by_request(lambda body, number: script[min(number, len(script) - 1)])
+        return check(roll(by, folder, tasks=1, **settings))
+
+    return ask
+
+
+def stored(rolled):
+    """All that is stored of the episodes, as text."""
+    return (rolled.folder / "episodes" / "episodes.jsonl").read_text() if rolled.episodes else ""
+
+
+def nudge(rolled):
+    return read_messages(rolled.episodes[0])
+
+
+def sent(rolled):
+    """All that was sent after the first request, as text."""
+    return json.dumps([body["messages"] for body in rolled.bodies[1:]], ensure_ascii=False)
+
+
+def scored(rolled):
+    return rolled.episodes[0].scores.total
+
+
+THOUGHT = "The picture is gray, I think."
+NO_TEXT = ("think", str(len(THOUGHT)))
+
+# fmt: off
+# ---- R1: text in another field
+for field, value in (("reasoning_content", THOUGHT), ("reasoning", THOUGHT), ("thinking", THOUGHT),
+                     ("reasoning", [{"type": "text", "text": THOUGHT}])):
+    name = f"{field}-{type(value).__name__}"
+    row(f"R1-record-{name}", completion(None, **{field: value}), served(stored), says("The picture is gray"),
+        "what a model said does not vanish", "mindcraft-bots/mindcraft#789")
+    row(f"R1-nudge-{name}", completion(None, **{field: value}), served(nudge), says(*NO_TEXT, without="is empty"),
+        "the nudge says where the text stood", "vllm-project/vllm#13375")
+row("R1-no-answer", completion("", reasoning_content=GOOD), served(scored), 0, "decided: thinking is not read",
+    "vllm-project/vllm#19222")
+row("R1-both", completion(GOOD, reasoning_content=THOUGHT), served(stored), says("The picture is gray"),
+    "thinking beside an answer is kept, too", "stanford-crfm/helm#3632")
+row("R1-both-score", completion(GOOD, reasoning_content=THOUGHT), served(scored), 1, "the answer is in the content")
+row("R1-not-sent-back", [completion("Hm.", reasoning_content=THOUGHT), completion(GOOD)], served(sent),
+    says("Hm", without="The picture is gray"), "decided: thinking is never sent back")
+row("R1-refusal", completion(None, refusal="I cannot help with radiographs."), served(stored),
+    says("I cannot help with radiographs"), "OpenAI: `refusal` holds the text")
+row("R1-refusal-reason", completion(None, refusal="I cannot help with radiographs."), served(stored), says("refusal"),
+    "its finish_reason is stored")
+row("R1-cut", completion(None, finish="length", reasoning_content=THOUGHT), served(nudge), says("think", "cut|limit"),
+    "the budget went into thinking", "vllm-project/vllm#42021")
+row("R1-null", completion(GOOD, reasoning_content=None, reasoning="", refusal=None), served(scored), 1,
+    "fields without text say nothing")
+row("R1-odd", completion(GOOD, reasoning_content=7, reasoning={"text": "no"}), served(scored), 1,
+    "what is no text is no thinking")
+row("R1-long", completion(GOOD, reasoning_content="a" * 2**20), served(lambda one: len(stored(one)) < 2**18), True,
+    "decided: bounded like the text, 64 KB")
+row("R1-legacy-call", [completion("", function_call={"name": "zoom", "arguments": '{"factor": 2}'}, finish="function_call"),
+    completion(GOOD)], served(lambda one: [result.tool_name for turn in one.episodes[0].turns for result in
+    turn.tool_results if result.error is None]), ["zoom"], "OpenAI: function_call is the older form of a call",
+    "QwenLM/Qwen-Agent#135")
+
+# ---- R2: one table of coercions
+NUMBER = refused("size_mm", "number")
+both("R2-number", {"size_mm": True}, "size_mm", NUMBER, "JSON Schema: true is no number",
+    "pydantic/pydantic#7820")
+both("R2-false", {"size_mm": False}, "size_mm", NUMBER, "JSON Schema: false is no number")
+both("R2-integer", {"count": True}, "count", refused("count", "integer|number"), "JSON Schema: true is no integer",
+    "fastapi/fastapi#453")
+both("R2-in-a-box", {"bbox": [True, 0.2, 0.3, 0.4]}, "bbox", refused("bbox", "number|box"),
+    "JSON Schema: true is no number")
+both("R2-one-as-boolean", {"sure": 1}, "sure", refused("sure", "bool|true"), "JSON Schema: 1 is no boolean",
+    "pydantic/pydantic#579")
+both("R2-text-of-a-number", {"size_mm": "12.5"}, "size_mm", 12.5, "docs: JSON text of a number is that number")
+both("R2-text-of-true", {"size_mm": "true"}, "size_mm", NUMBER, "true is no number, in quotes or not")
+both("R2-whole-float", {"count": 3.0}, "count", 3, "JSON Schema: 3.0 is an integer", "pydantic/pydantic#360")
+both("R2-half", {"count": 2.5}, "count", refused("count", "integer"), "JSON Schema: 2.5 is no integer")
+both("R2-text-of-false", {"sure": "false"}, "sure", False, "docs: JSON text of false is false")
+both("R2-label", {"label": True}, "label", refused("label", "string|text"), "JSON Schema: true is no string",
+    "pydantic/pydantic#1130")
+both("R2-number-as-label", {"label": 7}, "label", either("7", refused("label", "string|text")),
+    "both ways to declare it agree")
+row("R2-tool", ZOOM.replace("2", "true"), results, [says("factor", "number")], "true is no number for a tool either")
+both("R2-unit", {"size_mm": "12 mm"}, "size_mm", NUMBER, "12 mm is no JSON number")
+
+# ---- R3: a key near a declared one
+for key in ("size mm", "sizeMm", "Size_MM", "size-mm", "sizemm", "size_m", "size_mm "):
+    both(f"R3-{key}", {key: 12}, "size_mm", either(12, refused("size_mm")), "read, or refused by its name")
+both("R3-count", {"counts": 3}, "count", either(3, refused("count")), "read, or refused by its name")
+row("R3-required", json.dumps({"lable": "nodule", "bbox": [0.1, 0.2, 0.3, 0.4]}), told, says("label"),
+    "a field is missing, and one is near it")
+row("R3-other-key", {"comment": "large"}, flagged, True, "decided: allowed, with the flag `ignored`")
+row("R3-beside-its-own", {"size_mm": 12, "size mm": 13}, flagged, True, "decided: two values, one of which is lost")
+row("R3-lost-object", f'{json.dumps({**NODULE, "label": "mass"})} No: {FINAL}', flagged, True,
+    "decided: an object that lost against another")
+row("R3-no-key-too-many", {"size_mm": 12}, lambda given, folder: sorted(see(json.dumps({**NODULE, **given})).flags), [],
+    "nothing was ignored")
+row("R3-tool", ZOOM.replace("factor", "facter"), told, says("factor", "did you mean"), "as a call is refused today")
+
+# ---- R4: two sets of arguments
+TWO_SETS = either([says("error", "parameters|arguments")], [], [says("error", "twice|two")])
+row("R4-parameters", tag(name="zoom", arguments={"factor": 2}, parameters={"factor": 3}), results, TWO_SETS,
+    "refused, as a repeated key is")
+row("R4-args", tag(name="zoom", arguments={"factor": 2}, args={"factor": 3}), noticed, True,
+    "refused, as a repeated key is, or flagged")
+row("R4-loose", tag(name="zoom", arguments={"factor": 2}, factor=3), noticed, True,
+    "which of the two? refused, or flagged")
+row("R4-repeated", '<tool_call>{"name":"zoom","arguments":{"factor":2},"arguments":{"factor":3}}</tool_call>', results,
+    either([says("error", "arguments|twice|repeated")], []), "RFC 8259, 4: names should be unique")
+row("R4-repeated-inside", '<tool_call>{"name":"zoom","arguments":{"factor":2,"factor":3}}</tool_call>', results,
+    either([says("error", "factor|twice|repeated")], []), "RFC 8259, 4: names should be unique")
+row("R4-json-object", json.dumps({"tool": "zoom", "arguments": {"factor": 2}, "parameters": {"factor": 3}}), results,
+    TWO_SETS, "refused in every format")
+row("R4-fence", "```tool\n" + json.dumps({"name": "zoom", "arguments": {"factor": 2}, "parameters": {"factor": 3}}) +
+    "\n```", results, TWO_SETS, "refused in every format")
+row("R4-one-set", tag(name="zoom", parameters={"factor": 2}), count_runs, 1, "one set under the other name is read")
+
+# ---- R5: one call twice
+NATIVE = ("zoom", {"factor": 2})
+row("R5-echo", call(ZOOM, NATIVE), count_runs, 1, "one call, told twice", "youssofal/MTPLX#249")
+row("R5-echo-text-arguments", call(ZOOM, ("zoom", '{"factor": 2}')), count_runs, 1, "JSON text of the same arguments")
+row("R5-echo-other-format", call("```tool\n" + json.dumps({"name": "zoom", "arguments": {"factor": 2}}) + "\n```", NATIVE),
+    count_runs, 1, "one call, told twice", "dimagi/open-chat-studio#1672")
+row("R5-echo-two-keys", call(tag(name="crop", arguments={"box": [0.1, 0.1, 0.5, 0.5], "padding": 0}),
+    ("crop", {"padding": 0, "box": [0.1, 0.1, 0.5, 0.5]})), lambda given, folder: len(results(given, folder)), 1,
+    "JSON objects are not ordered")
+row("R5-two-echoes", call(ZOOM + tag(name="reset", arguments={}), NATIVE, ("reset", {})), count_runs, 2,
+    "two calls, each told twice")
+row("R5-another", call(tag(name="reset", arguments={}), NATIVE), count_runs, 2, "two calls")
+row("R5-other-arguments", call(ZOOM.replace("2", "3"), NATIVE), count_runs, 2, "two calls")
+row("R5-two-in-text", ZOOM + ZOOM, count_runs, 2, "decided: two calls of the text stay two")
+row("R5-two-native", call("", NATIVE, NATIVE), count_runs, 2, "decided: two native calls stay two",
+    "langchain-ai/langchain#38969")
+row("R5-in-thinking", call(f"<think>{ZOOM}</think>", NATIVE), count_runs, 1, "thinking is not read",
+    "vllm-project/vllm#39056")
+row("R5-server", [completion(ZOOM, ("c1", "zoom", '{"factor": 2}')), completion(GOOD)],
+    served(lambda one: one.episodes[0].run_call_count), 1, "from a server, too", "dreadnode/rigging#40")
+
+# ---- R6: arguments of a policy function
+row("R6-null", call("", ("reset", None)), results, [{}], "null is no arguments")
+row("R6-empty", call("", ("reset", "")), results, [{}], "nothing is no arguments", "QwenLM/Qwen-Agent#135")
+row("R6-null-text", call("", ("reset", "null")), results, [{}], "null is no arguments")
+row("R6-needed", call("", ("zoom", None)), summed, says("factor|arguments", without="AttributeError"),
+    "an error that names what is missing")
+row("R6-list", call("", ("reset", [])), summed, says("arguments", without="AttributeError|TypeError"),
+    "an error that names the field")
+row("R6-number", call("", ("zoom", 5)), summed, says("arguments", without="AttributeError|TypeError"),
+    "an error that names the field", "langchain4j/langchain4j#3093")
+row("R6-mapping-with-null", call("", ("zoom", {"factor": None})), summed,
+    either(says("factor"), says("zoomed")), "an error that names the argument, or its default")
+row("R6-server", [completion("", ("c1", "reset", None)), completion(GOOD)], served(lambda one: [result.error for turn in
+    one.episodes[0].turns for result in turn.tool_results]), [None], "null from a server is no arguments")
+
+# ---- R7: code after the answer
+MASS = "{'label': 'mass', 'bbox': [0.1, 0.2, 0.3, 0.4]}"
+FENCED = f"```json\n{FINAL}\n```"
+FIRST = "strict JSON in a fence that says so goes before code that must be repaired"
+LANGCHAIN = "langchain-ai/langchain#9654"
+row("R7-python", f"{FENCED}\nCode:\n```python\nprint({MASS})\n```", taken("label"), "nodule", FIRST, LANGCHAIN)
+row("R7-javascript", f"{FENCED}\n```js\nconst x = {{label: 'mass', bbox: [0.1, 0.2, 0.3, 0.4]}};\n```", taken("label"),
+    "nodule", FIRST, "langchain-ai/langchain#20305")
+row("R7-no-fence", f"{FENCED}\nIn Python: {MASS}", taken("label"), "nodule", FIRST)
+row("R7-bare-fence", f"{FENCED}\n```\n{MASS}\n```", taken("label"), "nodule", FIRST)
+row("R7-code-first", f"```python\nprint({MASS})\n```\n{FENCED}", taken("label"), "nodule", FIRST,
+    "langchain-ai/langchain#15069")
+row("R7-upper-case", f"```JSON\n{FINAL}\n```\n```python\nprint({MASS})\n```", taken("label"), "nodule", FIRST)
+row("R7-two-answers", f"{FENCED}\nNo:\n" + FENCED.replace("nodule", "cyst"), taken("label"), "cyst",
+    "docs: among equals the last one wins", "langchain-ai/langchain#20305")
+row("R7-comma", f"{FENCED}\n```python\nfound = {MASS[:-1]},}}\n```", taken("label"), "nodule", FIRST)
+row("R7-only-code", f"```python\nprint({MASS})\n```", taken("label"), either("mass", refused("JSON")),
+    "the only object there is, or a refusal")
+
+# ---- R8: a call in thinking
+THINKING = says("think")
+row("R8-call", f"<think>look {ZOOM}</think>", told, THINKING, "the reason says that thinking is not read",
+    "vllm-project/vllm#39056")
+row("R8-and-words", f"<think>look {ZOOM}</think>\nI would like to zoom.", told, THINKING, "the same",
+    "vllm-project/vllm#16511")
+row("R8-open", f"<think>look {ZOOM}", told, THINKING, "thinking that never ends", "vllm-project/vllm#51679")
+row("R8-fence", "<think>look\n```tool\n{\"name\": \"zoom\", \"arguments\": {\"factor\": 2}}\n```\n</think>", told,
+    THINKING, "in every format")
+row("R8-answer", f"<think>so {FINAL}</think>", told, THINKING, "an answer in thinking is none")
+row("R8-call-outside", f"<think>look {ZOOM.replace('2', '3')}</think>{ZOOM}", lambda given, folder: [
+    one["factor"] for one in results(given, folder)], [2], "the call outside of thinking", "vllm-project/vllm#19017")
+row("R8-nothing-there", "<think>hm</think>", told, says("JSON|empty|answer"), "there is neither call nor answer")
+
+# ---- R9: a number at an edge
+UNSEEN = r"(?<![\d.])-?[01](\.0+)? is out"
+
+
+def edge(*box):
+    return {"bbox": [0.1, 0.2, 0.3, 0.4][: -len(box)] + list(box)}
+
+
+SHOWN = either([0.1, 0.2, 0.3, 1], refused("out|outside|1", without=UNSEEN))
+both("R9-above", edge(1.0000001), "bbox", SHOWN, "accepted, or a message that shows what is wrong")
+both("R9-far-digit", edge(1.000000000001), "bbox", SHOWN, "accepted, or a message that shows what is wrong")
+both("R9-below", {"bbox": [-1e-9, 0.2, 0.3, 0.4]}, "bbox", either([0, 0.2, 0.3, 0.4],
+    refused("out|outside|0", without=UNSEEN)), "accepted, or a message that shows what is wrong")
+both("R9-visible", edge(1.2), "bbox", refused(r"1\.2"), "the message shows the number")
+both("R9-at-the-edge", edge(1), "bbox", [0.1, 0.2, 0.3, 1], "1 is inside")
+row("R9-zoom", ZOOM.replace("2", "0.9999999"), told, says(".", without=r"(?<![\d.])1(\.0)? (is|must|:)"),
+    "1 is at the edge of what zoom allows: the digits show it")
+row("R9-size", {"size_mm": 500.0000001}, taken("size_mm", env=BOTH[1]),
+    refused("500", without=r"500(\.0)? is (greater|out|more)"), "the digits show that it is beyond")
+
+# ---- R10: messages speak JSON
+CLOSED_ANSWER = ("string", "number")
+PYTHON = r"(?-i:\bTrue\b|\bFalse\b|\bNone\b)|'string'|'number'|\['"
+
+
+def asked(given, folder):
+    """What the model is told after the answer `given` to a question of `vqa`."""
+    write_rows(folder / "rows.jsonl", CLOSED)
+    return read_reason(play(make_vqa(folder, "rows.jsonl", CLOSED[0]), json.dumps({"answer": given}), GOOD))
+
+
+row("R10-true", True, asked, either(says(r"\btrue\b", *CLOSED_ANSWER, without=PYTHON), ""),
+    "JSON: true; what is allowed is a string or a number")
+row("R10-null", None, asked, says(r"\bnull\b", *CLOSED_ANSWER, without=PYTHON), "JSON: null")
+row("R10-list", ["yes"], asked, says('"yes"', *CLOSED_ANSWER, without=PYTHON), "JSON: double quotes")
+row("R10-object", {"value": "yes"}, asked, says(*CLOSED_ANSWER, without=PYTHON), "JSON: double quotes")
+both("R10-too-long", {"bbox": [0.1, 0.2, 0.3, 0.4, 0.5]}, "bbox", refused("bbox", r"\b(4|four)\b", without=PYTHON),
+    "the limit as a number")
+both("R10-too-short", {"bbox": [0.1, 0.2]}, "bbox", refused("bbox", r"\b(4|four)\b", without=PYTHON),
+    "the limit as a number")
+both("R10-choice", {"side": "lefft"}, "side", refused('"?left"?', "right", without=r"\['|'left' or 'right'|(?-i:None)"),
+    "what is allowed, in JSON")
+both("R10-choice-boolean", {"side": True}, "side", refused("side", "left", without=r"(?-i:\bTrue\b|\bNone\b)"),
+    "what was given, in JSON")
+row("R10-most", {"size_mm": 501}, taken("size_mm", env=BOTH[1]), refused("501", "500"), "the limit as a number")
+both("R10-nothing", {"label": None}, "label", refused("label", "string|text", without=PYTHON), "JSON: null")
+
+# ---- R11: a hint that works
+for key in ("args", "params", "kwargs", "tool_input", "input", "Arguments", "argument"):
+    given = tag(name="zoom", **{key: {"factor": 2}})
+    row(f"R11-{key}", given, summed, either(says("arguments", key, without=f"put .?{key}.? in"), says("zoomed")),
+        "write arguments instead, or read it", "langchain-ai/langchain#2241")
+row("R11-followed", [tag(name="zoom", args={"factor": 2}), ZOOM], lambda given, folder: [
+    count_runs(given[1], folder), "arguments" in told(given[0], folder)], [1, True], "what the hint says works")
+row("R11-loose", tag(name="zoom", factor=2), summed, either(says('"arguments"'), says("zoomed")),
+    "put factor in arguments, or read it")
+row("R11-loose-followed", tag(name="zoom", arguments={"factor": 2}), count_runs, 1, "what the hint says works")
+row("R11-name", tag(tool_name="zoom", arguments={"factor": 2}), summed, either(says("name"), says("zoomed")),
+    "write name instead, or read it")
+
+# ---- R12: fractions where thousandths are asked
+
+
+def grounded(coordinates, gold=(10, 10, 40, 25)):
+    """What is told after boxes, or "taken": a picture of 100 x 100 and an environment with these coordinates."""
+
+    def ask(given, folder):
+        (folder / "img").mkdir()
+        Image.new("L", (100, 100), 90).save(folder / "img" / "1.png")
+        rows = [{"id": "t0", "image": "1.png", "question": "find", "boxes": [list(gold)]}]
+        write_rows(folder / "rows.jsonl", rows)
+        data = {"source": str(folder / "rows.jsonl"), "images": str(folder / "img")}
+        data |= {"columns": {name: name for name in rows[0]}, "boxes": {"format": "xyxy", "unit": "pixel"}}
+        env = viewbox.make("grounding", data=data, coordinates=coordinates)
+        episode = play(env, json.dumps({"boxes": given}))
+        return "taken" if episode.num_turns == 1 else Refusal(read_reason(episode))
+
+    return ask
+
+
+SMALL = refused("pixel|0 to 1000|thousand|per.mille|small")
+QWEN = "QwenLM/Qwen3-VL#1741"
+row("R12-fractions", [[0.1, 0.1, 0.4, 0.25]], grounded("per_mille"), SMALL, "the box is smaller than a pixel", QWEN)
+row("R12-two", [[0.1, 0.1, 0.4, 0.25], [0.5, 0.5, 0.9, 0.9]], grounded("per_mille"), SMALL, "both are")
+row("R12-whole", [[0, 0, 1, 1]], grounded("per_mille"), SMALL, "a thousandth of 100 pixels is less than one",
+    "QwenLM/Qwen3-VL#830")
+row("R12-one-of-two", [[100, 100, 400, 250], [0.1, 0.1, 0.4, 0.25]], grounded("per_mille"), SMALL, "the second one is")
+row("R12-thousandths", [[100, 100, 400, 250]], grounded("per_mille"), "taken", "the gold itself",
+    "redai-studio/Relax#17")
+row("R12-other-way", [[100, 100, 400, 250]], grounded("unit"), refused("0 to 1"), "250 is no fraction",
+    "QwenLM/Qwen3-VL#940")
+row("R12-fractions-as-pixels", [[0.1, 0.1, 0.4, 0.25]], grounded("pixel"), refused("pixel|small"),
+    "the box is smaller than a pixel", "om-ai-lab/VLM-R1#198")
+row("R12-pixel", [[10, 10, 11, 11]], grounded("pixel"), "taken", "one pixel is one pixel")
+row("R12-none", [], grounded("per_mille"), "taken", "no box is smaller than a pixel")
 # fmt: on
 
 
