@@ -323,7 +323,8 @@ def share_reached(reward):
     def ask(given, folder):
         (wide, high), wanted = given
         found = list(find_pairs((wide, high), wanted))
-        assert len(found) > 20 and all(iou_of(*one) == wanted for one in found)
+        assert len(found) > 20
+        assert all(iou_of(*one) == wanted for one in found)
         scale = (wide, high, wide, high)
         scores = [reward(*([side / by for side, by in zip(box, scale, strict=True)] for box in one)) for one in found]
         return sum(scores) / len(scores)
