@@ -148,7 +148,8 @@ row("S1-arrow", ("↓ CRP", "↑ CRP"), words(), Below(1), "risen is not fallen"
 row("S1-arrow-itself", ("↑ CRP", "↑CRP"), words(), 1, "a space says nothing")
 row("S1-plus-minus", ("2021", "±2021"), words(), Below(1), "two values are not one", "huggingface/Math-Verify#14")
 row("S1-minus", ("5 degrees", "-5 degrees"), words(), Below(1), "-5 is not 5")
-row("S1-minus-sign", ("\u22125 degrees", "-5 degrees"), words(), 1, "Unicode U+2212 is minus", "deepset-ai/haystack#2508")
+row("S1-minus-sign", ("\u22125 degrees", "-5 degrees"), words(), 1, "Unicode U+2212 is minus",
+    "deepset-ai/haystack#2508")
 row("S1-percent", ("28 mm", "28% mm"), words(), Below(1), "28% is not 28")
 row("S1-in-a-sentence", ("Nodule >8 mm in the left lung", "Nodule <8 mm in the left lung"), words(), Below(1), SIGN)
 row("S1-hanging-hyphen", ("pre and post contrast", "pre- and post-contrast"), words(), 1,
@@ -161,7 +162,8 @@ row("S1-ranking", (["HER2-", "HER2+"], ["HER2+"]), ranked(), 0.5, "1 / 2: the fi
 
 # ---- S2: a letter with the text of its choice
 LUNGS = [question("B", choices=["left lung", "right lung", "both lungs"])]
-row("S2-vqa", LUNGS, vqa("B) right lung"), 1, "the letter and the text are those of one choice", "IBM/AssetOpsBench#475")
+row("S2-vqa", LUNGS, vqa("B) right lung"), 1, "the letter and the text are those of one choice",
+    "IBM/AssetOpsBench#475")
 row("S2-spellings", LUNGS, vqa("B", "(B)", "B)", "B.", "b", "right lung", "Right lung.", "B. right lung",
     "(B) right lung", "B: right lung", "**B**"), [1] * 11, "spellings of one choice")
 row("S2-others", LUNGS, vqa("A) right lung", "B) left lung", "A", "left lung", "C"), [0] * 5,
@@ -468,7 +470,8 @@ row("S10-size", ([10, 20, 30, 40], BOX), total(IoUReward("x", **PIXELS), size=[1
 row("S10-one-of-many", ([BOX], [BOX, [0.9, 0.9, 0.5, 0.5]]), total(IoUReward("x")), None, UNMEASURED)
 row("S10-nothing-there", ([], []), total(IoUReward("x")), 1, "an empty list says that nothing is there")
 row("S10-long", ("a", "a" * 20_000), total(ExactMatchReward("x")), None, "decided: a gold longer than is compared")
-row("S10-long-words", ("a b", "a b " * 6_000), total(TokenF1Reward("x")), None, "decided: a gold longer than is compared")
+row("S10-long-words", ("a b", "a b " * 6_000), total(TokenF1Reward("x")), None,
+    "decided: a gold longer than is compared")
 row("S10-no-gold", ("a", None), total(ExactMatchReward("x")), 0, "decided: a missing gold stays 0")
 row("S10-wrong-answer", ([0.3, 0.4, 0.1, 0.2], BOX), total(IoUReward("x")), 0, "the answer's own box is reversed")
 row("S10-gains", (["a"], {"a": "high", "b": "low"}), total(RankingReward("x", metric="ndcg")), None,
@@ -755,7 +758,8 @@ row("R1-odd", completion(GOOD, reasoning_content=7, reasoning={"text": "no"}), s
     "what is no text is no thinking")
 row("R1-long", completion(GOOD, reasoning_content="a" * 2**20), served(lambda one: len(stored(one)) < 2**18), True,
     "decided: bounded like the text, 64 KB")
-row("R1-legacy-call", [completion("", function_call={"name": "zoom", "arguments": '{"factor": 2}'}, finish="function_call"),
+row("R1-legacy-call", [completion("", function_call={"name": "zoom", "arguments": '{"factor": 2}'},
+    finish="function_call"),
     completion(GOOD)], served(lambda one: [result.tool_name for turn in one.episodes[0].turns for result in
     turn.tool_results if result.error is None]), ["zoom"], "OpenAI: function_call is the older form of a call",
     "QwenLM/Qwen-Agent#135")
@@ -819,7 +823,8 @@ row("R4-one-set", tag(name="zoom", parameters={"factor": 2}), count_runs, 1, "on
 NATIVE = ("zoom", {"factor": 2})
 row("R5-echo", call(ZOOM, NATIVE), count_runs, 1, "one call, told twice", "youssofal/MTPLX#249")
 row("R5-echo-text-arguments", call(ZOOM, ("zoom", '{"factor": 2}')), count_runs, 1, "JSON text of the same arguments")
-row("R5-echo-other-format", call("```tool\n" + json.dumps({"name": "zoom", "arguments": {"factor": 2}}) + "\n```", NATIVE),
+row("R5-echo-other-format", call("```tool\n" + json.dumps({"name": "zoom", "arguments": {"factor": 2}}) + "\n```",
+    NATIVE),
     count_runs, 1, "one call, told twice", "dimagi/open-chat-studio#1672")
 row("R5-echo-two-keys", call(tag(name="crop", arguments={"box": [0.1, 0.1, 0.5, 0.5], "padding": 0}),
     ("crop", {"padding": 0, "box": [0.1, 0.1, 0.5, 0.5]})), lambda given, folder: len(results(given, folder)), 1,
@@ -899,8 +904,11 @@ both("R9-below", {"bbox": [-1e-9, 0.2, 0.3, 0.4]}, "bbox", either([0, 0.2, 0.3, 
     refused("out|outside|0", without=UNSEEN)), "accepted, or a message that shows what is wrong")
 both("R9-visible", edge(1.2), "bbox", refused(r"1\.2"), "the message shows the number")
 both("R9-at-the-edge", edge(1), "bbox", [0.1, 0.2, 0.3, 1], "1 is inside")
-row("R9-zoom", ZOOM.replace("2", "0.9999999"), told, says(".", without=r"(?<![\d.])1(\.0)? (is|must|:)"),
-    "1 is at the edge of what zoom allows: the digits show it")
+row("R9-zoom", ZOOM.replace("2", "4.0000001"), told, says(".", without=r"(?<![\d.])4(\.0)? ?:"),
+    "4 is what zoom allows at most: the digits show that it is beyond")
+row("R9-thousandths", [[100, 100, 400, 1000.4]], lambda given, folder: grounded("per_mille")(given, folder),
+    either("taken", refused(r"1000\.4")), "the digits show that it is beyond")
+row("R9-minus-zero", {"bbox": [-0.0, 0.2, 0.3, 0.4]}, taken("bbox"), [0, 0.2, 0.3, 0.4], "IEEE 754: -0 is 0")
 row("R9-size", {"size_mm": 500.0000001}, taken("size_mm", env=BOTH[1]),
     refused("500", without=r"500(\.0)? is (greater|out|more)"), "the digits show that it is beyond")
 
