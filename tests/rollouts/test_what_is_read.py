@@ -1114,6 +1114,24 @@ row("N1-like", "numpy-games", new, [ends(0), True], "a name of one's own")
 # fmt: on
 
 
+def test_every_kind_has_rows_of_names_of_their_own():
+    kinds = [
+        *(f"D{number}" for number in range(1, 14)),
+        "Y1",
+        "Y2",
+        *(f"E{number}" for number in range(1, 9)),
+        "V1",
+        "F1",
+        "O1",
+        "O2",
+        "O3",
+        "P1",
+        "N1",
+    ]
+    assert sorted(row.kinds) == sorted(kinds)
+    row.check_names()
+
+
 @pytest.mark.parametrize("kind", row.kinds)
 def test_what_is_read(kind, tmp_path):
     row.check(kind, tmp_path)

@@ -55,6 +55,12 @@ class Table(list[Row]):
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(row.name.split("-")[0] for row in self))
 
+    def check_names(self) -> None:
+        """Check that no name comes twice, and that every kind has a case and at least three relatives."""
+        names = [row.name for row in self]
+        assert len(names) == len(set(names))
+        assert min(sum(name.split("-")[0] == kind for name in names) for kind in self.kinds) >= 4
+
     def check(self, kind: str, folder: Path) -> None:
         """Try every row of a kind, each in a folder of its own; the error names all that fail."""
         rows = [row for row in self if row.name.split("-")[0] == kind]
