@@ -424,8 +424,12 @@ row("D8-told", wide("3,5", "12.25"), golds(cells={"decimal": ","}), [["t0", 3.5]
     "decided: `data.cells.decimal`")
 row("D8-point-told", wide("3,5", "12.25"), golds(cells={"decimal": "."}), [["t0", "3,5"], ["t1", 12.25]],
     "decided: `data.cells.decimal`")
-row("D8-thousands", wide("1.299,99", "3,5"), golds(), either([["t0", "1.299,99"], ["t1", 3.5]], refused("decimal")),
-    "a number with two separators is none", "pola-rs/polars#18797")
+row("D8-thousands", wide("1.299,99", "3,5"), golds(), either([["t0", "1.299,99"], ["t1", 3.5]],
+    [["t0", 1299.99], ["t1", 3.5]], refused("decimal")), "pandas: a text; where commas are decimal, 1299.99 is meant",
+    "pola-rs/polars#18797")
+row("D8-thousands-alone", wide("1.299", "3,5"), golds(), either([["t0", "1.299"], ["t1", 3.5]], [["t0", 1299], ["t1",
+    3.5]],
+    refused("decimal")), "beside decimal commas, 1.299 is not one and a bit")
 row("D8-commas", {"d.csv": csv('a,0.png,Q?,"3,5"')}, scores("3,5", "3.5"), [1, 0], "RFC 4180: commas separate: a text",
     "pandas-dev/pandas#8200")
 row("D8-tab", {"d.tsv": csv("a\t0.png\tQ?\t3,5", header="\t".join(NAMES))}, golds(cells={"decimal": ","}),
@@ -778,14 +782,20 @@ row("E4-404", refuse(404, "The model `m` does not exist"), soon("does not exist"
 row("E4-422", refuse(422, "tools: extra inputs are not permitted"), soon("extra inputs"), SOON, "no pause helps")
 row("E4-413", make_response(413, "Request Entity Too Large"), soon("413"), SOON, "no pause helps")
 row("E4-text", make_response(400, "no such deployment"), soon("no such deployment"), SOON, "in the server's words")
-row("E4-and-score", refuse(400, UNKNOWN_MODEL), rolled("score", "RUN"), ends(1, 2), "there is nothing to score")
+row("E4-and-score", refuse(400, UNKNOWN_MODEL), rolled("score", "RUN"), ends(0, 1, 2,
+    says=["no score|no episode|nothing"]),
+    "there is nothing to score, and it says so")
 row("E4-later", by_request(lambda body, number: completion(GOOD) if number == 0 else refuse(400, UNKNOWN_MODEL)),
     seen(lambda one: [one.ended.status, reasons(one).count("answered"), reasons(one).count("error")]), [0, 1, 5],
     "decided: after a good reply an error costs its episode")
-row("E4-different", by_request(lambda body, number: refuse(400, f"prompt {number} is too long") if number < 5 else
+row("E4-different", by_request(lambda body, number: refuse(400, f"{'abcdef'[number]} is no field") if number < 5 else
     completion(GOOD)), seen(lambda one: [one.ended.status, reasons(one).count("answered")]), [0, 1],
     "errors that differ do not say that nothing works")
-
+row("E4-different-numbers", by_request(lambda body, number: refuse(400, f"you requested {5000 + number} tokens") if
+    number < 5 else completion(GOOD)), seen(lambda one: [one.ended.status, "tokens" in one.ended.said]),
+    either([0, True], [2, True]), "numbers may be those of a request: it goes on, or ends in the server's words")
+row("E4-request-ids", by_request(lambda body, number: refuse(400, f"{UNKNOWN_MODEL} (request req_{number}{number}a)")),
+    soon("Model m not found"), SOON, "servers put an id into every message", "anthropics/claude-code#62312")
 # ---- E5: quota
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
 row("E5-quota", refuse(429, QUOTA, "insufficient_quota"), soon("quota"), SOON, "no pause helps",
