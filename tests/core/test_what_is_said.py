@@ -36,7 +36,9 @@ from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.records import Episode, Reply, Scores, Task, ToolCall, Turn
 from viewbox.rewards import (
+    BrierReward,
     CombinedReward,
+    Component,
     ExactMatchReward,
     FormatReward,
     IoUReward,
@@ -160,6 +162,15 @@ row("S1-exact", (">5 mm", "<5 mm"), exact(), 0, SIGN)
 row("S1-labels", (["Rh-"], ["Rh+"]), labels(), 0, SIGN)
 row("S1-ranking", (["HER2-", "HER2+"], ["HER2+"]), ranked(), 0.5, "1 / 2: the first is another name")
 
+row("S1-in-brackets", ("HER2 (-)", "HER2 (+)"), words(), Below(1), SIGN)
+row("S1-grade", ("HER2 3", "HER2 3+"), words(), Below(1), SIGN)
+row("S1-p-value", ("p > 0.05", "p < 0.05"), words(), Below(1), SIGN)
+row("S1-p-value-spaces", ("p<0.05", "p < 0.05"), words(), 1, "a space says nothing")
+row("S1-arrow-behind", ("pO2 ↓", "pO2 ↑"), words(), Below(1), "risen is not fallen")
+row("S1-bullets", ("- left lung\n- right lung", "left lung right lung"), words(), 1, "a bullet is no sign")
+row("S1-no-sign", ("IL 6", "IL-6"), words(), 1, "a hyphen inside of a name parts its words, as today")
+row("S1-plus-minus-spaces", ("5 ± 1", "5±1"), exact(), 1, "a space says nothing")
+
 # ---- S2: a letter with the text of its choice
 LUNGS = [question("B", choices=["left lung", "right lung", "both lungs"])]
 row("S2-vqa", LUNGS, vqa("B) right lung"), 1, "the letter and the text are those of one choice",
@@ -189,6 +200,11 @@ row("S2-signs", [question("≥5 mm", choices=["<5 mm", "≥5 mm"])], vqa("B) ≥
 row("S2-two-right", [question(["left lung", "right lung"], choices=["left lung", "right lung", "heart"])],
     vqa("A) left lung", "B: right lung", "C) heart"), [1, 1, 0], "either of the accepted choices")
 
+row("S2-full-width", LUNGS, vqa("B．right lung", "（B）"), [1, 1], "Unicode NFKC: ． is . and （ is (")
+row("S2-case", LUNGS, vqa("b) Right Lung", "(b)"), [1, 1], "labels are compared without case")
+row("S2-letter-behind", LUNGS, vqa("A) right lung (B)"), 0, "it contradicts itself")
+row("S2-number", LUNGS, vqa("2", "1"), [0, 0], "a number is no letter")
+
 # ---- S3: a gold with its letter
 SIDES = ["A. left", "B. right"]
 row("S3-vqa", [question("B. right", choices=SIDES)], stop("B", "right", "B. right", "A", "left"), [1, 1, 1, 0, 0],
@@ -213,6 +229,15 @@ row("S3-stop-word", [question("A. a", choices=["A. a", "B. b"])], stop("A. a", "
     "the text of a choice may be a letter")
 row("S3-underscore", [question("pleural effusion", choices=["pleural_effusion", "no_finding"])], stop("A", "B"), [1, 0],
     "an underscore is a space")
+
+row("S3-colon", [question("B: right", choices=["A: left", "B: right"])], stop("B", "A"), [1, 0],
+    "the answer is one of the choices as the file has them")
+row("S3-list", [question(["A. left"], choices=SIDES)], stop("A", "B"), [1, 0],
+    "the answer is one of the choices as the file has them")
+row("S3-no-space", [question("B.right", choices=["A.left", "B.right"])], stop("B", "A"), [1, 0],
+    "the answer is one of the choices as the file has them")
+row("S3-roman", [question("II. right", choices=["I. left", "II. right"])], stop("II. right", "I. left"), [1, 0],
+    "the answer is one of the choices as the file has them")
 
 # ---- S4: a fault says nothing about the policy
 CLOSED = [question("yes", id=f"t{i}") for i in range(4)]
@@ -364,6 +389,22 @@ row("S6-xywh", ([.1, .1, .3, .15], [.1, .1, .3, .3]), iou(threshold=0.5, format=
 row("S6-missed", ([.1, .1, .4, .249], [.1, .1, .4, .4]), iou(threshold=0.5), 0, "447 of 900 is less than a half")
 row("S6-missed-by-a-pixel", ([0, 0, 1, 0.4999], [0, 0, 1, 1]), iou(threshold=0.5), 0, "0.4999 is less than a half")
 
+
+
+def band(given, folder):
+    """The ids of tasks whose level is in a band."""
+    level, (low, high) = given
+    write_rows(folder / "rows.jsonl", [question("yes", level=level), question("yes", id="t1", level=0.2)])
+    difficulty = {"difficulty": {"column": "level", "range": [low, high]}}
+    return [task.id for task in make_vqa(folder, "rows.jsonl", ("id", "image", "question", "answer"), difficulty).tasks]
+
+
+row("S6-needs", None, lambda given, folder: CombinedReward({"box": (IoUReward("b"), 0.5), "x": Component(
+    ExactMatchReward("x"), 0.5, needs={"box": 0.5})}).score({"b": [.1, .1, .4, .25], "x": "a"}, {"b": [.1, .1, .4, .4],
+    "x": "a"})[0], 0.75, "the box scores 1/2, which is what is needed: (0.5 + 1) / 2")
+row("S6-band", (0.1 + 0.2, (0.1, 0.3)), band, ["t0", "t1"], "docs: both ends of the band are included")
+row("S6-band-missed", (0.3001, (0.1, 0.3)), band, ["t1"], "0.3001 is beyond 0.3")
+
 # ---- S7: a tolerance that is met exactly
 GOLDS = [str(number / 10) for number in range(1, 200)]
 
@@ -453,6 +494,9 @@ row("S9-top", [(["3", "2.0"], "2")], metric(TopK("x", 2), "top2"), 1, "compared 
 row("S9-accuracy", [("2.0", "2"), ("0.50", "0.5"), ("7", "007")], metric(Accuracy("x"), "accuracy"), 2 / 3,
     "two of three")
 
+row("S9-ranking", (["3", "2.0"], ["2"]), ranked(), 0.5, "1 / 2: decided: two values are equal if both are one number")
+row("S9-cents", ("1,000.50", "1000.5"), exact(), 1, "English: one thousand and a half")
+
 # ---- S10: a gold that no answer can meet
 BOX = [0.1, 0.2, 0.3, 0.4]
 UNMEASURED = "decided: what cannot be measured has no score"
@@ -487,6 +531,11 @@ row("S10-invisible", [question("\u200b\u200b")], stop("a"), refused("answer"), "
 row("S10-punctuation", [question("?")], stop("?", "!"), [1, 0], "decided: ? equals ?")
 row("S10-fault", None, lambda given, folder: "x" in CombinedReward({"x": (IoUReward("x"), 1.0)}).score_with_faults(
     {"x": BOX}, {"x": [0.3, 0.4, 0.1, 0.2]})[2], True, "decided: it is a fault of that component")
+
+row("S10-brier", (BOX, [0.3, 0.4, 0.1, 0.2]), total(BrierReward(IoUReward("x"))), None, UNMEASURED)
+row("S10-object", (BOX, {"box": BOX}), total(IoUReward("x")), None, UNMEASURED)
+row("S10-three-numbers", (BOX, [0.1, 0.2, 0.3]), total(IoUReward("x")), None, UNMEASURED)
+row("S10-gains-of-nothing", (["a"], {"a": float("nan")}), total(RankingReward("x")), None, UNMEASURED)
 
 # ---- S11: letters that are stop words
 STOPPED = words(stop_words=True)
@@ -525,6 +574,11 @@ row("S12-words", ("10-3 mol", "10⁻³ mol"), words(), Below(1), "0.001 is not 7
 row("S12-labels", (["10-3"], ["10⁻³"]), labels(), 0, "0.001 is not 7")
 row("S12-vqa", [question("10⁻³", kind="closed")], vqa("10⁻³", "10-3", "103"), [1, 0, 0], "only the gold itself")
 row("S12-degrees", ("5°", "5º"), exact(), 1, "an ordinal sign after a number is meant as degrees")
+
+row("S12-value", ("0.001", "10⁻³"), exact(), 1, "one number")
+row("S12-thousand", ("1000", "10³"), exact(), 1, "one number")
+row("S12-mixed-number", ("2 1/2", "2½"), exact(), 1, "Unicode NFKC: ½ is 1/2, after a space")
+row("S12-micro", ("5 \u00b5m", "5 \u03bcm"), exact(), 1, "Unicode NFKC: the micro sign is a mu")
 
 # ---- S13: confidence in percent
 
@@ -798,6 +852,11 @@ row("R3-other-key", {"comment": "large"}, flagged, True, "decided: allowed, with
 row("R3-beside-its-own", {"size_mm": 12, "size mm": 13}, flagged, True, "decided: two values, one of which is lost")
 row("R3-lost-object", f'{json.dumps({**NODULE, "label": "mass"})} No: {FINAL}', flagged, True,
     "decided: an object that lost against another")
+row("R3-beside-null", {"size_mm": None, "size mm": 12}, lambda given, folder: flagged(given, folder) and
+    taken("label")(given, folder), either("nodule", refused("size.mm", without="mean .?side")),
+    "flagged, or refused by its name")
+row("R3-required-case", json.dumps({"Label": "nodule", "bbox": [0.1, 0.2, 0.3, 0.4]}), told, says("Label", "label"),
+    "refused by its name")
 row("R3-no-key-too-many", {"size_mm": 12}, lambda given, folder: sorted(see(json.dumps({**NODULE, **given})).flags), [],
     "nothing was ignored")
 row("R3-tool", ZOOM.replace("factor", "facter"), told, says("factor", "did you mean"), "as a call is refused today")
@@ -832,6 +891,10 @@ row("R5-echo-two-keys", call(tag(name="crop", arguments={"box": [0.1, 0.1, 0.5, 
     "JSON objects are not ordered")
 row("R5-two-echoes", call(ZOOM + tag(name="reset", arguments={}), NATIVE, ("reset", {})), count_runs, 2,
     "two calls, each told twice")
+row("R5-echo-json", call(json.dumps({"name": "zoom", "arguments": {"factor": 2}}), NATIVE), count_runs, 1,
+    "one call, told twice")
+row("R5-echo-and-words", call(f"Let me look closer. {ZOOM}", NATIVE), count_runs, 1, "one call, told twice",
+    "vllm-project/vllm#42021")
 row("R5-another", call(tag(name="reset", arguments={}), NATIVE), count_runs, 2, "two calls")
 row("R5-other-arguments", call(ZOOM.replace("2", "3"), NATIVE), count_runs, 2, "two calls")
 row("R5-two-in-text", ZOOM + ZOOM, count_runs, 2, "decided: two calls of the text stay two")
@@ -873,6 +936,9 @@ row("R7-upper-case", f"```JSON\n{FINAL}\n```\n```python\nprint({MASS})\n```", ta
 row("R7-two-answers", f"{FENCED}\nNo:\n" + FENCED.replace("nodule", "cyst"), taken("label"), "cyst",
     "docs: among equals the last one wins", "langchain-ai/langchain#20305")
 row("R7-comma", f"{FENCED}\n```python\nfound = {MASS[:-1]},}}\n```", taken("label"), "nodule", FIRST)
+row("R7-yaml", f"{FENCED}\n```yaml\nlabel: mass\n```", taken("label"), "nodule", FIRST)
+row("R7-broken-fence", f"```json\n{MASS}\n```\n{FINAL}", taken("label"), "nodule",
+    "strict JSON goes before what must be repaired, and the last of two wins")
 row("R7-only-code", f"```python\nprint({MASS})\n```", taken("label"), either("mass", refused("JSON")),
     "the only object there is, or a refusal")
 
@@ -888,6 +954,8 @@ row("R8-fence", "<think>look\n```tool\n{\"name\": \"zoom\", \"arguments\": {\"fa
 row("R8-answer", f"<think>so {FINAL}</think>", told, THINKING, "an answer in thinking is none")
 row("R8-call-outside", f"<think>look {ZOOM.replace('2', '3')}</think>{ZOOM}", lambda given, folder: [
     one["factor"] for one in results(given, folder)], [2], "the call outside of thinking", "vllm-project/vllm#19017")
+row("R8-only-the-end", f"look {ZOOM}</think>ok", told, THINKING, "a template wrote the opening tag",
+    "tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark#16")
 row("R8-nothing-there", "<think>hm</think>", told, says("JSON|empty|answer"), "there is neither call nor answer")
 
 # ---- R9: a number at an edge
@@ -935,6 +1003,9 @@ both("R10-too-short", {"bbox": [0.1, 0.2]}, "bbox", refused("bbox", r"\b(4|four)
     "the limit as a number")
 both("R10-choice", {"side": "lefft"}, "side", refused('"?left"?', "right", without=r"\['|'left' or 'right'|(?-i:None)"),
     "what is allowed, in JSON")
+both("R10-near", {"side": "rigt"}, "side", refused("rigt", '"right"'), "given, allowed and the near miss")
+both("R10-inside", {"bbox": [0.1, 0.2, "x", 0.4]}, "bbox", refused("bbox", '"x"', "number"),
+    "the place, given and allowed")
 both("R10-choice-boolean", {"side": True}, "side", refused("side", "left", without=r"(?-i:\bTrue\b|\bNone\b)"),
     "what was given, in JSON")
 row("R10-most", {"size_mm": 501}, taken("size_mm", env=BOTH[1]), refused("501", "500"), "the limit as a number")

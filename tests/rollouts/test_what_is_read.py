@@ -376,6 +376,15 @@ row("D6-tsv", {"d.tsv": csv("1.10\t0.png\tQ?\tyes", "1.1\t0.png\tQ?\tyes", heade
 row("D6-question", {"d.csv": csv("a,0.png,12e4,yes", "b,0.png,1.50,no")}, values("question", "prompt"),
     [["a", "12e4"], ["b", "1.50"]], "as it is in the file")
 
+row("D6-percent", noted("28%", "1e-3", "1E5", "inf", "2024-01-02"), kept("code"),
+    ["28%", "1e-3", "1E5", "inf", "2024-01-02"], AGAIN)
+row("D6-nulls", noted("NA", "null", "None", "NaN", ""), kept("code"), ["NA", "null", "None", "NaN", None],
+    "decided: an empty cell is null, and no text is unless it is told", "pandas-dev/pandas#14978")
+row("D6-where-items", {"d.jsonl": [q(0, code=7), q(1, code="7"), q(2, code=7.0), q(3, code=[7, 8]), q(4, code="007"),
+    q(5, code=None)]}, ids(where="code=7"), ["t0", "t1", "t2", "t3"], "decided: and items of lists each")
+row("D6-difficulty", {"d.jsonl": [q(0, level="0.5"), q(1, level=0.2), q(2, level="0.9"), q(3, level="easy")]},
+    ids(difficulty={"column": "level", "range": [0.2, 0.8]}), ["t0", "t1"], "decided: figures may be text")
+
 # ---- D7: booleans of a spreadsheet
 
 
@@ -723,18 +732,20 @@ row("E2-with-text", completion(GOOD, finish="content_filter"), seen(lambda one: 
     == [{"error"}, {None}] or one.ended.status), either(True, 2), "decided: with or without text")
 row("E2-some", by_request(lambda body, number: completion(GOOD) if number % 2 == 0 else FILTERED), rolled("score",
     "RUN"),
-    ends(0, says=[r"accuracy/all\s+1\.000", "content_filter"]), "three were asked, and right",
-    "promptfoo/promptfoo#2822")
+    ends(0, says=[r"accuracy/all\s+1\.000"]), "three were asked, and right", "promptfoo/promptfoo#2822")
+row("E2-some-said", by_request(lambda body, number: completion(GOOD) if number % 2 == 0 else FILTERED), rolled(),
+    ends(0, says=["3 × .*content_filter", "--retry-failed"]), "decided: the reasons are given")
 row("E2-stored", by_request(lambda body, number: completion(GOOD) if number else FILTERED), seen(stored),
     says("content_filter"), "its finish_reason is stored with the turn", "Azure-Samples/azure-search-openai-demo#2076")
 row("E2-no-retry", FILTERED, seen(lambda one: len(one.bodies) <= 6), True, "asking again does not help",
     "tatsu-lab/alpaca_eval#227")
 row("E2-azure", refuse(400, "The response was filtered due to the prompt triggering a content management policy.",
     "content_filter"), soon("filtered"), SOON, "Azure: prompts are filtered with 400", "stanford-crfm/helm#3327")
-row("E2-other-word", completion(GOOD, finish="recitation"), seen(stored), says('"recitation"'),
+row("E2-other-word", completion(GOOD, finish="model_paused"), seen(stored), says('"model_paused"'),
     "decided: the server's own word is stored, and is as stop")
-row("E2-other-word-score", completion(GOOD, finish="recitation"), seen(totals), [1] * 6, "and is as stop")
-
+row("E2-safety", completion(None, finish="safety"), seen(stored, tasks=1), says('"(safety|content_filter)"'),
+    "the word is stored")
+row("E2-other-word-score", completion(GOOD, finish="model_paused"), seen(totals), [1] * 6, "and is as stop")
 # ---- E3: a budget that went into thinking
 THOUGHT = "The picture is gray, so "
 CUT = completion(None, finish="length", reasoning_content=THOUGHT)
