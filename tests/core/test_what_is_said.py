@@ -807,6 +807,14 @@ row("R1-refusal-reason", completion(None, refusal="I cannot help with radiograph
     "its finish_reason is stored")
 row("R1-cut", completion(None, finish="length", reasoning_content=THOUGHT), served(nudge), says("think", "cut|limit"),
     "the budget went into thinking", "vllm-project/vllm#42021")
+row("R1-details", completion(GOOD, reasoning_details=[{"type": "reasoning.text", "text": THOUGHT}]), served(stored),
+    says("The picture is gray"), "OpenRouter: reasoning_details has parts with text")
+row("R1-thinking-part", completion([{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": GOOD}]),
+    served(stored), says("The picture is gray"), "Mistral, Anthropic: a part of the content that is thinking")
+row("R1-thinking-part-score", completion([{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": GOOD}]),
+    served(scored), 1, "the answer is in the part that is text")
+row("R1-refusal-part", completion([{"type": "refusal", "refusal": "I cannot help with radiographs."}]), served(stored),
+    says("I cannot help with radiographs"), "OpenAI: a part of the content may be a refusal")
 row("R1-null", completion(GOOD, reasoning_content=None, reasoning="", refusal=None), served(scored), 1,
     "fields without text say nothing")
 row("R1-odd", completion(GOOD, reasoning_content=7, reasoning={"text": "no"}), served(scored), 1,

@@ -826,6 +826,12 @@ row("E5-busy", by_request(lambda body, number: completion(GOOD) if number % 2 el
 row("E5-fenic", refuse(429, "quota exhausted", "insufficient_quota"), rolled(), ends(1, 2, says=["quota exhausted"]),
     "in the server's words", "typedef-ai/fenic#231")
 
+row("E5-overloaded", by_request(lambda body, number: completion(GOOD) if number % 2 else page(529,
+    "<html>busy</html>")),
+    seen(totals), [1] * 6, "5xx passes, also as a page")
+row("E5-slow-down", by_request(lambda body, number: completion(GOOD) if number % 2 else page(429, "<html>busy</html>")),
+    seen(totals), [1] * 6, "429 without a word of quota passes")
+
 # ---- E6: no JSON at all
 SIGN_IN = "<html><body>Please sign in</body></html>"
 row("E6-page", page(200, SIGN_IN), soon("sign in"), SOON, "the first replies are no JSON at all",
@@ -846,6 +852,15 @@ row("E6-torn", by_request(lambda body, number: completion(GOOD) if number % 2 el
 row("E6-forbidden", page(403, SIGN_IN), soon("403"), SOON, "as today")
 row("E6-message", page(200, SIGN_IN), rolled(), ends(2, says=["html|page|JSON"]), "it says what came",
     "lorenzodifuccia/safaribooks#381")
+
+row("E6-passes", by_request(lambda body, number: completion(GOOD) if number % 2 else make_response(200, {"error": {
+    "message": "Provider returned error", "code": 429}})), seen(totals), [1] * 6, "a rate limit in a 200 passes",
+    "UKGovernmentBEIS/inspect_ai#1534")
+row("E6-stream", make_response(200, 'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n'),
+    soon("data:"),
+    SOON, "a stream that nobody asked for")
+row("E6-no-choices", make_response(200, {"choices": []}), lambda given, folder: few(roll(given, folder), 20),
+    [True, True, True], "no reply is in it, however often it is sent", "vercel/ai#20351")
 
 # ---- E7: a server that takes no empty message
 
@@ -971,6 +986,24 @@ row("V1-line-score", None, after("score", "run", spoil=add_line), ends(1), "as t
 row("V1-whole", None, after("view", "run"), ends(0, says=["wrote"], without="missing|viewbox failed"),
     "nothing is missing")
 
+
+
+def linked(*arguments):
+    """How a command ends on a run folder that is a link."""
+
+    def ask(given, folder):
+        shutil.copytree(make_good_run().name, folder / "disk", ignore=shutil.ignore_patterns("pipe"))
+        for name in ("run", "img", "six.csv"):
+            (folder / name).symlink_to(folder / "disk" / name)
+        return run(*arguments)
+
+    return ask
+
+
+row("V1-link", None, linked("view", "run"), ends(0, says=["wrote"]), "a linked folder is a folder")
+row("V1-link-pack", None, linked("runs", "pack", "run", "--out", "p.tar.gz"), ends(0), "a linked folder is a folder")
+row("V1-link-score", None, linked("score", "run"), ends(0), "a linked folder is a folder")
+
 # ---- F1: nothing kept
 NOTHING = [ends(2), []]
 row("F1-run", True, after("export", "run", "--to", "run", "--where", "reward>5", "--out", "f"), NOTHING,
@@ -1065,6 +1098,14 @@ row("O3-import",
     "file": "a file"}, lambda given, folder: (spread(given, folder), run("import", "a.jsonl", "--from", "openai",
     "--out",
     "file/x"))[1], ends(2, says=["file"]), SENTENCE)
+
+row("O3-into-itself", None, after("export", "run", "--to", "run", "--out", "run/inner"), ends(0, 2),
+    "made, or refused in a sentence")
+row("O3-here", True, after("export", "run", "--to", "openai", "--out", "."), sentence("out"), SENTENCE)
+row("O3-missing", None, after("export", "nope", "--to", "openai", "--out", "x.jsonl"), ends(2, says=["nope"]),
+    "there is no such run")
+row("O3-file-as-run", None, after("export", "file", "--to", "openai", "--out", "x.jsonl"), ends(2, says=["file"]),
+    "a file is no run")
 
 # ---- P1: the user's surroundings
 
