@@ -246,9 +246,9 @@ class Outcome(NamedTuple):
 def run(*arguments: object) -> Outcome:
     """Run the command `viewbox` in this process, in the current folder."""
     out, err = io.StringIO(), io.StringIO()
-    handlers = logging.getLogger().handlers[:]
     with (
         mock.patch.object(sys, "argv", ["viewbox", *map(str, arguments)]),
+        mock.patch.object(logging.getLogger(), "handlers", []),  # warnings go to stderr, as in a process of its own
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -257,7 +257,6 @@ def run(*arguments: object) -> Outcome:
             app.main()
         except SystemExit as ended:
             status = ended.code or 0
-    logging.getLogger().handlers[:] = handlers
     return Outcome(int(status), out.getvalue(), err.getvalue())
 
 
