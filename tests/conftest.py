@@ -34,6 +34,7 @@ SLOW = (
     "configs/test_bad_input.py",
     "core/parsing/test_any_reply.py",
     "core/test_determinism.py",
+    "core/test_what_is_said.py",
     "docs/test_loop_docs.py",
     "engines",
     "examples",
