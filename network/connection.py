@@ -95,6 +95,7 @@ class Connection:
 
     request_error: ClassVar[type[RequestError]] = RequestError  # raised for one request
     address_error: ClassVar[type[AddressError]] = AddressError  # raised if no request can be answered
+    sends_errors: ClassVar[bool] = False  # whether a 2xx may hold an error: chat servers do that
 
     def __init__(
         self,
@@ -263,10 +264,11 @@ class Connection:
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
         """Return the error for a status other than 2xx, or for a body with a `problem`."""
-        status, said = read_status(response.status_code, received), self.clean(extract_error_message(received))
+        said = self.clean(extract_error_message(received))
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )
+        status = 200 if problem and not self.sends_errors else read_status(response.status_code, received)
         if status == 200 or is_temporary(status):
             pause = parse_retry_after(response.headers.get("retry-after"))
             if self.limiter is not None and pause:

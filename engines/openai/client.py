@@ -53,6 +53,7 @@ class Connection(AnyConnection):
 
     request_error = ReplyError
     address_error = EndpointError
+    sends_errors = True
 
 
 class EndpointSettings(Section):
@@ -275,7 +276,8 @@ def _read_finish_reason(given: object) -> str:
     plain = re.sub("[^a-z]+", "_", word[:MAX_REASON].lower()).strip("_")
     known = next((ours for ours, words in FINISH_REASONS.items() if plain in words.split()), "")
     known = "content_filter" if plain.startswith("content_filter") else known
-    return known or make_line(_clean(word), MAX_REASON).strip() or "stop"
+    own = make_line(_clean(word), MAX_REASON).strip()
+    return known or (own if own not in ("", "budget") else "stop")  # which only engines of ours may say
 
 
 def assign_call_ids(calls: tuple[ToolCall, ...], taken: Collection[str], prefix: str) -> tuple[ToolCall, ...]:
