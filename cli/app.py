@@ -65,7 +65,9 @@ COMMANDS: dict[str, Command | Group] = {
                 "rollouts.runs.listing:list_runs",
                 "viewbox runs list runs --format markdown",
                 figures.show_runs,
-                failed=lambda found: int(found.has_problems) if found.runs or found.broken else 2,
+                failed=lambda found: (
+                    int(any([found.broken, *(run.skipped for run in found.runs)])) if found.runs or found.broken else 2
+                ),
                 form=True,
             ),
             "pack": Command(

@@ -34,17 +34,17 @@ def show_scores(report: "ScoreReport") -> Blocks:
         cells = [(name, one.episodes, one.stored, one.new, one.change) for name, one in groups]
         yield Table(f"reward by {report.group_by}", (report.group_by, *heads), cells, signed=("change",))
     yield from map(say, _list_notes(report))
-    yield Table("", ("", "episodes", "value"), list(_list_metrics(report)))
+    yield Table("", ("", "value", "episodes"), list(_list_metrics(report)))
     yield say(describe_view(report.run))
 
 
-def _list_metrics(report: "ScoreReport") -> Iterator[tuple[str, int, str]]:
+def _list_metrics(report: "ScoreReport") -> Iterator[tuple[str, str, int]]:
     """Yield the environment's own metrics first; end reasons that did not occur are left out."""
     for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
         if report.metrics[name].mean or not name.startswith("end/"):
             draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
             figure = report.metrics[name]
-            yield name.removeprefix("metrics/"), figure.count, figure.format() + draws
+            yield name.removeprefix("metrics/"), figure.format() + draws, figure.count
 
 
 def _list_notes(report: "ScoreReport") -> Iterator[str]:
@@ -122,11 +122,11 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
     names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
     rows = [
-        (title, summary["counts"].get(name, summary["episodes"]), f"{metrics[name]:.3f}")
+        (title, f"{metrics[name]:.3f}", summary["counts"].get(name, summary["episodes"]))
         for name, title in {**names, **ends}.items()
         if name in metrics
     ]
-    yield Table("", ("", "episodes", "mean"), rows)
+    yield Table("", ("", "mean", "episodes"), rows)
     without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
     if without:
         yield f"{without} episodes have no score, and are left out of the means"
@@ -138,15 +138,15 @@ def show_gain(gain: "ToolGain") -> Blocks:
     rows = [
         (
             name.removeprefix("rewards/").removesuffix("/mean"),
-            one.difference.count,
             one.with_tools,
             one.without_tools,
             one.difference,
+            one.difference.count,
         )
         for name, one in gain.gains.items()
     ]
     title = f"{gain.pairs} pairs of episodes, {gain.tasks} tasks"
-    yield Table(title, ("", "pairs", "with tools", "without", "difference"), rows, signed=("difference",))
+    yield Table(title, ("", "with tools", "without", "difference", "pairs"), rows, signed=("difference",))
     uses = [
         (name, use.calls, f"{use.per_episode:.2f}", f"{use.episodes:.0%}", use.success and f"{use.success:.0%}")
         for name, use in gain.tools.items()

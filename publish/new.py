@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..utils.files import check_out
+from ..utils.files import check_out, create_whole
 from ..version import __version__
 from .templates import read_template, write_files
 
@@ -56,7 +56,7 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
     if module in _list_taken() or keyword.iskeyword(module) or keyword.iskeyword(class_name) or used:
         problem = f"the module {module} is taken, or the class {class_name}"
         raise ConfigError(f"name {name!r}: {problem}; allowed: another name", given=name)
-    root = check_out(check_out(folder, "folder", "--in") / name, "new", "NAME")
+    root = check_out(folder, "folder", "--in") / name
     fields = {
         "name": name,
         "module": module,
@@ -64,5 +64,6 @@ def write_project(name: str, folder: str | Path = ".") -> Path:
         "viewbox": ".".join(__version__.split(".")[:2]),
         "year": str(datetime.date.today().year),
     }
-    write_files(root, "new", {path.format(module=module): template for path, template in FILES.items()}, fields)
+    with create_whole(root, "NAME") as draft:
+        write_files(draft, "new", {path.format(module=module): template for path, template in FILES.items()}, fields)
     return root

@@ -6,6 +6,7 @@ The folder depends on viewbox instead of carrying a copy. Until an index has vie
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ..core.portable import check_portable
@@ -13,7 +14,7 @@ from ..envs import make
 from ..errors import ConfigError
 from ..integrations.session import check_served
 from ..plugins import ENVIRONMENTS
-from ..utils.files import check_out
+from ..utils.files import check_out, create_whole
 from ..utils.secrets import mask_settings
 from ..version import __version__
 from .templates import write_files
@@ -60,8 +61,8 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, obje
             key="settings",
         )
     folder = check_out(out, "folder", "--write")
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder}: it exists and is not an empty folder", key="out", given=str(out))
+    with suppress(OSError):  # it is missing, or not empty
+        folder.rmdir()
     name = re.sub(r"[^a-z0-9]+", "-", env.name.lower()).strip("-") or "environment"
     fields = {
         "name": name,
@@ -71,4 +72,5 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, obje
         "version": __version__,
         "port": str(PORT),
     }
-    return write_files(folder, "openenv", FILES, fields)
+    with create_whole(folder, "--write") as draft:
+        return [folder / path.relative_to(draft) for path in write_files(draft, "openenv", FILES, fields)]

@@ -2,7 +2,7 @@
 
 0    all that was asked was done
 1    something was left out or failed, after the rest was done and what is missing was said; or viewbox itself failed
-2    the input is wrong, or nothing could be done: nothing played, kept, exported, imported, shown or found
+2    the input is wrong, or nothing could be done: nothing played, kept, exported, compared or shown
 130  it was stopped
 
 What a user chose to leave out (`--where`, `--best`, the pairs of `dpo`) is not missing. An episode that a fault ended

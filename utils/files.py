@@ -106,19 +106,21 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def create_whole(path: str | Path) -> Iterator[Path]:
+def create_whole(path: str | Path, option: str = "--out") -> Iterator[Path]:
     """Lend a place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an
     error.
 
     Raises:
         ConfigError: `path` exists, or cannot be written.
     """
-    path = check_out(path, "new")
+    path = check_out(path, "new", option)
     try:
         with _rename_draft(path) as draft:
             yield draft
     except OSError as error:
-        raise ConfigError(f"--out {str(path)!r}: cannot be written ({error.strerror or error})", key="out") from error
+        raise ConfigError(
+            f"{option} {str(path)!r}: cannot be written ({error.strerror or error})", key="out"
+        ) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from ...core.parsing.strict_json import MAX_DEPTH
 from ...errors import BadRow
 from ...rewards.fields import MAX_TEXT as LONGEST
 from ...utils.frozen import FrozenDict
-from ...utils.values import fold_text, is_null, normalize, to_finite_float, to_number, to_text
+from ...utils.values import fold_text, is_null, normalize, read_number, to_text
 from .columns import ColumnMap, ExpressionError
 from .settings import BoxForm
 
@@ -118,7 +118,7 @@ class MappedRow:
         box = self._read_list(name, box)
         form, unit = self.boxes.format, self.boxes.unit
         half = 3 if form == "xyzxyz" else 2
-        numbers = [to_figure(value) for value in box]
+        numbers = [read_number(value) for value in box]
         if len(numbers) != 2 * half or None in numbers:
             raise self.refuse(name, box, f"a box of {'six' if half == 3 else 'four'} numbers, as {form}")
         values = [float(number or 0) for number in numbers]
@@ -158,7 +158,7 @@ class MappedRow:
         return text
 
     def _read_number(self, name: str, value: Any) -> float:
-        number = to_figure(value)
+        number = read_number(value)
         if number is None:
             raise self.refuse(name, value, "a number")
         return number
@@ -168,7 +168,7 @@ class MappedRow:
             ends = [self.read_index(name, end) for end in value]
             if isinstance(ends[0], int) and isinstance(ends[1], int) and ends[0] <= ends[1]:
                 return [ends[0], ends[1]]
-        number = to_figure(value)
+        number = read_number(value)
         if number is None or number < 0 or number != int(number):
             raise self.refuse(name, value, "a whole number from 0, or the first and the last of several")
         return int(number)
@@ -229,19 +229,6 @@ def _suggest_unit(box: Sequence[float], units: Sequence[str], declared: str) -> 
     """Return which of these units the numbers of a box fit, as the end of a message."""
     fitting = [unit for unit in units if unit != declared and min(box) >= 0 and max(box) <= TOPS[unit]]
     return f" (perhaps data.boxes.unit: {' or '.join(fitting)})" if fitting else ""
-
-
-def to_figure(value: object) -> int | float | None:
-    """Return a finite number; text of one counts, because a spreadsheet may hold numbers as text.
-
-    >>> to_figure(3), to_figure("3.50"), to_figure("12 mm"), to_figure("1_000"), to_figure(True)
-    (3, 3.5, None, None, None)
-    """
-    if isinstance(value, str):
-        number = normalize(value)
-        return None if number.sign or number.unit else number.number
-    plain = to_number(value)
-    return None if isinstance(plain, bool) or to_finite_float(plain) is None else plain
 
 
 MAX_BOXES = 300  # of an answer, and of a row

@@ -13,9 +13,8 @@ from ...errors import BadRow, ConfigError
 from ...records import Task
 from ...utils.conditions import parse_condition
 from ...utils.frozen import to_plain
-from ...utils.values import identify
+from ...utils.values import identify, reaches, read_number
 from .columns import ColumnMap, check_column, compile_path
-from .fields import to_figure
 from .rows import Row, Rows
 from .settings import DataSettings, Difficulty
 from .splits import Cut, build_cut
@@ -121,8 +120,8 @@ def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[s
     used, read = _find_figure(rows, band, columns)
 
     def is_inside(row: Row) -> bool:
-        figure = to_figure(read(row))
-        return figure is not None and low <= figure <= high
+        figure = read_number(read(row))
+        return figure is not None and reaches(figure, low) and reaches(high, figure)
 
     return used, is_inside
 

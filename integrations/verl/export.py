@@ -20,7 +20,7 @@ from ...core.tasks import to_sequence
 from ...envs.from_config import build_envs, check_turns
 from ...errors import ConfigError
 from ...records import Task
-from ...utils.files import create_whole
+from ...utils.files import check_out, create_whole
 from ...utils.secrets import mask_message, mask_settings
 from ...utils.templates import fill_template
 from ...utils.terminal import make_line
@@ -85,11 +85,11 @@ def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> Ve
         ConfigError: verl cannot run the config, a setting is invalid, a package is missing, or `out` exists.
         ModelError: the model cannot be loaded.
     """
-    config = schema.load(name, overrides)
+    out, config = check_out(out, "new"), schema.load(name, overrides)
     with schema.locate_errors(config):
         check_config(config)
         check_secrets(config)
-        return _write(config, Path(out))
+        return _write(config, out)
 
 
 def check_secrets(config: Config) -> None:

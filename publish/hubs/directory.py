@@ -6,10 +6,12 @@ A file that viewbox did not write is never touched.
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...utils.files import check_out, create_whole
 from ..release import Release, compute_hash
 from .base import Hub, Place
 
@@ -61,6 +63,7 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
     Raises:
         ConfigError: `out` holds files that may not be replaced; nothing was changed.
     """
+    check_out(out, "folder", "OUT")
     old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
     new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
     for path in new:
@@ -71,11 +74,12 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
     for folder in sorted({parent for path in old for parent in (out / path).parents}, reverse=True):
         if folder != out and folder.is_relative_to(out) and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
-    for path in new:
-        (out / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(staged / path, out / path)
-    files = {path.as_posix(): compute_hash(out / path) for path in new}
-    (out / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
+    with nullcontext(out) if out.exists() else create_whole(out, "OUT") as folder:
+        for path in new:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(staged / path, folder / path)
+        files = {path.as_posix(): compute_hash(folder / path) for path in new}
+        (folder / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
     return new
 
 

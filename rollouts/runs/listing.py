@@ -58,11 +58,6 @@ class RunList:
     runs: list[RunFigures] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def has_problems(self) -> bool:
-        """Whether something cannot be read."""
-        return bool(self.broken) or any(run.skipped for run in self.runs)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the list as JSON values."""
         return asdict(self)

@@ -73,6 +73,6 @@ def test_what_cannot_travel_is_refused_and_nothing_is_written(tmp_path):
 
 def test_a_folder_with_files_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="it exists and is not an empty folder"):
+    with pytest.raises(ConfigError, match="exists; give another --write"):
         write_openenv("digits", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -289,7 +289,7 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
     with pytest.raises(ConfigError, match="outside the folder"):
         replace_folder(new, added, ABOUT, force=True)
     assert (foreign / "thesis").read_text() == "mine"
-    with pytest.raises(ConfigError, match="is a file"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         replace_folder(new, foreign / "thesis", ABOUT, force=True)
 
 
