@@ -174,9 +174,20 @@ def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
         raise ConfigError(f"{origin}: write key.path=value")
     if key.count(".") >= MAX_DEPTH:
         raise ConfigError(f"{origin}: a key path of {key.count('.') + 1} parts; allowed: {MAX_DEPTH}")
-    key, found = key.strip(), parse(value, origin)[0]
+    key, found = key.strip(), value.strip() if _has_comment(value) else parse(value, origin)[0]
     check_finite(found, lambda _: origin, key)
     return key, found
+
+
+def _has_comment(value: str) -> bool:
+    """Return whether YAML would leave out the end of a value, or all of it, as a comment: an override has none."""
+    if "#" not in value:
+        return False
+    try:
+        node = _Loader(value).get_single_node()
+    except yaml.YAMLError:
+        return False
+    return node is None or "#" in value[node.end_mark.index :]
 
 
 def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, object]:

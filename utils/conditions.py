@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from .frozen import thaw, to_plain
-from .values import identify, is_null, read_number
+from .values import identify, is_null, read_number, to_finite_float
 
 _FORM = re.compile(r"\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
 _ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -87,12 +87,13 @@ def _build_test(op: str, operand: str) -> Callable[[Any], bool]:
         )
     texts = [text.strip() for text in operand.split("|")]
     names = {_name(_strip_quotes(text)) for text in texts} | {"" for text in texts if text in ("null", "")}
+    numbers = {number for number in map(read_number, texts) if number is not None}
     written = {*texts, *map(_strip_quotes, texts)}
 
     def is_equal(item: Any) -> bool:
         if is_null(item):
             return "" in names
-        return _name(item) in names or format_value(item) in written
+        return _name(item) in names or to_finite_float(item) in numbers or format_value(item) in written
 
     if op == "!=":
         return lambda value: not any(map(is_equal, _list_items(value)))

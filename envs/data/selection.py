@@ -13,7 +13,8 @@ from ...errors import BadRow, ConfigError
 from ...records import Task
 from ...utils.conditions import parse_condition
 from ...utils.frozen import to_plain
-from ...utils.values import identify, reaches, read_number
+from ...utils.values import identify, is_canonical, reaches, read_number
+from .cells import CellRow
 from .columns import ColumnMap, check_column, compile_path
 from .rows import Row, Rows
 from .settings import DataSettings, Difficulty
@@ -102,7 +103,7 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
     for text in data.conditions:
         path, passes = parse_condition(text, "data.where", "modality=CT")
         column = check_column(path, rows, "data.where")
-        tests.append(({column}, partial(_passes, compile_path(path), passes)))
+        tests.append(({column}, partial(_passes, compile_path(path), passes, column)))
     if cut is not None:
         tests.append((cut.used, cut))
     if data.difficulty is not None:
@@ -110,8 +111,10 @@ def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | 
     return tests
 
 
-def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], row: Row) -> bool:
+def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], column: str, row: Row) -> bool:
     value = to_plain(read(row))
+    if isinstance(row, CellRow) and type(value) in (int, float) and is_canonical(row.written[column]):
+        value = row.written[column]  # in a column of names, 1.10 is not 1.1
     return test(tuple(value) if isinstance(value, list) else value)
 
 
