@@ -122,7 +122,7 @@ def show_summary(summary: Mapping[str, Any]) -> Blocks:
     names = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     ends = {f"end/{reason}": reason for reason in END_REASONS if metrics[f"end/{reason}"]}
     rows = [
-        (title, f"{metrics[name]:.3f}", summary["counts"].get(name, summary["episodes"]))
+        (title, f"{metrics[name]:.3f}", summary.get("counts", {}).get(name, summary["episodes"]))
         for name, title in {**names, **ends}.items()
         if name in metrics
     ]

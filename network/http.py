@@ -92,7 +92,7 @@ def _read_error_status(text: str) -> int | None:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        return 401 if text.startswith("<") else 200  # a page that asks to sign in, or torn JSON
+        return 401 if text.startswith(("<", "data:", "event:")) else 200  # a page, a stream of events; or torn JSON
     data = data if isinstance(data, dict) else {}
     error = next((data[key] for key in ERROR_KEYS if data.get(key)), None)
     if error is None or (isinstance(error, dict) and error is data.get("message")):

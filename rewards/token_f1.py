@@ -36,6 +36,7 @@ class _Gold(NamedTuple):
     opposites: frozenset[str]  # its words with the mark that would contradict them
     ignored: frozenset[str]
     text: str  # of a gold without words: its normal form
+    total: int  # of its words
 
 
 @register_reward("token_f1")
@@ -144,7 +145,8 @@ def _list_words(words: Iterable[str]) -> str:
 def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: str) -> float:
     if not gold.counts:
         return float(gold.text != "" and normalize(text).text == gold.text)
-    counts = Counter([word for word in words if word not in gold.ignored])
+    kept = [word for word in words if word not in gold.ignored]
+    counts = Counter(kept)
     common = counts.keys() & gold.counts.keys()
     if not common:
         return 0.0
@@ -153,7 +155,7 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
         partly = sum(min(counts[word], gold.counts[word]) for word in common if word.lstrip(MARK) in unequal)
         shared = shared - partly + partly * _BOTH_WAYS
     shared -= 2 * len(_find_contradictions(counts.keys(), both_ways, gold))
-    return max(0.0, 2 * shared / (counts.total() + gold.counts.total()))
+    return max(0.0, 2 * shared / (len(kept) + gold.total))
 
 
 def _find_contradictions(words: Set[str], both_ways: frozenset[str], gold: _Gold) -> set[str]:
@@ -169,7 +171,7 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
     counts = Counter([word for word in words if word not in ignored])
     flipped = (word[1:] if word[0] == MARK else MARK + word for word in counts)
     opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
-    return _Gold(counts, both_ways, opposites, ignored, "" if counts else normalize(text).text)
+    return _Gold(counts, both_ways, opposites, ignored, "" if counts else normalize(text).text, counts.total())
 
 
 def _split_text(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:

@@ -25,7 +25,7 @@ from ...rewards.exact_match import ExactMatchReward
 from ...rewards.fields import get_accepted_values, get_field
 from ...rewards.metrics import AccuracyBy, Metric
 from ...utils.frozen import FrozenDict
-from ...utils.values import normalize_label, to_finite_float, to_text
+from ...utils.values import normalize_label, read_number, to_text
 from ..chest_xray import radiographs
 from ..chest_xray.anatomy import SPACING as FILM_SPACING
 from ..phantom import anatomy
@@ -71,8 +71,7 @@ class LiteratureAnswerReward:
         if reference.get("kind") != "number":
             return 0.0
         said = self._read_number(to_text(get_field(answer, self.field)), str(reference.get("unit", "")))
-        golds = map(to_finite_float, get_accepted_values(reference["answer"]))
-        return 1.0 if said is not None and any(gold is not None and abs(gold - said) < 1e-9 for gold in golds) else 0.0
+        return float(said is not None and said in map(read_number, get_accepted_values(reference["answer"])))
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
         """Return why the answer got its score, in a sentence."""

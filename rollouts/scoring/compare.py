@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...records import Episode, Scores
 from ...utils.conditions import format_value, sort_key
+from ...utils.values import reaches
 from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
@@ -281,7 +282,7 @@ def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], 
     """Return the tasks that only b solves, and those that only a solves; the largest changes first."""
     flips: tuple[list[TaskReward], list[TaskReward]] = ([], [])
     for one in sorted(rewards, key=lambda one: (-abs(one.b - one.a), one.task)):
-        if (one.a >= SOLVED - SAME) != (one.b >= SOLVED - SAME):
+        if reaches(one.a, SOLVED) != reaches(one.b, SOLVED):
             flips[0 if one.b > one.a else 1].append(one)
     return tuple(flips[0][:MAX_FLIPS]), tuple(flips[1][:MAX_FLIPS])
 

@@ -126,7 +126,7 @@ def test_the_saved_model_is_the_trained_one_and_loads(grpo, tiny_folder):
 def flat(figures):
     """The figures of an evaluation and the ends of their intervals, each by a name of its own."""
     ends = {(name, end): value for name, ends in figures["intervals"].items() for end, value in enumerate(ends)}
-    return {name: value for name, value in figures.items() if name != "intervals"} | ends
+    return {name: value for name, value in figures.items() if name not in ("intervals", "counts")} | ends
 
 
 def test_a_person_is_told_each_step_in_one_line_and_the_figures_at_the_end(grpo, run):
