@@ -253,7 +253,7 @@ def _list_other_names(answer: type[BaseModel]) -> frozenset[str]:
     """Return the keys that a model reads besides those of its JSON Schema: further aliases, fields by their names."""
     names: list[Any] = []
     for part in _iter_core_parts(_get_core_schema(answer)):
-        model = part.get("cls") if part.get("type") == "model" else None
+        model: Any = part.get("cls") if part.get("type") == "model" else None
         for name, field in getattr(model, "model_fields", {}).items():
             alias, config = field.validation_alias, model.model_config
             names += alias.choices if isinstance(alias, AliasChoices) else [alias]
