@@ -162,7 +162,7 @@ def _find_cut_calls(reply: Reply, kept: Reply) -> list[bool]:
 def _shorten_call(call: ToolCall, max_bytes: int) -> ToolCall:
     if not isinstance(call, ToolCall):
         raise TypeError(f"a call of a reply is {type(call).__name__}; allowed: ToolCall")
-    _check_texts(call, "call", "id", "name")
+    _check_texts(call, "call of a reply", "id", "name")
     short = _shorten_text(replace_surrogates(objects.write_arguments(call.arguments)), max_bytes)
     return ToolCall(replace_surrogates(call.id[:MAX_NAME]), replace_surrogates(call.name[:MAX_NAME]), short)
 

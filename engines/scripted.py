@@ -25,7 +25,7 @@ class ScriptedPolicy:
 
     >>> policy = ScriptedPolicy(["first", "second"])
     >>> policy([Message("system", ("…",)), Message("user", ("?",)), Message("assistant", ("first",))])
-    Reply(text='second', tool_calls=(), finish_reason='stop')
+    Reply(text='second', tool_calls=(), finish_reason='stop', reasoning='')
     """
 
     def __init__(self, replies: Sequence[Reply | str]) -> None:

@@ -33,10 +33,6 @@ _NOUNS = {
     "object": "an object", "null": "null",
 }  # fmt: skip
 _SIZES = {"Length": "characters", "Items": "items", "Properties": "keys"}
-_TYPES: dict[type, tuple[str, ...]] = {
-    bool: ("boolean",), int: ("integer", "number"), float: ("number", "integer"), str: ("string",), list: ("array",),
-    dict: ("object",), type(None): ("null",),
-}  # fmt: skip
 
 
 class Violation(NamedTuple):
@@ -261,7 +257,7 @@ def _fits(text: str, part: _Part) -> bool:
 def _is_of_type(text: str, part: _Part) -> bool:
     """Return whether the type of a value is one that a choice allows at its top."""
     allowed = list_types(_resolve(text, part.pointer))
-    return not allowed or not set(allowed).isdisjoint(_TYPES.get(type(part.value), ()))
+    return not allowed or Draft202012Validator({"type": [*allowed]}).is_valid(part.value)
 
 
 def _resolve(text: str, pointer: str) -> Mapping[str, Any]:

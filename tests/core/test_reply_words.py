@@ -244,7 +244,7 @@ def test_a_policy_may_hand_on_any_arguments(arguments, error):
     [
         (None, "the policy returned NoneType; allowed: Reply or str"),
         (Reply("", ({"id": "a"},)), "a call of a reply is dict; allowed: ToolCall"),
-        (Reply("", (ToolCall("a", None),)), "the name of a call is NoneType; allowed: str"),
+        (Reply("", (ToolCall("a", None),)), "the name of a call of a reply is NoneType; allowed: str"),
         (Reply(None), "the text of a reply is NoneType; allowed: str"),
     ],
 )
