@@ -20,6 +20,7 @@ from ..records import Message, ToolCall
 from ..utils.frozen import thaw
 from ..utils.sanitize import break_control_tokens
 from .contract import AuthoredEnv
+from .parsing.objects import write_arguments
 from .prompts.templates import Prompts
 from .settings import ReplyFormat
 
@@ -154,7 +155,7 @@ def read_tool_calls(message: Mapping[str, object]) -> tuple[ToolCall, ...]:
             continue
         identity, name = call.get("id"), function.get("name")
         identity = identity if isinstance(identity, str) and identity else f"call_{number}"
-        arguments = _write_arguments(function.get("arguments"))
+        arguments = write_arguments(function.get("arguments"))
         if function is not legacy or all((call.name, call.arguments) != (name, arguments) for call in found):
             found.append(ToolCall(identity, name if isinstance(name, str) else "", arguments))
     return tuple(found)
@@ -198,17 +199,6 @@ def collect_text(value: object, depth: int = 4) -> str:
     if isinstance(value, Mapping) and depth:
         return next(filter(None, (collect_text(value.get(key), depth - 1) for key in TEXT_KEYS)), "")
     return value if isinstance(value, str) else ""
-
-
-def _write_arguments(given: Any) -> str:
-    """Return a call's arguments as text, however the server wrote them: what they hold is checked in one place, the
-    parser."""
-    if isinstance(given, str):
-        return given
-    try:
-        return "{}" if given is None else json.dumps(thaw(given))
-    except RecursionError:
-        return "[…nested too deep…]"
 
 
 def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
