@@ -146,7 +146,7 @@ WRONG_ARGUMENTS = [
     (["--answer", "{", "--reference", "{}"], "--answer is '{': not JSON: "),
     (["--answer", "[1]", "--reference", "{}"], "--answer is '[1]'; allowed: a JSON object, or @file.json"),
     (["--answer", "{}", "--reference", "null"], "--reference is null"),
-    (["--answer", '{"a": 1, "a": 2}', "--reference", "{}"], "the key 'a' is given twice"),
+    (["--answer", '{"a": 1, "a": 2}', "--reference", "{}"], 'the key "a" is given twice'),
     (["--answer", "@nowhere.json", "--reference", "{}"], "--answer @nowhere.json: cannot be read (No such file"),
     (["--answer", "[" * 100_000, "--reference", "{}"], "not JSON"),
     (["--episode", "runs/x"], "--episode 'runs/x'; allowed: RUN#LINE"),

@@ -448,8 +448,8 @@ def test_a_slice_that_is_not_there_is_told_what_is():
         ({"index": 10}, "axial slice 10; allowed: 0 to 9"),
         ({"index": -1}, "axial slice -1; allowed: 0 to 9"),
         ({"index": 8, "plane": "coronal"}, "coronal slice 8; allowed: 0 to 7"),
-        ({"index": 0, "plane": "oblique"}, "allowed: axial, coronal, sagittal"),
-        ({}, "'index' is missing"),
+        ({"index": 0, "plane": "oblique"}, 'allowed: "axial", "coronal", "sagittal"'),
+        ({}, 'argument "index" is missing'),
     ]:
         before = view()
         after, result = call_stateful("select_slice", before, given)
