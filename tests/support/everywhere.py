@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tests.support import verifiers_server as scripted
 from viewbox.core.loop import shorten_reply
-from viewbox.core.messages import to_openai_messages
+from viewbox.core.messages import EMPTY, to_openai_messages
 from viewbox.engines.openai.client import OpenAIGenerator
 from viewbox.envs import make
 from viewbox.envs.digits import viewer
@@ -317,8 +317,9 @@ def play_inspect_ai(case, folder):
 
 def write_chat(message):
     """A message of inspect-ai as a chat-completion dict."""
-    if isinstance(message.content, str):
-        return {"role": message.role, "content": message.content}
+    if isinstance(message.content, str):  # for an empty reply, its providers write a mark of their own
+        is_empty = message.role == "assistant" and not message.content and not message.tool_calls
+        return {"role": message.role, "content": EMPTY if is_empty else message.content}
     content = [
         {"type": "text", "text": part.text}
         if part.type == "text"
