@@ -30,7 +30,7 @@ from .body import MAX_ERROR, read_body
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
-from .http import check_api_key, extract_error_message, is_temporary, parse_retry_after, read_status
+from .http import check_api_key, is_temporary, parse_retry_after, read_error, read_status
 from .limiter import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
@@ -264,13 +264,14 @@ class Connection:
 
     def _to_error(self, response: httpx.Response, received: bytes, problem: str = "") -> Exception:
         """Return the error for a status other than 2xx, or for a body with a `problem`."""
-        said = self.clean(extract_error_message(received))
+        said, pause = self.clean(read_error(received)[0]), parse_retry_after(response.headers.get("retry-after"))
         message = (
             f"{problem}: {said!r}" if problem else f"HTTP {response.status_code}: {said or response.reason_phrase}"
         )
-        status = 200 if problem and not self.sends_errors else read_status(response.status_code, received)
+        status = 200
+        if not problem or self.sends_errors:
+            status = read_status(response.status_code, received, waits=pause is not None)
         if status == 200 or is_temporary(status):
-            pause = parse_retry_after(response.headers.get("retry-after"))
             if self.limiter is not None and pause:
                 self.limiter.pause(pause)
             return _RetryableError(message, status=status, retry_after=pause)

@@ -10,10 +10,12 @@ from ..errors import ConfigError
 from ..utils.terminal import make_line
 
 MAX_CODING = 40  # characters of the name of a compression that a message repeats
-ERROR_KEYS = ("error", "errors", "detail", "message", "msg")
 # What the body of a refusal says if a pause helps; if one may help; if no money is left; if a prompt is not wanted.
-_PASSES = "per.?(second|minute|hour)|[rt]pm\\b|again|retry|rate.?limit|overload|loading|server.?error|timed?.?out|busy"
-_MONEY = "quota|billing|credit|payment"
+_PASSES = (
+    "per.?(second|minute|hour)|[rt]pm\\b|again|retry|rate.?limit|overload|loading|server.?error|timed?.?out|busy"
+    "|unavailable"
+)
+_MONEY = "(?<!check )quota|billing|credit|payment"
 _EXHAUSTED = (
     "insufficient.{0,3}(quota|balance|credit|fund)|balance.{0,20}too low|budget.{0,20}exceeded|out of credit|per.?day"
 )
@@ -38,24 +40,6 @@ def parse_retry_after(header: str | None) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def extract_error_message(body: bytes) -> str:
-    """Return the message in the body of an error, under any of the usual keys; otherwise the body.
-
-    >>> extract_error_message(b'{"error": {"message": "full"}}'), extract_error_message(b"Bad Gateway")
-    ('full', 'Bad Gateway')
-    """
-    text = body.decode("utf-8", "replace")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    for key in ERROR_KEYS:
-        value = value[0] if isinstance(value, list) and value else value
-        if isinstance(value, dict) and value.get(key):
-            value = value[key]
-    return value if isinstance(value, str) else text
-
-
 def is_temporary(status: int) -> bool:
     """Return whether another attempt after a pause may be answered.
 
@@ -65,43 +49,49 @@ def is_temporary(status: int) -> bool:
     return status in (408, 409, 425, 429) or (status >= 500 and status not in (501, 505, 511))
 
 
-def read_status(status: int, body: bytes) -> int:
-    """Return the status that a response of no use stands for, whatever its own is: 402 if no money or quota is left,
-    451 if the prompt was refused for what it says, 401 for a page, that of an error in a 2xx; 200: none.
+def read_error(body: bytes) -> tuple[str, int | None]:
+    """Return the message in the body of an error, under any of the usual keys, otherwise the body; and the status that
+    it names: None if it names none, 401 of a page, 200 of what is no error.
+
+    >>> read_error(b'{"error": {"message": "full", "code": 429}}'), read_error(b'{"detail": "no"}')
+    (('full', 429), ('no', None))
+    >>> read_error(b"<p>Sign in"), read_error(b'{"choi')
+    (('<p>Sign in', 401), ('{"choi', 200))
+    """
+    text = body.decode("utf-8", "replace")
+    try:
+        value, codes = json.loads(text), ""
+    except (ValueError, RecursionError):  # a page, a stream of events; or torn JSON
+        return text, 401 if text.lstrip("\ufeff \t\r\n").startswith(("<", "data:", "event:")) else 200
+    for key in ("error", "errors", "detail", "message", "msg"):
+        value = value[0] if isinstance(value, list) and value else value
+        if isinstance(value, dict):
+            codes += f" {value.get('code')} {value.get('status')} {value.get('status_code')}"
+            value = value.get(key) or value
+    found = re.search(r"\b[45][0-9][0-9]\b", codes)
+    return (value, int(found[0]) if found else None) if isinstance(value, str) else (text, 200)
+
+
+def read_status(status: int, body: bytes, *, waits: bool = False) -> int:
+    """Return the status that a response of no use stands for: 402 if no money or quota is left, 451 if the prompt was
+    refused for what it says, that of the error in a 2xx. `waits`: whether the server asks to wait.
 
     >>> read_status(429, b"quota of a minute: try again"), read_status(429, b'{"code": "insufficient_quota"}')
     (429, 402)
-    >>> [read_status(200, body) for body in (b'{"error": {"code": 429}}', b'{"detail": "no"}', b"<html>", b'{"a')]
-    [429, 404, 401, 200]
+    >>> read_status(200, b'{"error": "no such model"}'), read_status(200, b'{"error": "busy"}')
+    (404, 200)
     """
-    text = body.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    text = body.decode("utf-8", "replace")
 
     def says(words: str) -> bool:
         return re.search(words, text, re.IGNORECASE) is not None
 
     if status < 300:
-        status = _read_error_status(text) or (200 if says(_PASSES) else 404)
-    may_pay = status == 429 and says(_MONEY) and not says(_PASSES)
+        status = read_error(body)[1] or (200 if says(_PASSES) else 404)
+    may_pay = status == 429 and not waits and says(_MONEY) and not says(_PASSES)
     if may_pay or status == 402 or (status in (400, 403, 429) and says(_EXHAUSTED)):
         return 402
-    return 451 if 400 <= status < 500 and text.startswith("{") and says(_FILTERED) else status
-
-
-def _read_error_status(text: str) -> int | None:
-    """Return the status of the error in a 2xx; None if it says none, 200 if there is no error."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return 401 if text.startswith(("<", "data:", "event:")) else 200  # a page, a stream of events; or torn JSON
-    data = data if isinstance(data, dict) else {}
-    error = next((data[key] for key in ERROR_KEYS if data.get(key)), None)
-    if error is None or (isinstance(error, dict) and error is data.get("message")):
-        return 200
-    for part in (data, *(error if isinstance(error, list) else [error])):
-        codes = [str(part.get(key)) for key in ("code", "status", "status_code")] if isinstance(part, dict) else []
-        if found := re.search(r"\b[45][0-9][0-9]\b", " ".join(codes)):
-            return int(found[0])
-    return None
+    return 451 if 400 <= status < 500 and text.lstrip().startswith("{") and says(_FILTERED) else status
 
 
 def find_compression(header: str | None) -> str | None:

@@ -28,7 +28,7 @@ from ...errors import ConfigError
 from ...network.body import parse_body
 from ...network.client_settings import build_client_settings
 from ...network.data_policy import check_sending
-from ...network.http import extract_error_message
+from ...network.http import read_error
 from ...utils.terminal import make_line
 from ..generator import GeneratorError
 from ..hf.adapters import KeptChange, get_factors, round_stochastically
@@ -264,7 +264,7 @@ class WeightSender:
                 f"rollout.url = {self.url}: HTTP {response.status_code} for {path}: {HOW_TO_START}", key="rollout.url"
             )
         if not response.is_success:
-            said = make_line(extract_error_message(received[:4096]), 300)
+            said = make_line(read_error(received[:4096])[0], 300)
             raise _TemporaryError(f"HTTP {response.status_code} for {path}: {said}")
         try:
             return parse_body(received) if received else None

@@ -317,6 +317,9 @@ def test_an_empty_reply_goes_back_with_a_mark_because_servers_refuse_empty_messa
         make_response(529, {"error": {"message": "later"}}),
         make_response(200, "upstream is busy"),
         make_response(200, {"error": {"message": "Overloaded"}}),
+        make_response(200, {"error": {"message": "Service unavailable"}}),
+        make_response(429, {"error": {"message": "Quota exceeded"}}, Retry_After="0"),
+        make_response(429, {"error": {"message": "Resource has been exhausted (e.g. check quota).", "code": 429}}),
         make_response(429, {"error": {"message": "quota per minute exceeded, retry in 1 s", "code": "rate_limit"}}),
         make_response(
             429, {"error": {"message": "Rate limit (TPM). Try again in 1s. More: https://x/account/billing"}}
