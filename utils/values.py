@@ -210,6 +210,7 @@ def to_text(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
+    value = to_number(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     number = to_finite_float(value)

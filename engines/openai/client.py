@@ -213,7 +213,8 @@ MAX_REASON = 64  # characters of a server's own word for why a reply ended
 FINISH_REASONS = {
     "stop": "stop eos eos_token end_turn stop_sequence complete tool_calls tool_call tool_use function_call",
     "length": "length max_tokens max_output_tokens model_length",
-    "content_filter": "content_filter content_filtered safety recitation blocklist prohibited_content spii sensitive",
+    "content_filter": "content_filter content_filtered contentfilter safety recitation blocklist prohibited_content spii "
+    "sensitive image_safety image_prohibited_content guardrail_intervened",
     "refusal": "refusal",
 }
 COUNTS = ("prompt_tokens", "completion_tokens")

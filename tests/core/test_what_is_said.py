@@ -466,6 +466,10 @@ row("S8-choices", [question(True, choices=["True", "False"])], stop("True", "A",
     "the answer is one of the choices")
 row("S8-choices-yes", [question("TRUE", choices=["Yes", "No"])], stop("Yes", "No", file="rows.jsonl"), [1, 0],
     "true is yes on both sides")
+row("S8-words", ("yes", True), words(), 1, "true is yes on both sides, also where words are compared")
+row("S8-words-reversed", (True, "yes"), words(), 1, "true is yes on both sides, also where words are compared")
+row("S8-words-in-a-text", ("yes lumen", "true lumen"), words(), Below(1), "a word of a text is that word")
+row("S8-numpy", ("yes", np.bool_(True)), exact(), 1, "NumPy's true is true")
 
 # ---- S9: numbers as text
 for name, rows in (("alone", [question("2")]), ("with-text", [question("2"), question("left", id="t1")])):
@@ -535,6 +539,12 @@ row("S10-fault", None, lambda given, folder: "x" in CombinedReward({"x": (IoURew
 row("S10-brier", (BOX, [0.3, 0.4, 0.1, 0.2]), total(BrierReward(IoUReward("x"))), None, UNMEASURED)
 row("S10-object", (BOX, {"box": BOX}), total(IoUReward("x")), None, UNMEASURED)
 row("S10-three-numbers", (BOX, [0.1, 0.2, 0.3]), total(IoUReward("x")), None, UNMEASURED)
+row("S10-object-of-texts", ("a", {"text": ["a"]}), total(ExactMatchReward("x")), None, "SQuAD's answers are objects")
+row("S10-list-of-lists", ("a", [["a"]]), total(TokenF1Reward("x")), None, "no answer is right")
+row("S10-nothing-in-a-list", ("a", [None]), total(ExactMatchReward("x")), 0, "decided: a missing gold stays 0")
+row("S10-accuracy", [("a", "a"), ("a", {"text": "a"})], metric(Accuracy("x"), "accuracy"), 1, "one can be measured")
+row("S10-array", ([0.1, 0.2, 0.3, 0.4], np.array([0.1, 0.2, 0.3, 0.4])), total(IoUReward("x")), either(1, None),
+    "read, or not measured")
 row("S10-gains-of-nothing", (["a"], {"a": float("nan")}), total(RankingReward("x")), None, UNMEASURED)
 
 # ---- S11: letters that are stop words
@@ -1009,6 +1019,7 @@ both("R10-too-long", {"bbox": [0.1, 0.2, 0.3, 0.4, 0.5]}, "bbox", refused("bbox"
     "the limit as a number")
 both("R10-too-short", {"bbox": [0.1, 0.2]}, "bbox", refused("bbox", r"\b(4|four)\b", without=PYTHON),
     "the limit as a number")
+both("R10-size-once", {"bbox": [0.1, 0.2]}, "bbox", refused(r"\b4 items", without="4 to 4"), "one limit is said once")
 both("R10-choice", {"side": "lefft"}, "side", refused('"?left"?', "right", without=r"\['|'left' or 'right'|(?-i:None)"),
     "what is allowed, in JSON")
 both("R10-near", {"side": "rigt"}, "side", refused("rigt", '"right"'), "given, allowed and the near miss")
