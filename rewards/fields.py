@@ -67,7 +67,8 @@ def get_accepted_values(value: Any) -> list[object]:
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
     texts = [item for item in values if to_text(item)]
     accepted = [item for item in texts if len(to_text(item)) <= MAX_TEXT]
-    if not accepted and (unusable := texts or [item for item in values if isinstance(item, (Mapping, *_LISTS))]):
+    unusable = () if accepted else texts or [item for item in values if item and isinstance(item, (Mapping, *_LISTS))]
+    if unusable:
         raise Unmeasurable(f"the reference has {quote_value(unusable[0])}; allowed: a text, a number or a list of them")
     return accepted
 

@@ -221,6 +221,10 @@ row("S3-round-brackets", [question("(b) right", choices=["(a) left", "(b) right"
     [1, 0], "the answer is one of the choices as the file has them")
 row("S3-numbered", [question("2. right", choices=["1. left", "2. right"])], stop("2. right", "1. left"), [1, 0],
     "the answer is one of the choices as the file has them")
+row("S3-chinese", [question("B、右肺", choices=["A、左肺", "B、右肺"])], stop("B", "右肺", "A"), [1, 1, 0],
+    "Unicode: 、 is the mark of a list, as in CMMLU and C-Eval")
+row("S3-full-width", [question("B．右肺", choices=["（A）左肺", "B．右肺"])], stop("B", "右肺", "A"), [1, 1, 0],
+    "Unicode NFKC: ． is .")
 row("S3-place", [question(1, choices=["left", "right"])], stop("right"), refused("choices|answer"),
     "a number that is no choice: it may count from 0 or from 1")
 row("S3-beyond", [question("D", choices=["left", "right"])], stop("right"), refused("choices|answer"),
@@ -277,6 +281,7 @@ row("S4-own-failure", [RIGHT, (None, "malformed"), (None, "max_turns")], ACCURAC
     "no answer is the policy's own doing: it is wrong", "UKGovernmentBEIS/inspect_ai#3707")
 row("S4-nothing-left", [ERROR, ERROR], ACCURACY, either([None, None], [np.nan, np.nan], [None, np.nan]),
     "a mean of nothing is none", "vibrantlabsai/ragas#2980")
+row("S4-error-with-a-score", [RIGHT, ("no", "error", Scores(0.0))], ACCURACY, [1, 1], GATE)
 row("S4-error-with-an-answer", [RIGHT, ("no", "error")], ACCURACY, [1, 1], GATE)
 
 
@@ -499,6 +504,9 @@ row("S9-accuracy", [("2.0", "2"), ("0.50", "0.5"), ("7", "007")], metric(Accurac
     "two of three")
 
 row("S9-ranking", (["3", "2.0"], ["2"]), ranked(), 0.5, "1 / 2: decided: two values are equal if both are one number")
+row("S9-levels", ("L4 - L5", "L4-L5"), exact(), 1, "a range of two names, as of two numbers")
+row("S9-levels-in-words", ("disc L4 - L5", "disc L4-L5"), words(), 1, "a range of two names, as of two numbers")
+row("S9-levels-other", ("L4 - L5", "L4-S1"), exact(), 0, "another range")
 row("S9-cents", ("1,000.50", "1000.5"), exact(), 1, "English: one thousand and a half")
 
 # ---- S10: a gold that no answer can meet
