@@ -19,7 +19,7 @@ from .data import DataEnv, MappedRow, TaskField
 KINDS = ("closed", "open", "choice")
 CLOSED = ("yes", "no", "maybe")  # an answer that makes its question a closed one
 MAX_CHOICES = 26
-_LETTERED = re.compile(r"[(\[]?([A-Za-z])(?:[.):\]]{1,2}| [-–—] )\s*(\S.*)", re.DOTALL)
+_LETTERED = re.compile(r"[(\[（]?([A-Za-z])(?:[.):\]、．：）]{1,2}| [-–—] )\s*(\S.*)", re.DOTALL)
 _SPELLINGS = {"close": "closed", "yes/no": "closed", "yesno": "closed", "freeform": "open", "mcq": "choice"}
 
 

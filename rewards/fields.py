@@ -60,15 +60,16 @@ def get_accepted_values(value: Any) -> list[object]:
     """Return the accepted values of a gold field: one scalar, or a list of them.
 
     Values without text are left out, and so are those of more than `MAX_TEXT` characters; raise `Unmeasurable` if there
-    are no others.
+    are no others, but such ones, objects or lists.
     """
     if type(value) is str and 0 < len(value) <= MAX_TEXT:  # the common case
         return [value]
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
     texts = [item for item in values if to_text(item)]
     accepted = [item for item in texts if len(to_text(item)) <= MAX_TEXT]
-    if texts and not accepted:
-        raise Unmeasurable(f"the reference has {quote_value(texts[0])}")
+    unusable = () if accepted else texts or [item for item in values if item and isinstance(item, (Mapping, *_LISTS))]
+    if unusable:
+        raise Unmeasurable(f"the reference has {quote_value(unusable[0])}; allowed: a text, a number or a list of them")
     return accepted
 
 
@@ -92,7 +93,7 @@ def read_gold_label(value: object) -> str:
 def list_golds(value: object) -> Sequence[Any] | None:
     """Return the items of a gold field, as `to_items` does; None if it is empty, `Unmeasurable` if it has no items."""
     items = to_items(value)
-    if items is None and value is not None and value != "":
+    if items is None and value is not None and not isinstance(value, str):
         raise Unmeasurable(f"the reference has {quote_value(value)}, which is no list")
     return items
 
@@ -136,7 +137,7 @@ def quote_value(value: object) -> str:
     >>> quote_value("No tumour"), quote_value(None), quote_value([1, 2])
     ("'No tumour'", 'nothing', '[1, 2]')
     """
-    if value is None or value == "":
+    if value is None or (isinstance(value, str) and not value):
         return "nothing"
     if isinstance(value, str):
         size = f" ({len(value):,} characters; at most {MAX_TEXT:,} are compared)" if len(value) > MAX_TEXT else ""

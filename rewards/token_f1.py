@@ -114,12 +114,18 @@ class TokenF1Reward:
 
     def _read(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, list[_Gold]]:
         """Return the answer's text and the accepted golds; no golds if the two cannot be compared."""
-        text = to_text(get_field(answer, self.field))
+        text = self._read_text(get_field(answer, self.field))
         accepted = get_accepted_values(get_field(reference, self.reference_field or self.field))
-        golds = [to_text(value) for value in accepted]
+        golds = [self._read_text(value) for value in accepted]
         if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
             return text, []
         return text, [_prepare_gold(self._mark_names(gold), self.negation_scope, self._ignored) for gold in golds]
+
+    def _read_text(self, value: object) -> str:
+        """Return the text of a value; true is yes, and false is no."""
+        text = to_text(value)
+        is_short = self.negation_scope and len(text) < 12
+        return normal if is_short and (normal := normalize(text).text) in ("yes", "no") else text
 
     def _mark_names(self, text: str) -> str:
         """Return a text in which a letter that is a stop word, but stands here as a name, is none: at the end, before

@@ -130,7 +130,7 @@ def describe_range(spec: Mapping[str, Any]) -> str:
     """
     ends = [spec.get(key) for key in ("minimum", "maximum")]
     if None not in ends:
-        return " to ".join(map(to_text, ends))
+        return " to ".join(dict.fromkeys(map(to_text, ends)))
     words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
     return "; ".join(f"{word} {to_text(spec[key])}" for key, word in words.items() if spec.get(key) is not None)
 

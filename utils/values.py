@@ -38,10 +38,10 @@ _SPACED_SIGN = re.compile(  # "< 5", "28 %", "37 ° C"; "ER +, PR +"
     r"(<=|>=|[<>~±↑↓])\s+(?=\S)|(?<=\d)\s+(?=[%‰°](?!\w))|(?<=°)\s+(?=[cf]\b)|(?<=[^\W_])\s+(?=[+-](?:[.,;:)\]]|$))"
 )
 _ARROWS = tuple(re.compile(rf"(?<![^\W_])([^\W_]+){gap}([↑↓]+)(?!\w)") for gap in ("", " ?"))  # "CRP↑" is "↑CRP"
-_LETTERED = re.compile(r"([^\W\d_])(?: ?[.):\]]{1,2} ?| - )(?=\S)")  # "B) right", "B: right" and "B - right" are one
+_LETTERED = re.compile(r"([^\W\d_])(?: ?[.):\]、]{1,2} ?| - )(?=\S)")  # "B) right", "B: right" and "B - right" are one
 _UNDERSCORE = re.compile(r"(?<=[^\W\d_])_+(?=[^\W_])|(?<=\d)_+(?=[^\W\d_])")  # not 1_000
 _GROUPS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|\.\d*[.,]\d)")  # 12,000: English, as prompts are
-_BETWEEN = re.compile(r"(?<=\d) - (?=\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")  # "5 - 10"; "5 x 3", "5×3"; "5±1"
+_BETWEEN = re.compile(r"(?<=\d) - (?=[^\W\d_]{0,2}\d)|(?<=\d) ?[x×] ?(?=\d)|(?<=\d)(?=±)")  # "L4 - L5"; "5x3"
 _WITH_UNIT = re.compile(r"(?<![\w.^])(\d+(?:\.\d+)?)(?=[^\W\d_])(?!e[+-]?\d)")  # "5mm" and "5 mm"
 _MEASURE = re.compile(
     r"(<=|>=|[<>~±↑↓])?"
@@ -210,6 +210,7 @@ def to_text(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
+    value = to_number(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     number = to_finite_float(value)

@@ -213,7 +213,8 @@ MAX_REASON = 64  # characters of a server's own word for why a reply ended
 FINISH_REASONS = {
     "stop": "stop eos eos_token end_turn stop_sequence complete tool_calls tool_call tool_use function_call",
     "length": "length max_tokens max_output_tokens model_length",
-    "content_filter": "content_filter content_filtered safety recitation blocklist prohibited_content spii sensitive",
+    "content_filter": "content_filter content_filtered contentfilter safety recitation blocklist prohibited_content "
+    "spii sensitive image_safety image_prohibited_content guardrail_intervened",
     "refusal": "refusal",
 }
 COUNTS = ("prompt_tokens", "completion_tokens")
@@ -252,7 +253,7 @@ def parse_completion(body: bytes) -> Completion:
     reason = _read_finish_reason(choice.get("finish_reason")) if isinstance(choice, dict) else ""
     message = choice.get("message", {} if reason == "content_filter" else None) if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise UnusableReplyError("the reply has no choices")
+        raise UnusableReplyError(f"the reply has no {'message' if isinstance(choice, dict) else 'choices'}")
     content, listed = message.get("content"), message.get("tool_calls")
     if not isinstance(content, str | list | None) or (isinstance(listed, list) and len(listed) > MAX_CALLS):
         raise UnusableReplyError("the reply has no usable message")

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from cachetools import LRUCache
 
 from ...errors import BadRow, ConfigError, describe_value
@@ -28,6 +29,8 @@ IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read in
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps
 _SAME = r"^\s|\s$|\s\s|[^ -~]|\.0$|\de[+-]"  # of texts that may be other spellings of one name
 _OTHER = re.compile("double|float|decimal|date|time|duration|null")  # types whose values are not used as they are
+_REAL = re.compile(r"\b(?:half)?float\b|\bdouble\b")
+_NARROW = {"float": np.float32, "halffloat": np.float16}  # 0.1 of these is 0.1, not 0.10000000149011612
 BATCH = 1000  # rows that become Python objects together
 
 
@@ -48,6 +51,10 @@ class TableRows(Rows):
         self._labels = [_find_labels(schema) for _, schema in schemas]
         self._special = {one.name for _, schema in schemas for one in schema if _OTHER.search(str(one.type))}
         self._special.update(*self._labels)
+        reals: dict[str, set[str]] = {name: set() for name in self._special}
+        for one in (one for _, schema in schemas for one in schema if one.name in reals):
+            reals[one.name].update(_REAL.findall(str(one.type)))
+        self._narrow = {name: _NARROW.get("".join(kinds)) for name, kinds in reals.items()}
 
     @abstractmethod
     def _slice(self, number: int, columns: list[str]) -> Any:
@@ -81,7 +88,7 @@ class TableRows(Rows):
         labels = self._labels[bisect_right(self._firsts, number) - 1]
         for name in special:
             try:
-                row[name] = _read_value(row[name], labels.get(name))
+                row[name] = _read_value(row[name], labels.get(name), self._narrow[name])
             except IndexError:
                 expected = f"the number of a class, or -1 for none: {describe_value(labels[name])}"
                 return BadRow(self.name, number, name, row[name], expected)
@@ -203,6 +210,9 @@ def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Raise `ConfigError` if files, each with its columns, have not the same, in any order."""
     first, known = files[0]
     for name, columns in files:
+        if len(set(columns)) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
+            raise ConfigError(f"{KEY}: {name}: has two columns of one name ({twice!r:.80})", key=KEY)
         if sorted(columns) != sorted(known):
             problem = f"{KEY}: {name}: has the columns {', '.join(columns):.200}"
             raise ConfigError(f"{problem}; allowed: those of {first} ({', '.join(known):.200})", key=KEY)
@@ -275,19 +285,18 @@ def _find_names(feature: Any) -> Any:
     return {name: names for name, inner in feature.items() if (names := _find_names(inner))} or None
 
 
-def _read_value(value: Any, names: Any) -> Any:
+def _read_value(value: Any, names: Any, narrow: Any) -> Any:
     """Return a value with class names for numbers, null for NaN and for the class -1, dates as text.
 
-    Raise `IndexError` for the number of no class.
+    A number of the type `narrow` is the shortest one that it stands for. Raise `IndexError` for the number of no class.
     """
     if isinstance(value, float):
-        return None if math.isnan(value) else value
+        return None if math.isnan(value) else value if narrow is None else float(str(narrow(value)))
     if isinstance(value, list):
-        return [_read_value(item, names) for item in value]
+        return [_read_value(item, names, narrow) for item in value]
     if isinstance(value, dict):
-        return {
-            key: _read_value(item, names.get(key) if isinstance(names, dict) else None) for key, item in value.items()
-        }
+        inner = names if isinstance(names, dict) else {}
+        return {key: _read_value(item, inner.get(key), narrow) for key, item in value.items()}
     if isinstance(value, int) and isinstance(names, list):
         if value < -1:
             raise IndexError

@@ -130,7 +130,7 @@ def count_malformed(episode: Episode) -> int:
 
 def get_episode_values(episode: Episode) -> dict[str, float | None]:
     """Return the values of one episode, by `NAMES` and the components of its scores; None if one does not apply."""
-    scores = episode.scores
+    scores = None if episode.is_fault else episode.scores
     return {
         "reward": scores.total if scores else None,
         **_NO_RATES,
@@ -142,7 +142,7 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
 
 def get_play_values(episode: Episode) -> dict[str, float | None]:
     """`get_episode_values` without the scores."""
-    scores, ran = episode.scores, episode.run_call_count
+    scores, ran = None if episode.is_fault else episode.scores, episode.run_call_count
     return {
         "tools/rate": float(ran > 0),
         "tools/calls": float(ran),

@@ -221,6 +221,10 @@ row("S3-round-brackets", [question("(b) right", choices=["(a) left", "(b) right"
     [1, 0], "the answer is one of the choices as the file has them")
 row("S3-numbered", [question("2. right", choices=["1. left", "2. right"])], stop("2. right", "1. left"), [1, 0],
     "the answer is one of the choices as the file has them")
+row("S3-chinese", [question("B、右肺", choices=["A、左肺", "B、右肺"])], stop("B", "右肺", "A"), [1, 1, 0],
+    "Unicode: 、 is the mark of a list, as in CMMLU and C-Eval")
+row("S3-full-width", [question("B．右肺", choices=["（A）左肺", "B．右肺"])], stop("B", "右肺", "A"), [1, 1, 0],
+    "Unicode NFKC: ． is .")
 row("S3-place", [question(1, choices=["left", "right"])], stop("right"), refused("choices|answer"),
     "a number that is no choice: it may count from 0 or from 1")
 row("S3-beyond", [question("D", choices=["left", "right"])], stop("right"), refused("choices|answer"),
@@ -277,6 +281,7 @@ row("S4-own-failure", [RIGHT, (None, "malformed"), (None, "max_turns")], ACCURAC
     "no answer is the policy's own doing: it is wrong", "UKGovernmentBEIS/inspect_ai#3707")
 row("S4-nothing-left", [ERROR, ERROR], ACCURACY, either([None, None], [np.nan, np.nan], [None, np.nan]),
     "a mean of nothing is none", "vibrantlabsai/ragas#2980")
+row("S4-error-with-a-score", [RIGHT, ("no", "error", Scores(0.0))], ACCURACY, [1, 1], GATE)
 row("S4-error-with-an-answer", [RIGHT, ("no", "error")], ACCURACY, [1, 1], GATE)
 
 
@@ -466,6 +471,10 @@ row("S8-choices", [question(True, choices=["True", "False"])], stop("True", "A",
     "the answer is one of the choices")
 row("S8-choices-yes", [question("TRUE", choices=["Yes", "No"])], stop("Yes", "No", file="rows.jsonl"), [1, 0],
     "true is yes on both sides")
+row("S8-words", ("yes", True), words(), 1, "true is yes on both sides, also where words are compared")
+row("S8-words-reversed", (True, "yes"), words(), 1, "true is yes on both sides, also where words are compared")
+row("S8-words-in-a-text", ("yes lumen", "true lumen"), words(), Below(1), "a word of a text is that word")
+row("S8-numpy", ("yes", np.bool_(True)), exact(), 1, "NumPy's true is true")
 
 # ---- S9: numbers as text
 for name, rows in (("alone", [question("2")]), ("with-text", [question("2"), question("left", id="t1")])):
@@ -495,6 +504,9 @@ row("S9-accuracy", [("2.0", "2"), ("0.50", "0.5"), ("7", "007")], metric(Accurac
     "two of three")
 
 row("S9-ranking", (["3", "2.0"], ["2"]), ranked(), 0.5, "1 / 2: decided: two values are equal if both are one number")
+row("S9-levels", ("L4 - L5", "L4-L5"), exact(), 1, "a range of two names, as of two numbers")
+row("S9-levels-in-words", ("disc L4 - L5", "disc L4-L5"), words(), 1, "a range of two names, as of two numbers")
+row("S9-levels-other", ("L4 - L5", "L4-S1"), exact(), 0, "another range")
 row("S9-cents", ("1,000.50", "1000.5"), exact(), 1, "English: one thousand and a half")
 
 # ---- S10: a gold that no answer can meet
@@ -535,6 +547,12 @@ row("S10-fault", None, lambda given, folder: "x" in CombinedReward({"x": (IoURew
 row("S10-brier", (BOX, [0.3, 0.4, 0.1, 0.2]), total(BrierReward(IoUReward("x"))), None, UNMEASURED)
 row("S10-object", (BOX, {"box": BOX}), total(IoUReward("x")), None, UNMEASURED)
 row("S10-three-numbers", (BOX, [0.1, 0.2, 0.3]), total(IoUReward("x")), None, UNMEASURED)
+row("S10-object-of-texts", ("a", {"text": ["a"]}), total(ExactMatchReward("x")), None, "SQuAD's answers are objects")
+row("S10-list-of-lists", ("a", [["a"]]), total(TokenF1Reward("x")), None, "no answer is right")
+row("S10-nothing-in-a-list", ("a", [None]), total(ExactMatchReward("x")), 0, "decided: a missing gold stays 0")
+row("S10-accuracy", [("a", "a"), ("a", {"text": "a"})], metric(Accuracy("x"), "accuracy"), 1, "one can be measured")
+row("S10-array", ([0.1, 0.2, 0.3, 0.4], np.array([0.1, 0.2, 0.3, 0.4])), total(IoUReward("x")), either(1, None),
+    "read, or not measured")
 row("S10-gains-of-nothing", (["a"], {"a": float("nan")}), total(RankingReward("x")), None, UNMEASURED)
 
 # ---- S11: letters that are stop words
@@ -1009,6 +1027,7 @@ both("R10-too-long", {"bbox": [0.1, 0.2, 0.3, 0.4, 0.5]}, "bbox", refused("bbox"
     "the limit as a number")
 both("R10-too-short", {"bbox": [0.1, 0.2]}, "bbox", refused("bbox", r"\b(4|four)\b", without=PYTHON),
     "the limit as a number")
+both("R10-size-once", {"bbox": [0.1, 0.2]}, "bbox", refused(r"\b4 items", without="4 to 4"), "one limit is said once")
 both("R10-choice", {"side": "lefft"}, "side", refused('"?left"?', "right", without=r"\['|'left' or 'right'|(?-i:None)"),
     "what is allowed, in JSON")
 both("R10-near", {"side": "rigt"}, "side", refused("rigt", '"right"'), "given, allowed and the near miss")

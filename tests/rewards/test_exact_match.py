@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.tables import each
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, Unmeasurable
 from viewbox.rewards import ExactMatchReward
 from viewbox.utils.values import fold_text, strip_outer_punctuation
 
@@ -81,7 +81,7 @@ def test_another_answer_scores_zero(said, gold):
     assert score(said, gold) == 0.0
 
 
-@each("gold", [None, "", [], "seven", "\u200b", {"a": 1}])
+@each("gold", [None, "", [], "seven", "\u200b", {}])
 @each("answer", [None, {}, {"label": None}, {"label": ""}, {"label": " \u200b\n"}, [], "seven", 3])
 def test_a_missing_or_empty_answer_scores_zero_whatever_the_gold(answer, gold):
     assert ExactMatchReward("label")(answer, {"label": gold}) == 0.0
@@ -129,7 +129,10 @@ def test_an_alias_that_is_a_bare_string_is_refused():
 
 @given(JSON, JSON, st.none() | st.floats(0, 1e6))
 def test_it_is_zero_or_one_whatever_is_said(said, gold, tolerance):
-    assert score(said, gold, tolerance=tolerance) in (0.0, 1.0)
+    try:
+        assert score(said, gold, tolerance=tolerance) in (0.0, 1.0)
+    except Unmeasurable:
+        assert isinstance(gold, dict | list)
 
 
 @given(st.text(max_size=30))

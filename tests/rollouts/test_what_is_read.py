@@ -384,6 +384,19 @@ row("D6-where-items", {"d.jsonl": [q(0, code=7), q(1, code="7"), q(2, code=7.0),
     q(5, code=None)]}, ids(where="code=7"), ["t0", "t1", "t2", "t3"], "decided: and items of lists each")
 row("D6-difficulty", {"d.jsonl": [q(0, level="0.5"), q(1, level=0.2), q(2, level="0.9"), q(3, level="easy")]},
     ids(difficulty={"column": "level", "range": [0.2, 0.8]}), ["t0", "t1"], "decided: figures may be text")
+for kind in (pa.float32(), pa.float16()):
+    narrow = {"d.parquet": columns([q("a"), q("b")], answer=pa.array([0.1, 2.7], kind))}
+    row(f"D6-{kind}", narrow, golds(), [["a", 0.1], ["b", 2.7]], "NumPy: str(np.float32(0.1)) is 0.1")
+    row(f"D6-{kind}-where", narrow, ids(where="answer=0.1"), ["a"], "NumPy: str(np.float32(0.1)) is 0.1")
+row("D6-float32-score", {"d.parquet": columns([q("a")], answer=pa.array([0.1], pa.float32()))}, scores("0.1", "0.2"),
+    [1, 0], "NumPy: str(np.float32(0.1)) is 0.1")
+row("D6-float32-lists", {"d.parquet": columns([q("a")], answer=pa.array([[0.1, 2.7]], pa.list_(pa.float32())))},
+    golds(streaming=True), [["a", (0.1, 2.7)]], "NumPy: str(np.float32(0.1)) is 0.1")
+row("D6-double", {"d.parquet": columns([q("a")], answer=pa.array([0.10000000149011612]))}, golds(),
+    [["a", 0.10000000149011612]], "a column of doubles says all digits")
+row("D12-parquet", {"d.parquet": lambda path: parquet.write_table(pa.Table.from_arrays([pa.array([one]) for one in
+    ("a", "0.png", "Q?", "yes", "x", "y")], [*NAMES, "z", "z"]), path)}, ids(), refused("two columns", "z"),
+    "which of the two?")
 
 # ---- D7: booleans of a spreadsheet
 
@@ -745,6 +758,9 @@ row("E2-other-word", completion(GOOD, finish="model_paused"), seen(stored), says
     "decided: the server's own word is stored, and is as stop")
 row("E2-safety", completion(None, finish="safety"), seen(stored, tasks=1), says('"(safety|content_filter)"'),
     "the word is stored")
+for word in ("ContentFilter", "IMAGE_SAFETY", "guardrail_intervened"):
+    row(f"E2-{word}", completion(None, finish=word), seen(lambda one: [reasons(one), totals(one)], tasks=1),
+        [["error"], [None]], "Azure, Gemini, Bedrock: words for the same")
 row("E2-other-word-score", completion(GOOD, finish="model_paused"), seen(totals), [1] * 6, "and is as stop")
 # ---- E3: a budget that went into thinking
 THOUGHT = "The picture is gray, so "
@@ -859,6 +875,8 @@ row("E6-passes", by_request(lambda body, number: completion(GOOD) if number % 2 
 row("E6-stream", make_response(200, 'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n'),
     soon("data:"),
     SOON, "a stream that nobody asked for")
+row("E6-completions", make_response(200, {"choices": [{"text": GOOD}]}), lambda given, folder: "no message" in
+    roll(given, folder).ended.said, True, "it is the older API: there is a choice, and no message in it")
 row("E6-no-choices", make_response(200, {"choices": []}), lambda given, folder: few(roll(given, folder), 20),
     [True, True, True], "no reply is in it, however often it is sent", "vercel/ai#20351")
 

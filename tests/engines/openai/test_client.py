@@ -270,7 +270,7 @@ def test_thinking_in_any_field_is_kept_apart_from_the_text(message, text, reason
 )
 def test_a_refusal_is_the_text_and_why_a_reply_ended_is_a_word(message, finish, expected):
     if expected is None:
-        with pytest.raises(ValueError, match="no choices"):
+        with pytest.raises(ValueError, match="no message"):
             read(message, finish)
     else:
         assert read(message, finish) == expected
