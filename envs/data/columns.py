@@ -8,6 +8,8 @@ from jinja2 import Template, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
+from ...utils.values import is_null
+from .cells import CellRow
 from .rows import Row, Rows
 
 Read = Callable[[Row], Any]
@@ -15,6 +17,15 @@ Read = Callable[[Row], Any]
 
 class ExpressionError(Exception):
     """A template that fails on a row."""
+
+
+def _refuse_null(value: Any) -> Any:
+    if is_null(value):
+        raise ValueError("a value that it writes is null; {{ name or '' }} writes nothing for it")
+    return value
+
+
+_JINJA = JINJA.overlay(finalize=_refuse_null)
 
 
 class ColumnMap:
@@ -56,7 +67,10 @@ class ColumnMap:
     def _compile(self, spec: Any, field: str, key: str) -> Read:
         if isinstance(spec, str):
             self._used[field].add(check_column(spec, self._rows, key))
-            return compile_path(spec)
+            path = compile_path(spec)
+            if field == "id":  # a name is as it was written
+                return lambda row: path(row.written if isinstance(row, CellRow) and path(row) is not None else row)
+            return path
         if isinstance(spec, list | tuple):
             readers = [self._compile(item, field, f"{key}.{number}") for number, item in enumerate(spec)]
             return lambda row: [reader(row) for reader in readers]
@@ -75,8 +89,8 @@ class ColumnMap:
         if not isinstance(source, str):
             raise ConfigError(f"{key}.template = {source!r:.80}; allowed: text", key=key, given=source)
         try:
-            names = meta.find_undeclared_variables(JINJA.parse(source)) - JINJA.globals.keys()
-            template = JINJA.from_string(source)
+            names = meta.find_undeclared_variables(_JINJA.parse(source)) - _JINJA.globals.keys()
+            template = _JINJA.from_string(source)
         except TemplateSyntaxError as error:
             raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
         for name in sorted(names):

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from cachetools import LRUCache
 
 from ...errors import BadRow, ConfigError, describe_value
@@ -48,6 +49,9 @@ class TableRows(Rows):
         self._labels = [_find_labels(schema) for _, schema in schemas]
         self._special = {one.name for _, schema in schemas for one in schema if _OTHER.search(str(one.type))}
         self._special.update(*self._labels)
+        same = [one for one in self._schema if all(one.equals(schema.field(one.name)) for _, schema in schemas)]
+        kinds = {one.name: str(one.type) for one in same if "float" in str(one.type) and "double" not in str(one.type)}
+        self._floats = {name: np.float16 if "half" in kind else np.float32 for name, kind in kinds.items()}
 
     @abstractmethod
     def _slice(self, number: int, columns: list[str]) -> Any:
@@ -81,7 +85,7 @@ class TableRows(Rows):
         labels = self._labels[bisect_right(self._firsts, number) - 1]
         for name in special:
             try:
-                row[name] = _read_value(row[name], labels.get(name))
+                row[name] = _read_value(row[name], labels.get(name), self._floats.get(name))
             except IndexError:
                 expected = f"the number of a class, or -1 for none: {describe_value(labels[name])}"
                 return BadRow(self.name, number, name, row[name], expected)
@@ -140,9 +144,7 @@ class ParquetRows(TableRows):
     """
 
     def __init__(self, name: str, files: Sequence[Any], folder: Path | None) -> None:
-        from pyarrow import parquet
-
-        self._files = [parquet.ParquetFile(file, memory_map=isinstance(file, str | Path)) for file in files]
+        self._files = [_open_file(file) for file in files]
         firsts = accumulate((file.metadata.num_rows for file in self._files), initial=0)
         self.schemas = list(zip(firsts, (file.schema_arrow for file in self._files), strict=False))
         super().__init__(name, self.schemas, folder)
@@ -171,6 +173,16 @@ class ParquetRows(TableRows):
     def _list_batches(self, columns: list[str]) -> Iterable[Any]:
         for file in self._files:
             yield from file.iter_batches(batch_size=BATCH, columns=columns)
+
+
+def _open_file(file: Any) -> Any:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        return parquet.ParquetFile(file, memory_map=isinstance(file, str | Path))
+    except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
+        where = getattr(file, "name", file)
+        raise ConfigError(f"{KEY}: {where}: not a Parquet file that can be read: {error!s:.200}", key=KEY) from error
 
 
 def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableRows:
@@ -275,18 +287,21 @@ def _find_names(feature: Any) -> Any:
     return {name: names for name, inner in feature.items() if (names := _find_names(inner))} or None
 
 
-def _read_value(value: Any, names: Any) -> Any:
+def _read_value(value: Any, names: Any, kind: Any = None) -> Any:
     """Return a value with class names for numbers, null for NaN and for the class -1, dates as text.
+
+    A float of 32 or 16 bits (`kind`) is the shortest number that is stored so: 0.1, not 0.10000000149.
 
     Raise `IndexError` for the number of no class.
     """
     if isinstance(value, float):
-        return None if math.isnan(value) else value
+        return None if math.isnan(value) else value if kind is None else float(str(kind(value)))
     if isinstance(value, list):
-        return [_read_value(item, names) for item in value]
+        return [_read_value(item, names, kind) for item in value]
     if isinstance(value, dict):
         return {
-            key: _read_value(item, names.get(key) if isinstance(names, dict) else None) for key, item in value.items()
+            key: _read_value(item, names.get(key) if isinstance(names, dict) else None, kind)
+            for key, item in value.items()
         }
     if isinstance(value, int) and isinstance(names, list):
         if value < -1:

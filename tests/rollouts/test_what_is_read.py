@@ -305,6 +305,30 @@ row("D4-streaming", {"d/train-00000-of-00002.parquet": TWO[0]}, ids(streaming=Tr
 row("D4-two-counts", {"d/train-00000-of-00001.parquet": TWO[0], "d/train-00000-of-00002.parquet": TWO[1]}, ids(),
     refused("of-0000[12]"), "one of the two counts is wrong")
 
+
+
+def saved(*, cut=None):
+    """A folder of `save_to_disk` in two shards, of which the second is missing, or cut off."""
+
+    def write(path):
+        import datasets
+
+        datasets.Dataset.from_list([q(0), q(1)]).save_to_disk(path.parent, num_shards=2)
+        shard = path.parent / "data-00001-of-00002.arrow"
+        content = shard.read_bytes()[:cut]
+        shard.unlink()
+        if cut:
+            shard.write_bytes(content)
+
+    return {"d/x": write}
+
+
+row("D4-saved", saved(), ids(), refused("data-00001-of-00002"), NAMED)
+row("D4-saved-cut", saved(cut=100), ids(), refused("save_to_disk"), "a file that is cut off cannot be read")
+row("D4-damaged", {"d/train-00000-of-00002.parquet": TWO[0], "d/train-00001-of-00002.parquet": b"PAR1"}, ids(),
+    refused("train-00001-of-00002"), "the file that cannot be read is named")
+row("D4-from-one", {"d/train-1-of-2.parquet": TWO[0]}, ids(), refused("train-2-of-2"), NAMED)
+
 # ---- D5: one patient, written in two ways
 
 
@@ -326,6 +350,9 @@ row("D5-case", twice(lambda n: f"P{n}", lambda n: f"p{n}"), parted(), 0, "decide
 row("D5-spaces", twice(lambda n: f"P{n}", lambda n: f" P{n} "), parted(), 0, "decided: spaces around it say nothing")
 row("D5-unicode", twice(lambda n: unicodedata.normalize("NFC", f"Müller {n}"),
     lambda n: unicodedata.normalize("NFD", f"Müller {n}")), parted(), 0, "Unicode: NFC and NFD are one text")
+row("D5-full-width", twice(str, lambda n: "".join(chr(0xFF10 + int(digit)) for digit in str(n))), parted(), 0,
+    "Unicode: NFKC makes them one text")
+row("D5-invisible", twice(lambda n: f"P{n}", lambda n: f"\u200bP{n}"), parted(), 0, "nobody can see the difference")
 row("D5-csv", ({"d.csv": csv(*(f"t{2 * n + k},0.png,Q?,yes,{v}" for n in range(30) for k, v in enumerate((n, f"{n} "))),
     header="id,image,question,answer,patient")}, [[f"t{2 * n}", f"t{2 * n + 1}"] for n in range(30)]), parted(), 0,
     KEPT,
@@ -376,6 +403,7 @@ row("D6-tsv", {"d.tsv": csv("1.10\t0.png\tQ?\tyes", "1.1\t0.png\tQ?\tyes", heade
 row("D6-question", {"d.csv": csv("a,0.png,12e4,yes", "b,0.png,1.50,no")}, values("question", "prompt"),
     [["a", "12e4"], ["b", "1.50"]], "as it is in the file")
 
+row("D6-check-boxes", numbered("TRUE", "FALSE"), ids(), ["TRUE", "FALSE"], "a name is as it was written in the file")
 row("D6-percent", noted("28%", "1e-3", "1E5", "inf", "2024-01-02"), kept("code"),
     ["28%", "1e-3", "1E5", "inf", "2024-01-02"], AGAIN)
 row("D6-nulls", noted("NA", "null", "None", "NaN", ""), kept("code"), ["NA", "null", "None", "NaN", None],
@@ -445,6 +473,9 @@ row("D8-tab", {"d.tsv": csv("a\t0.png\tQ?\t3,5", header="\t".join(NAMES))}, gold
     [["a", 3.5]], "decided: `data.cells.decimal`", "JuliaData/DataFrames.jl#291")
 row("D8-text-with-comma", wide("left, upper", "3,5"), golds(), either([["t0", "left, upper"], ["t1", 3.5]],
     refused("decimal")), "a text is a text")
+row("D8-plus", wide("+3,5", "-0,5"), scores("+3.5", "3,5"), [1, 0], COMMA)
+row("D8-names", {"d.csv": csv("1,10;0.png;Q?;yes", "1,1;0.png;Q?;yes", header=";".join(NAMES))}, ids(),
+    ["1,10", "1,1"], "a name is as it was written in the file")
 row("D8-where", {"d.csv": csv("a;0.png;Q?;yes;0,5", "b;0.png;Q?;yes;1,5", header="id;image;question;answer;level")},
     ids(where="level>1"), either(["b"], refused("decimal")), COMMA)
 row("D8-null", wide("3.5", "n.a."), golds(cells={"null": ["n.a."]}), [["t0", 3.5]], "decided: `data.cells.null`")
@@ -461,6 +492,15 @@ def with_nan(name):
 row("D9-category", with_nan("category"), values("category"), [["t0", "1.5"], ["t1", None]], NULL,
     "pandas-dev/pandas#25353")
 row("D9-question", with_nan("question"), ids(), ["t0"], NULL)
+row("D9-template", with_nan("size"), lambda given, folder: [task.prompt["question"] for task in opened(given, folder,
+    columns={"question": {"template": "Is it {{ size }} cm?"}}).tasks], ["Is it 1.5 cm?"], "nobody asks for None cm")
+row("D9-float32", {"d.parquet": columns([q(0)], answer=pa.array([0.1], pa.float32()))}, scores("0.1", "0.2"), [1, 0],
+    "pandas and numpy print it as 0.1")
+row("D9-float16-list", {"d.parquet": columns([q(0)], size=pa.array([[0.1]], pa.list_(pa.float16())))}, kept("size"),
+    [[0.1]], "numpy prints it as 0.1")
+row("D9-float-and-double", {"d/a_train.parquet": columns([q(0)], size=pa.array([0.1], pa.float32())),
+    "d/b_train.parquet": columns([q(1)], size=pa.array([0.123456789]))}, lambda given, folder: kept("size")(given,
+    folder)[1], 0.123456789, "a double keeps its digits")
 row("D9-id", with_nan("id"), ids(), ["1.5"], NULL)
 row("D9-answer", with_nan("answer"), golds(), [["t0", 1.5]], NULL)
 row("D9-metadata", with_nan("organ"), kept("organ"), [1.5, None], NULL, "pandas-dev/pandas#25716")
@@ -499,6 +539,9 @@ row("D10-needed", {"d.jsonl": [*({name: one[name] for name in NAMES[:3]} for one
 row("D10-unknown", {"d.jsonl": LATE}, COUNT, refused("category"), "no row has the column")
 row("D10-bad-line", {"d.jsonl": [*LATE, "{broken", q(1006, category="lung")]}, COUNT, [1006, [["t1006", "lung"]]],
     "a bad line costs itself")
+
+row("D10-features", {"d.jsonl": [*LATE, *(q(f"x{i}") for i in range(1005)), q("z", organ="lung")]}, command(*CHECK,
+    rest="    features: {organ: text}\n"), ends(0, says=["organ"], without="missing"), BEGINS)
 
 # ---- D11: hidden files
 MAC = b"\0\5\x16\7\0\2\0\0Mac OS X        " + bytes(60)
@@ -555,7 +598,7 @@ row("D12-told", {"d.csv": csv("a,0.png,Q?,yes,,", ",,,,,", header=SHEET)}, comma
 PLACES = "the lines of the file, from 1"
 NO_ROW = r"viewbox failed|row [12]\b"
 row("D13-csv", {"d.csv": csv("a,0.png,Q?,yes", "b,0.png,Q?,", "c,0.png,Q?")}, command(*SHOW),
-    ends(0, 1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
+    ends(1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
 row("D13-tsv", {"d.tsv": csv("a\t0.png\tQ?\tyes", "b\t0.png\tQ?\t", "c\t0.png\tQ?", header="\t".join(NAMES))},
     command(*SHOW), ends(0, 1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
 row("D13-jsonl", {"d.jsonl": [q("a"), {"id": "b", "image": "0.png", "question": "Q?"}, "{broken"]}, command(*SHOW),
