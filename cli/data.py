@@ -156,8 +156,8 @@ def preview(
 def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:
     """End with status 1 if a task could not be shown, or rows of the data are bad and left out."""
     parts = getattr(env, "parts", {"": env}).values()
-    left_out = any(part.tasks.skipped for part in parts if isinstance(part, DataEnv))
-    if left_out or not is_whole or any(one.problem for one in shown):
+    is_whole = is_whole and not any(part.tasks.skipped for part in parts if isinstance(part, DataEnv))
+    if not is_whole or any(one.problem for one in shown):
         raise typer.Exit(1)
 
 
@@ -281,11 +281,10 @@ def list_previews(
         prepare_env(env)
         tasks = to_sequence(env.tasks, env.name)
         if first >= len(tasks):
-            allowed = f"0 to {len(tasks) - 1}, the tasks of {env.name}"
-            raise ConfigError(f"--first = {first}; allowed: {allowed}", key="first")
+            allowed = f"allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}"
+            raise ConfigError(f"--first = {first}; {allowed}", key="first")
     shown = []
-    for number in range(first, min(first + count, len(tasks))):
-        task = tasks[number]
+    for task in map(tasks.__getitem__, range(first, min(first + count, len(tasks)))):
         try:
             state = env.for_task(task).reset(task, seed=0)
         except ViewboxError as error:

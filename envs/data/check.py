@@ -87,10 +87,7 @@ def compare_columns(env: DataEnv) -> DataReport:
             if not isinstance(row, BadRow):
                 given = row.written if isinstance(row, CellRow) and features[path] == "text" else row
                 values[path].extend(_list_values(read(given), flat="*" in path))
-    is_all = len(first) == len(rows)
-    findings = [
-        ("missing", path) for path in features if not values[path] and first and (is_all or path not in columns)
-    ]
+    findings = [("missing", path) for path in features if not values[path] and first]
     findings += [finding for path, expected in features.items() for finding in _compare(path, expected, values[path])]
     findings += [("extra", column) for column in rows.list_columns() if first and column not in columns.values()]
     findings.sort(key=lambda finding: KINDS.index(finding[0]))

@@ -4,28 +4,20 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-from jinja2 import Template, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
-from ...utils.values import is_null
 from .cells import CellRow
 from .rows import Row, Rows
 
 Read = Callable[[Row], Any]
+_NULL = StrictUndefined("a value that it writes is null; {{ name or '' }} writes nothing for it")  # raises
+_JINJA = JINJA.overlay(finalize=lambda value: _NULL if value is None else value)
 
 
 class ExpressionError(Exception):
     """A template that fails on a row."""
-
-
-def _refuse_null(value: Any) -> Any:
-    if is_null(value):
-        raise ValueError("a value that it writes is null; {{ name or '' }} writes nothing for it")
-    return value
-
-
-_JINJA = JINJA.overlay(finalize=_refuse_null)
 
 
 class ColumnMap:

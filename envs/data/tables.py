@@ -144,7 +144,9 @@ class ParquetRows(TableRows):
     """
 
     def __init__(self, name: str, files: Sequence[Any], folder: Path | None) -> None:
-        self._files = [_open_file(file) for file in files]
+        from pyarrow import parquet
+
+        self._files = [parquet.ParquetFile(file, memory_map=isinstance(file, str | Path)) for file in files]
         firsts = accumulate((file.metadata.num_rows for file in self._files), initial=0)
         self.schemas = list(zip(firsts, (file.schema_arrow for file in self._files), strict=False))
         super().__init__(name, self.schemas, folder)
@@ -173,16 +175,6 @@ class ParquetRows(TableRows):
     def _list_batches(self, columns: list[str]) -> Iterable[Any]:
         for file in self._files:
             yield from file.iter_batches(batch_size=BATCH, columns=columns)
-
-
-def _open_file(file: Any) -> Any:
-    from pyarrow import ArrowInvalid, parquet
-
-    try:
-        return parquet.ParquetFile(file, memory_map=isinstance(file, str | Path))
-    except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
-        where = getattr(file, "name", file)
-        raise ConfigError(f"{KEY}: {where}: not a Parquet file that can be read: {error!s:.200}", key=KEY) from error
 
 
 def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableRows:
@@ -290,7 +282,7 @@ def _find_names(feature: Any) -> Any:
 def _read_value(value: Any, names: Any, kind: Any = None) -> Any:
     """Return a value with class names for numbers, null for NaN and for the class -1, dates as text.
 
-    A float of 32 or 16 bits (`kind`) is the shortest number that is stored so: 0.1, not 0.10000000149.
+    A float of fewer bits (`kind`) is the shortest number that is stored so: 0.1, not 0.10000000149.
 
     Raise `IndexError` for the number of no class.
     """
