@@ -148,7 +148,12 @@ def preview(
     check_out(out, "file")
     env, shown = list_previews(config, overrides, first=first, count=tasks, held_out=held_out)
     yield from (f"{one.to_text()[:20_000]}\n" for one in shown)
-    write_previews(shown, Path(out))
+    bodies = (
+        f"<h2>{html.escape(one.title)}</h2>{render_parts(one.prompt.parts)}\n<b>right answer: "
+        f"{html.escape(one.answer)}</b><hr>"
+        for one in shown
+    )
+    write_page(Path(out), "preview", "".join(bodies))
     yield out
     _end(env, shown=shown)
 
@@ -300,13 +305,3 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
         return env.write_answer(task) if env.answer is not None else str(dict(task.reference))
     except ViewboxError as error:
         return f"unknown ({error})"
-
-
-def write_previews(shown: Sequence[Preview], path: Path) -> None:
-    """Write all prompts, with their images, as one page."""
-    bodies = (
-        f"<h2>{html.escape(one.title)}</h2>{render_parts(one.prompt.parts)}\n<b>right answer: "
-        f"{html.escape(one.answer)}</b><hr>"
-        for one in shown
-    )
-    write_page(path, "preview", "".join(bodies))
