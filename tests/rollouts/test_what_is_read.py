@@ -672,6 +672,8 @@ row("Y2-on", {"d.csv": csv("a,0.png,Q?,on", "b,0.png,Q?,off")}, command(*CHECK,
     rest="    features: {answer: [on, off]}\n"), QUOTES, f"{CORE}: on and off are texts")
 row("Y2-quoted", HUNDRED, command(*CHECK, rest='    features: {answer: ["yes", "no"]}\n'), ends(0, 1, says=["it fits"]),
     "texts in quotes")
+row("Y2-check-boxes", {"d.csv": csv("a,0.png,Q?,TRUE", "b,0.png,Q?,FALSE")}, command(*CHECK,
+    rest='    features: {answer: ["TRUE", "FALSE"]}\n'), ends(0, says=["it fits"]), "as it is in the file")
 row("Y2-letters", {"d.csv": csv("a,0.png,Q?,y", "b,0.png,Q?,n")}, command(*CHECK,
     rest="    features: {answer: [y, n]}\n"), QUOTES, f"{CORE}: y and n are texts", "crdoconnor/strictyaml#186")
 row("Y2-booleans", HUNDRED, command(*CHECK, rest="    features: {answer: [true, false]}\n"),
