@@ -46,9 +46,9 @@ def check(
     """Compare a dataset with what a config expects of it, and show three tasks.
 
     It prints how each column was read, with three values, and what is left out; the tasks, groups and labels of each
-    split; and what the right answers of 20 tasks score by the reward of the config. It ends with status 1 if a column
-    is missing, or holds values of another type or labels that are not expected, or if `--images` finds a row that
-    cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every problem is printed with its place.
+    split; and what the right answers of 20 tasks score by the reward of the config. It ends with status 1 if a row is
+    left out, a column is missing, or holds values of another type or labels that are not expected, or if `--images`
+    finds a row that cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every problem is printed.
 
     Args:
         config: a dataset's preset (docs/datasets), a run's YAML, or a catalogue of software (a file).
@@ -87,8 +87,7 @@ def check(
     count, shown = list_shown(env, 0, 3)
     yield f"{env.name}: {count} tasks"
     yield from _print_tasks(shown, out)
-    if not report.fits or any(line.startswith("bad: ") for line in problems):
-        raise typer.Exit(1)
+    _end(env, is_whole=report.fits and not any(line.startswith("bad: ") for line in problems), shown=shown)
 
 
 def show(
@@ -121,6 +120,7 @@ def show(
     if splits := describe_splits(*both):
         yield say(f"splits: {'; '.join(splits)}", 2000)
     yield from _print_tasks(shown, out)
+    _end(env, shown=shown)
 
 
 def preview(
@@ -146,10 +146,24 @@ def preview(
         out: HTML file with the images in it.
     """
     check_out(out, "file")
-    shown = list_previews(config, overrides, first=first, count=tasks, held_out=held_out)
+    env, shown = list_previews(config, overrides, first=first, count=tasks, held_out=held_out)
     yield from (f"{one.to_text()[:20_000]}\n" for one in shown)
-    write_previews(shown, Path(out))
+    bodies = (
+        f"<h2>{html.escape(one.title)}</h2>{render_parts(one.prompt.parts)}\n<b>right answer: "
+        f"{html.escape(one.answer)}</b><hr>"
+        for one in shown
+    )
+    write_page(Path(out), "preview", "".join(bodies))
     yield out
+    _end(env, shown=shown)
+
+
+def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:
+    """End with status 1 if a task could not be shown, or rows of the data are bad and left out."""
+    parts = getattr(env, "parts", {"": env}).values()
+    is_whole = is_whole and not any(part.tasks.skipped for part in parts if isinstance(part, DataEnv))
+    if not is_whole or any(one.problem for one in shown):
+        raise typer.Exit(1)
 
 
 def _check_catalogue(path: str) -> Iterator[str]:
@@ -237,12 +251,13 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
 # ---------------------------------------------------------------- prompts
 @dataclass(frozen=True)
 class Preview:
-    """The prompt of a task; `answer` is the right one, or why it cannot be written."""
+    """The prompt of a task, or the problem; `answer` is the right one, or why it cannot be written."""
 
     task: str
     prompt: Prompt
     tools: tuple[str, ...]
     answer: str
+    problem: str = ""
 
     @property
     def title(self) -> str:
@@ -257,8 +272,10 @@ class Preview:
         return f"== {self.title}\n{''.join(parts).strip()}\n-- right answer: {self.answer}"
 
 
-def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int, held_out: bool) -> list[Preview]:
-    """Return the prompts of `count` tasks of a config.
+def list_previews(
+    name: str, overrides: Sequence[str], *, first: int, count: int, held_out: bool
+) -> tuple[BaseMultiTurnEnv, list[Preview]]:
+    """Return an environment of a config, and the prompts of `count` of its tasks.
 
     Raises:
         ViewboxError: the config cannot be used, or has no task with the number `first`.
@@ -269,18 +286,17 @@ def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int
         prepare_env(env)
         tasks = to_sequence(env.tasks, env.name)
         if first >= len(tasks):
-            allowed = f"0 to {len(tasks) - 1}, the tasks of {env.name}"
-            raise ConfigError(f"--first = {first}; allowed: {allowed}", key="first")
+            allowed = f"allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}"
+            raise ConfigError(f"--first = {first}; {allowed}", key="first")
     shown = []
-    for number in range(first, min(first + count, len(tasks))):
-        task = tasks[number]
+    for task in map(tasks.__getitem__, range(first, min(first + count, len(tasks)))):
         try:
             state = env.for_task(task).reset(task, seed=0)
         except ViewboxError as error:
-            shown.append(Preview(task.id, Prompt((f"cannot be opened: {error}",), None), (), "none"))
+            shown.append(Preview(task.id, Prompt((f"cannot be opened: {error}",), None), (), "none", str(error)))
             continue
         shown.append(Preview(task.id, build_prompt(config, env, model, state), state.tools, _write_answer(env, task)))
-    return shown
+    return env, shown
 
 
 def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
@@ -289,13 +305,3 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
         return env.write_answer(task) if env.answer is not None else str(dict(task.reference))
     except ViewboxError as error:
         return f"unknown ({error})"
-
-
-def write_previews(shown: Sequence[Preview], path: Path) -> None:
-    """Write all prompts, with their images, as one page."""
-    bodies = (
-        f"<h2>{html.escape(one.title)}</h2>{render_parts(one.prompt.parts)}\n<b>right answer: "
-        f"{html.escape(one.answer)}</b><hr>"
-        for one in shown
-    )
-    write_page(path, "preview", "".join(bodies))

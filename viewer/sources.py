@@ -62,7 +62,7 @@ def find_sets(runs: Sequence[str | Path]) -> list[EpisodeSet]:
     """
     sets: list[EpisodeSet] = []
     for given in runs:
-        run = Path(given)
+        run = Path(given or "''")  # an empty name is no folder, and not this one
         found = list(_list_folders(run))
         if not found:
             find_episodes_folder(run)  # raises, and says what was expected

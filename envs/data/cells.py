@@ -20,7 +20,7 @@ _BETWEEN = "\x1f"  # cells of a row in memory: a text takes less than a list
 _DECIMAL = re.compile(r"(?:^|(?<=\x1f)) *(-?\d+)([.,])(\d+) *(?=\x1f|$)", re.ASCII)
 _LIKELY = {",": re.compile(r"\d,\d").search, ".": re.compile(r"\d\.\d").search}
 _GROUP = re.compile(r"-?[1-9]\d{0,2}", re.ASCII)  # before three digits: thousands, perhaps
-_COMMA_NUMBER = re.compile(r"-?(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
+_COMMA_NUMBER = re.compile(r"[-+]?(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
 
 
 class CellRow(dict[str, Any]):

@@ -85,7 +85,10 @@ def compare_columns(env: DataEnv) -> DataReport:
         read = compile_path(path)
         for row in first:
             if not isinstance(row, BadRow):
-                given = row.written if isinstance(row, CellRow) and features[path] == "text" else row
+                written = row.written if isinstance(row, CellRow) else {}
+                given = (
+                    written if (written and features[path] == "text") or read(written) in tuple(features[path]) else row
+                )
                 values[path].extend(_list_values(read(given), flat="*" in path))
     findings = [("missing", path) for path in features if not values[path] and first]
     findings += [finding for path, expected in features.items() for finding in _compare(path, expected, values[path])]

@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-from jinja2 import Template, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
+from .cells import CellRow
 from .rows import Row, Rows
 
 Read = Callable[[Row], Any]
+_NULL = StrictUndefined("a value that it writes is null; {{ name or '' }} writes nothing for it")  # raises
+_JINJA = JINJA.overlay(finalize=lambda value: _NULL if value is None else value)
 
 
 class ExpressionError(Exception):
@@ -56,7 +59,10 @@ class ColumnMap:
     def _compile(self, spec: Any, field: str, key: str) -> Read:
         if isinstance(spec, str):
             self._used[field].add(check_column(spec, self._rows, key))
-            return compile_path(spec)
+            path = compile_path(spec)
+            if field == "id":  # a name is as it was written
+                return lambda row: path(row.written if isinstance(row, CellRow) and path(row) is not None else row)
+            return path
         if isinstance(spec, list | tuple):
             readers = [self._compile(item, field, f"{key}.{number}") for number, item in enumerate(spec)]
             return lambda row: [reader(row) for reader in readers]
@@ -75,8 +81,8 @@ class ColumnMap:
         if not isinstance(source, str):
             raise ConfigError(f"{key}.template = {source!r:.80}; allowed: text", key=key, given=source)
         try:
-            names = meta.find_undeclared_variables(JINJA.parse(source)) - JINJA.globals.keys()
-            template = JINJA.from_string(source)
+            names = meta.find_undeclared_variables(_JINJA.parse(source)) - _JINJA.globals.keys()
+            template = _JINJA.from_string(source)
         except TemplateSyntaxError as error:
             raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
         for name in sorted(names):

@@ -11,7 +11,7 @@ from ...images.coordinates import Coordinates
 from ...utils.values import to_text
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, BeforeValidator(lambda count: str(count) if count is True else count), Field(ge=1)]
 Label = Annotated[str, BeforeValidator(lambda label: to_text(label) or label)]  # also true, or 3
 FeatureKind = Literal["text", "number", "bool", "list", "mapping", "image"]
 

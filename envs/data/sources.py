@@ -117,7 +117,11 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
     if _is_saved(path):
         import datasets
 
-        return _choose_dataset(datasets.load_from_disk(str(path)), path.name, path, data)
+        try:
+            loaded = datasets.load_from_disk(str(path))
+        except (OSError, ValueError, KeyError, TypeError) as error:  # a file is missing, or damaged
+            raise _refuse_folder(path, f"{error!s:.300}", "the whole folder that save_to_disk wrote") from error
+        return _choose_dataset(loaded, path.name, path, data)
     files, hidden = _find_files(path)
     if not files:
         found = ", ".join(sorted(one.name for one in path.iterdir())[:10]) or "nothing"
@@ -159,7 +163,7 @@ def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
         )
         raise _refuse_folder(path, problem, "one of these as the source, or a file by split")
     for (_, before, total, after), found in sets.items():
-        start = 0 if 0 in found or int(total) not in found else 1
+        start = 0 if 0 in found or (len(total) == 5 and int(total) not in found) else 1
         lacking = (number for number in range(start, start + int(total)) if number not in found)
         if (missing := next(lacking, None)) is not None:
             name = f"{before}{missing:0{len(next(iter(found.values())))}}-of-{total}{after}{files[0].suffix}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadRow, ConfigError
-from ...utils.values import identify, is_null, to_text
+from ...utils.values import fold_text, identify, is_null, to_text
 from .columns import ColumnMap, ExpressionError, check_column, compile_path
 from .rows import Row, Rows
 from .settings import DataSettings
@@ -135,7 +135,7 @@ def _choose(groups: list[int], sizes: Mapping[int, int], wanted: float, small: i
 
 def hash_group(value: object) -> int:
     """Return the group of a value: 7, 7.0 and "7" are one, so are p7 and P7, and all rows that have none."""
-    return hash_name(identify(value).casefold())
+    return hash_name(fold_text(identify(value)))
 
 
 def hash_name(value: object) -> int:

@@ -5,6 +5,7 @@ Nothing in the file is trusted: no address is fetched, no file outside its folde
 
 import base64
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
@@ -85,7 +86,7 @@ def _list_lines(file: Path) -> Iterator[Row]:
                 yield Row(f"line {number}", None, f"longer than {MAX_LINE:,} bytes")
             elif line.strip():
                 try:
-                    yield Row(f"line {number}", parse_line(line))
+                    yield Row(f"line {number}", parse_line(line.removeprefix(BOM_UTF8)))
                 except ValueError as error:
                     yield Row(f"line {number}", None, f"not JSON: {error}")
 

@@ -133,6 +133,12 @@ def test_what_does_not_fit_is_named_and_the_status_is_1(check):
         assert "questions: " in printed
 
 
+def test_a_row_that_is_left_out_is_status_1(check):
+    status, printed = check(change(answer=None), features={})
+    assert status == 1
+    assert "5 tasks" in printed
+
+
 def test_extra_columns_and_labels_that_do_not_occur_are_named_and_do_no_harm(check):
     rows = [{**row, "answer": "no", "note": "x"} for row in make_rows()]
     status, printed = check(rows)

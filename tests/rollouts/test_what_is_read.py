@@ -305,6 +305,28 @@ row("D4-streaming", {"d/train-00000-of-00002.parquet": TWO[0]}, ids(streaming=Tr
 row("D4-two-counts", {"d/train-00000-of-00001.parquet": TWO[0], "d/train-00000-of-00002.parquet": TWO[1]}, ids(),
     refused("of-0000[12]"), "one of the two counts is wrong")
 
+
+
+def saved(*, cut=None):
+    """A folder of `save_to_disk` in two shards, of which the second is missing, or cut off."""
+
+    def write(path):
+        import datasets
+
+        datasets.Dataset.from_list([q(0), q(1)]).save_to_disk(path.parent, num_shards=2)
+        shard = path.parent / "data-00001-of-00002.arrow"
+        content = shard.read_bytes()[:cut]
+        shard.unlink()
+        if cut:
+            shard.write_bytes(content)
+
+    return {"d/x": write}
+
+
+row("D4-saved", saved(), ids(), refused("data-00001-of-00002"), NAMED)
+row("D4-saved-cut", saved(cut=100), ids(), refused("save_to_disk"), "a file that is cut off cannot be read")
+row("D4-from-one", {"d/train-1-of-2.parquet": TWO[0]}, ids(), refused("train-2-of-2"), NAMED)
+
 # ---- D5: one patient, written in two ways
 
 
@@ -326,6 +348,9 @@ row("D5-case", twice(lambda n: f"P{n}", lambda n: f"p{n}"), parted(), 0, "decide
 row("D5-spaces", twice(lambda n: f"P{n}", lambda n: f" P{n} "), parted(), 0, "decided: spaces around it say nothing")
 row("D5-unicode", twice(lambda n: unicodedata.normalize("NFC", f"Müller {n}"),
     lambda n: unicodedata.normalize("NFD", f"Müller {n}")), parted(), 0, "Unicode: NFC and NFD are one text")
+row("D5-full-width", twice(str, lambda n: "".join(chr(0xFF10 + int(digit)) for digit in str(n))), parted(), 0,
+    "Unicode: NFKC makes them one text")
+row("D5-invisible", twice(lambda n: f"P{n}", lambda n: f"\u200bP{n}"), parted(), 0, "nobody can see the difference")
 row("D5-csv", ({"d.csv": csv(*(f"t{2 * n + k},0.png,Q?,yes,{v}" for n in range(30) for k, v in enumerate((n, f"{n} "))),
     header="id,image,question,answer,patient")}, [[f"t{2 * n}", f"t{2 * n + 1}"] for n in range(30)]), parted(), 0,
     KEPT,
@@ -376,6 +401,7 @@ row("D6-tsv", {"d.tsv": csv("1.10\t0.png\tQ?\tyes", "1.1\t0.png\tQ?\tyes", heade
 row("D6-question", {"d.csv": csv("a,0.png,12e4,yes", "b,0.png,1.50,no")}, values("question", "prompt"),
     [["a", "12e4"], ["b", "1.50"]], "as it is in the file")
 
+row("D6-check-boxes", numbered("TRUE", "FALSE"), ids(), ["TRUE", "FALSE"], "a name is as it was written in the file")
 row("D6-percent", noted("28%", "1e-3", "1E5", "inf", "2024-01-02"), kept("code"),
     ["28%", "1e-3", "1E5", "inf", "2024-01-02"], AGAIN)
 row("D6-nulls", noted("NA", "null", "None", "NaN", ""), kept("code"), ["NA", "null", "None", "NaN", None],
@@ -458,6 +484,9 @@ row("D8-tab", {"d.tsv": csv("a\t0.png\tQ?\t3,5", header="\t".join(NAMES))}, gold
     [["a", 3.5]], "decided: `data.cells.decimal`", "JuliaData/DataFrames.jl#291")
 row("D8-text-with-comma", wide("left, upper", "3,5"), golds(), either([["t0", "left, upper"], ["t1", 3.5]],
     refused("decimal")), "a text is a text")
+row("D8-plus", wide("+3,5", "-0,5"), scores("+3.5", "3,5"), [1, 0], COMMA)
+row("D8-names", {"d.csv": csv("1,10;0.png;Q?;yes", "1,1;0.png;Q?;yes", header=";".join(NAMES))}, ids(),
+    ["1,10", "1,1"], "a name is as it was written in the file")
 row("D8-where", {"d.csv": csv("a;0.png;Q?;yes;0,5", "b;0.png;Q?;yes;1,5", header="id;image;question;answer;level")},
     ids(where="level>1"), either(["b"], refused("decimal")), COMMA)
 row("D8-null", wide("3.5", "n.a."), golds(cells={"null": ["n.a."]}), [["t0", 3.5]], "decided: `data.cells.null`")
@@ -474,6 +503,18 @@ def with_nan(name):
 row("D9-category", with_nan("category"), values("category"), [["t0", "1.5"], ["t1", None]], NULL,
     "pandas-dev/pandas#25353")
 row("D9-question", with_nan("question"), ids(), ["t0"], NULL)
+row("D9-template", with_nan("size"), lambda given, folder: [task.prompt["question"] for task in opened(given, folder,
+    columns={"question": {"template": "Is it {{ size }} cm?"}}).tasks], ["Is it 1.5 cm?"], "nobody asks for None cm")
+row("D9-template-or", with_nan("size"), lambda given, folder: [task.prompt["question"] for task in opened(given, folder,
+    columns={"question": {"template": "Is it {{ size or '' }} cm?"}}).tasks], ["Is it 1.5 cm?", "Is it  cm?"],
+    "the template says what stands for null")
+row("D9-float32", {"d.parquet": columns([q(0)], answer=pa.array([0.1], pa.float32()))}, scores("0.1", "0.2"), [1, 0],
+    "pandas and numpy print it as 0.1")
+row("D9-float16-list", {"d.parquet": columns([q(0)], size=pa.array([[0.1]], pa.list_(pa.float16())))}, kept("size"),
+    [[0.1]], "numpy prints it as 0.1")
+row("D9-float-and-double", {"d/a_train.parquet": columns([q(0)], size=pa.array([0.1], pa.float32())),
+    "d/b_train.parquet": columns([q(1)], size=pa.array([0.123456789]))}, lambda given, folder: kept("size")(given,
+    folder)[1], 0.123456789, "a double keeps its digits")
 row("D9-id", with_nan("id"), ids(), ["1.5"], NULL)
 row("D9-answer", with_nan("answer"), golds(), [["t0", 1.5]], NULL)
 row("D9-metadata", with_nan("organ"), kept("organ"), [1.5, None], NULL, "pandas-dev/pandas#25716")
@@ -568,7 +609,7 @@ row("D12-told", {"d.csv": csv("a,0.png,Q?,yes,,", ",,,,,", header=SHEET)}, comma
 PLACES = "the lines of the file, from 1"
 NO_ROW = r"viewbox failed|row [12]\b"
 row("D13-csv", {"d.csv": csv("a,0.png,Q?,yes", "b,0.png,Q?,", "c,0.png,Q?")}, command(*SHOW),
-    ends(0, 1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
+    ends(1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
 row("D13-tsv", {"d.tsv": csv("a\t0.png\tQ?\tyes", "b\t0.png\tQ?\t", "c\t0.png\tQ?", header="\t".join(NAMES))},
     command(*SHOW), ends(0, 1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
 row("D13-jsonl", {"d.jsonl": [q("a"), {"id": "b", "image": "0.png", "question": "Q?"}, "{broken"]}, command(*SHOW),
@@ -614,6 +655,9 @@ row("Y1-sexagesimal", HUNDRED, command(*SHOW, rest="    limit: 1:30\n"), ends(2,
     without=r"viewbox failed|\b90 tasks"), f"{CORE}: 1:30 is text")
 row("Y1-underscore", HUNDRED, command(*SHOW, rest="    limit: 1_0\n"), ends(0, 2, says=[r"\b10 tasks|limit"]),
     f"{CORE}: 1_0 is text")
+row("Y1-boolean", HUNDRED, command(*SHOW, rest="    limit: true\n"), ends(2, says=["limit"]), "true is no number")
+row("Y1-boolean-sample", HUNDRED, command(*SHOW, rest="    sample: true\n"), ends(2, says=["sample"]),
+    "true is no number")
 row("Y1-override", HUNDRED, command("data", "show", "CONFIG", "env.data.limit=010"), ends(0, 2,
     says=["10 tasks|limit"], without=r"viewbox failed|\b8 tasks"), "an override is read as YAML, too")
 row("Y1-time", HUNDRED, command(*SHOW, more=", metadata: {at: {value: 12:30:45}}"), ends(0, says=["12:30:45"]),
@@ -641,6 +685,8 @@ row("Y2-on", {"d.csv": csv("a,0.png,Q?,on", "b,0.png,Q?,off")}, command(*CHECK,
     rest="    features: {answer: [on, off]}\n"), QUOTES, f"{CORE}: on and off are texts")
 row("Y2-quoted", HUNDRED, command(*CHECK, rest='    features: {answer: ["yes", "no"]}\n'), ends(0, 1, says=["it fits"]),
     "texts in quotes")
+row("Y2-check-boxes", {"d.csv": csv("a,0.png,Q?,TRUE", "b,0.png,Q?,FALSE")}, command(*CHECK,
+    rest='    features: {answer: ["TRUE", "FALSE"]}\n'), ends(0, says=["it fits"]), "as it is in the file")
 row("Y2-letters", {"d.csv": csv("a,0.png,Q?,y", "b,0.png,Q?,n")}, command(*CHECK,
     rest="    features: {answer: [y, n]}\n"), QUOTES, f"{CORE}: y and n are texts", "crdoconnor/strictyaml#186")
 row("Y2-booleans", HUNDRED, command(*CHECK, rest="    features: {answer: [true, false]}\n"),
@@ -1039,6 +1085,9 @@ row("F1-best", True, after("export", "run", "--to", "run", "--reward-between", "
     "no task has such a mean", "backtick-se/cowait#292")
 row("F1-import", {"empty.jsonl": ""}, lambda given, folder: [spread(given, folder), run("import", "empty.jsonl",
     "--from", "openai", "--out", "f"), (folder / "f").exists()][1:], [ends(2), False], "decided: nothing read is 2")
+row("F1-import-mark", {"a.jsonl": b"\xef\xbb\xbf" + b'{"messages": [{"role": "user", "content": "a"}, {"role": ' +
+    b'"assistant", "content": "b"}]}\n'}, lambda given, folder: [spread(given, folder), run("import", "a.jsonl",
+    "--from", "openai", "--out", "f")][1], ends(0), "RFC 8259: a reader may ignore a byte order mark")
 # ---- O1: an empty name
 WHERE = ["out|name"]
 
@@ -1068,6 +1117,7 @@ row("O1-export-run", True, after("export", "run", "--to", "run", "--out", ""), E
 row("O1-pack", True, after("runs", "pack", "run", "--out", ""), EMPTY_NAME, "the name is empty")
 row("O1-show", None, nothing_but("data", "show", "CONFIG", "--out", ""), EMPTY_NAME, "the name is empty")
 row("O1-preview", None, nothing_but("data", "preview", "CONFIG", "--out", ""), EMPTY_NAME, "the name is empty")
+row("O1-no-run", True, after("view", ""), [ends(2), []], "the name of the run is empty")
 row("O1-in-a-file", None, nothing_but(*ROLL, "six.csv"), [ends(2, says=["six.csv"]), []], "a file is no folder")
 row("O1-below-a-file", None, nothing_but(*ROLL, "six.csv/run"), [ends(2, says=["six.csv"]), []],
     "nothing can be below a file")
