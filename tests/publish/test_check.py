@@ -272,7 +272,7 @@ WHAT_IS_WRONG_IS_SAID_IN = [
     (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
     (["new", "Demo"], "name 'Demo'; allowed: lower-case"),
     (["new", "json"], "the module json is taken"),
-    (["new", "demo"], "exists; allowed: a name"),
+    (["new", "demo"], "exists; give another NAME"),
 ]
 
 

@@ -226,7 +226,7 @@ def play_verifiers(case, folder):
             run_command("vf-eval", *given, *limits, path=package, cwd=folder)
         finally:
             sys.modules.pop(name, None)
-        wire = case.read_requests(server)
+        wire = {number: [_mark(message) for message in sent] for number, sent in case.read_requests(server).items()}
     (saved,) = (folder / "out").rglob("traces.jsonl")
     traces = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
     plays = {}
@@ -313,6 +313,12 @@ def play_inspect_ai(case, folder):
         about = score.metadata
         plays[number] = Play.of(sent[number], about["end_reason"], score.value, about["components"])
     return plays
+
+
+def _mark(message):
+    """A message of verifiers, which sends an empty reply as it is, with our mark."""
+    is_empty = message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls")
+    return {**message, "content": EMPTY} if is_empty else message
 
 
 def write_chat(message):
