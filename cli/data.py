@@ -161,7 +161,7 @@ def preview(
 def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[ShownTask | Preview]") -> None:
     """End with status 1 if a task could not be shown, or rows of the data are bad and left out."""
     parts = getattr(env, "parts", {"": env}).values()
-    is_whole = is_whole and not any(part.tasks.skipped for part in parts if isinstance(part, DataEnv))
+    is_whole = is_whole and not any(getattr(part.tasks, "skipped", ()) for part in parts)
     if not is_whole or any(one.problem for one in shown):
         raise typer.Exit(1)
 

@@ -75,13 +75,8 @@ def test_the_published_package_is_played_by_verifiers(tmp_path, monkeypatch):
     evaluate_package(package, "viewbox-software-adviser", scripts, tmp_path)
 
 
-@pytest.mark.parametrize("key", ["catalogue", "repositories"])
-def test_a_file_of_this_machine_is_not_published(tmp_path, key):
+def test_a_file_of_this_machine_is_not_published(tmp_path):
     file = tmp_path / "mine.jsonl"
-    if key == "catalogue":
-        file.write_text("".join(f"{one.model_dump_json()}\n" for one in list(ENV.software.values())[:120]))
-    else:
-        file.write_text('{"repository": "a/b", "recorded": "2026-11-23", "license": "MIT"}\n')
-    given = {"catalogue": str(file)} if key == "catalogue" else {"repositories": {"snapshot": str(file)}}
-    with pytest.raises(ConfigError, match=f"{key}.*: a file of this machine, which no package carries"):
-        publish("software_adviser", tmp_path / "out", settings={**SETTINGS, **given})
+    file.write_text("".join(f"{one.model_dump_json()}\n" for one in list(ENV.software.values())[:120]))
+    with pytest.raises(ConfigError, match="catalogue.*: a file of this machine, which no package carries"):
+        publish("software_adviser", tmp_path / "out", settings={**SETTINGS, "catalogue": str(file)})
