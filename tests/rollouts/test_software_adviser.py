@@ -78,5 +78,5 @@ def test_the_published_package_is_played_by_verifiers(tmp_path, monkeypatch):
 def test_a_file_of_this_machine_is_not_published(tmp_path):
     file = tmp_path / "mine.jsonl"
     file.write_text("".join(f"{one.model_dump_json()}\n" for one in list(ENV.software.values())[:120]))
-    with pytest.raises(ConfigError, match="catalogue.*: a file of this machine, which no package carries"):
+    with pytest.raises(ConfigError, match=r"catalogue.*: a file of this machine, which no package carries"):
         publish("software_adviser", tmp_path / "out", settings={**SETTINGS, "catalogue": str(file)})
