@@ -104,6 +104,7 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
         key: key.removeprefix("metrics/") for name in columns for key in held_out[name] if key.startswith("metrics/")
     }
     calls = {key: f"calls of {name}" for key, name in _find_called_tools([held_out[name] for name in columns]).items()}
+    table.add_row("episodes", *(str(count_episodes(held_out[name]) or "-") for name in columns))
     for key, title in ({"reward": "reward"} | components | own | _ROWS | calls).items():
         table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
     console = Console(width=120)
@@ -129,11 +130,16 @@ def _find_called_tools(figures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {key: named[1] for key, named in parts.items() if len(named) == 3 and named[2] == "calls"}
 
 
-def format_figure(figures: Mapping[str, Any], key: str) -> str:
-    """Return a figure with its confidence interval if it has one, and the number of episodes that it counts; "-" if it
-    is missing.
+def count_episodes(figures: Mapping[str, Any]) -> int:
+    """Return the number of episodes of held-out figures; 0 if it is not known."""
+    return max(figures.get("counts", {}).values(), default=0)
 
-    >>> figures = {"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}, "counts": {"reward": 40}}
+
+def format_figure(figures: Mapping[str, Any], key: str) -> str:
+    """Return a figure with its confidence interval if it has one, and the number of episodes that it counts if these
+    are not all; "-" if it is missing.
+
+    >>> figures = {"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}, "counts": {"reward": 40, "turns": 44}}
     >>> format_figure(figures, "reward"), format_figure({}, "reward")
     ('0.500 [0.400, 0.600] of 40', '-')
     """
@@ -141,7 +147,8 @@ def format_figure(figures: Mapping[str, Any], key: str) -> str:
         return "-"
     low, high = figures.get("intervals", {}).get(key, (None, None))
     count = figures.get("counts", {}).get(key)
-    return Interval(figures[key], low, high, 0).format() + ("" if count is None else f" of {count}")
+    part = "" if count in (None, count_episodes(figures)) else f" of {count}"
+    return Interval(figures[key], low, high, 0).format() + part
 
 
 def format_duration(seconds: float) -> str:
