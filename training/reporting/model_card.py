@@ -162,5 +162,8 @@ def _format_figures(held_out: Mapping[str, Mapping[str, Any]]) -> str:
             for key, value in figures.items()
             if isinstance(value, int | float) and (key in _FIGURES or key.startswith(("rewards/", "metrics/")))
         }
-        lines.append(f"- {when}: " + ", ".join(f"{key} {value:.3f}" for key, value in chosen.items()))
+        parts = {key: f" of {count}" for key, count in figures.get("counts", {}).items()}  # the episodes it counts
+        lines.append(
+            f"- {when}: " + ", ".join(f"{key} {value:.3f}{parts.get(key, '')}" for key, value in chosen.items())
+        )
     return "\n".join(lines)
