@@ -138,9 +138,11 @@ def identify(value: object) -> str:
         return ""
     if isinstance(value, str):
         text = " ".join(unicodedata.normalize("NFC", _LONG_RUN.sub(r"\1", value)).split())
-        return identify(json.loads(text)) if _CANONICAL.fullmatch(text) and is_canonical(text) else text
+        return identify(json.loads(text)) if is_canonical(text) else text
     plain = to_plain(value)
-    return to_text(plain) or (str(plain) if not isinstance(plain, dict | list | tuple) else _write_json(plain))
+    if isinstance(plain, dict | list | tuple):
+        return json.dumps(plain, sort_keys=True, default=str)
+    return to_text(plain) or str(plain)
 
 
 def is_canonical(text: str) -> bool:
@@ -150,10 +152,6 @@ def is_canonical(text: str) -> bool:
     [True, True, False, False, False, False, False]
     """
     return bool(_CANONICAL.fullmatch(text)) and json.dumps(json.loads(text)) == text
-
-
-def _write_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def reaches(value: float, least: float) -> bool:
