@@ -170,9 +170,9 @@ def show_runs(found: "RunList") -> Blocks:
 
 
 def _list_figures(run: "RunFigures") -> Sequence[Any]:
-    rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
     from ..rollouts.scoring.metrics import format_part
 
+    rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
     part = f" ({run.saved} a step)" if run.saved else ""
     reward = " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards)
     return (
