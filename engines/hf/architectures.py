@@ -1,9 +1,8 @@
-"""What differs between model architectures, asked of transformers: position ids, image features, the vision tower.
+"""What differs between models, asked of transformers: pixels, image tokens, position ids, masks, image features.
 
-Nothing here names a model. A model can be played if its images become patches with a grid, its own `get_rope_index`
-computes positions, its forward takes image features, and every layer attends to all tokens before. Qwen3-VL and
-Qwen2.5-VL are tested; others are compared with a plain forward when they are loaded (`check_parity`). The conventions
-that a model was trained on (coordinates, tool calls) are in `engines/model_profiles.py`.
+Nothing here names a model. What is asked is relied on as little as possible: `parity.py` compares the engine with a
+plain forward of the model when a run starts. The conventions that a model was trained on (coordinates, tool calls) are in
+`engines/model_profiles.py`.
 
 Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
 
@@ -11,122 +10,320 @@ Used of transformers, and checked by `tests/engines/hf/test_transformers_contrac
 | --- | --- |
 | `MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING` | the class of a config, with the output layer |
 | `MODEL_MAPPING` | the same without it |
-| `get_rope_index` of the latter | the positions of ids and grids; it reads the config and no weights |
-| `get_image_features(…, return_dict=True)` | `pooler_output`, and perhaps `deepstack_features`, of the type annotated |
+| `processor(text=…, images=…)` | repeats its placeholder for an image as often as its features need |
+| `get_rope_index` of the latter | the positions of an image's tokens; it reads the config and no weights |
+| `get_image_features(…, return_dict=True)` | `pooler_output`, and perhaps `deepstack_features` |
 | `forward(mm_encoder_outputs={"image": …})` | takes these features instead of pixels |
+| `forward(attention_mask={kind: …})` | a mask for each of `layer_types`, as the base model gives its decoder |
 | `get_decoder()` | the language model: the other children of `model.model` are the vision tower |
 """
 
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import torch
 from PIL import Image
 from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, PretrainedConfig
-from transformers.utils import ModelOutput
 
 from ...errors import ModelError
 
-TESTED = ("qwen2_5_vl", "qwen3_vl")
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """One preprocessed image: `values` (patches, patch features) float32, `grid` (t, h, w) in patches."""
+    """One preprocessed image: `inputs` of the vision tower, by the processor's names, each (…) of one image.
 
-    values: torch.Tensor
-    grid: tuple[int, int, int]
-    tokens: int  # image tokens in the prompt
+    Args:
+        tokens: image tokens that stand for it in a prompt.
+        text: what stands for it in the text of a prompt: these tokens, and marks around and between them.
+    """
+
+    inputs: Mapping[str, torch.Tensor]
+    tokens: int
+    text: str
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Return (t, h, w) in patches, of a model that counts so; else ()."""
+        return tuple(int(n) for n in self.inputs["image_grid_thw"][0]) if "image_grid_thw" in self.inputs else ()
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers the vision tower takes of it."""
+        return max(values.numel() for values in self.inputs.values())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(values.nbytes for values in self.inputs.values())
+
+    def to(self, dtype: torch.dtype) -> "Pixels":
+        """Return it with its floating-point numbers in another type."""
+        values = {name: x.to(dtype) if x.is_floating_point() else x for name, x in self.inputs.items()}
+        return Pixels(values, self.tokens, self.text)
 
 
 class Architecture:
-    """The models of one config: patch-flattened pixels and rotary positions of three axes (M-RoPE).
+    """The models of one config, with their processor if texts and pixels are needed.
 
     Raises:
         ModelError: such a model cannot be played; the message says what it lacks.
     """
 
-    def __init__(self, config: PretrainedConfig) -> None:
-        self.config, self.model_type = config, str(getattr(config, "model_type", "none"))
+    def __init__(self, config: PretrainedConfig, processor: Any = None) -> None:
+        self.config, self.processor = config, processor
+        self.model_type = str(getattr(config, "model_type", "none"))
         if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or type(config) not in MODEL_MAPPING:
-            raise self._refuse("is no model of images and text in transformers")
+            raise self.refuse("is no model of images and text in transformers")
+        if getattr(config, "is_encoder_decoder", False):
+            raise self.refuse("reads its prompt with an encoder: a conversation cannot grow")
         self._base = MODEL_MAPPING[type(config)]
-        rope = getattr(self._base, "get_rope_index", None)
-        if rope is None or "image_grid_thw" not in inspect.signature(rope).parameters:
-            raise self._refuse("has no `get_rope_index` for images with a grid")
-        self.merge: int = config.vision_config.spatial_merge_size  # patches merged into one token, along each side
+        self._forward = inspect.signature(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)].forward).parameters
+        ids = (getattr(config, name, None) for name in ("image_token_id", "image_token_index"))
+        self.image_id: int = next((i for i in ids if i is not None), -1)
+        if self.image_id < 0:
+            raise self.refuse("has no token for images in its config (`image_token_id`)")
+        self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
+        self._mutual: set[str] | None = None
+        self._output: tuple[type, list[bool]] | None = None  # of the tower, and which of its fields are lists
 
-    def check_forward(self) -> None:
-        """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
-        forward = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)].forward
-        if "mm_encoder_outputs" not in inspect.signature(forward).parameters:
-            raise self._refuse("takes no image features (`mm_encoder_outputs`)")
-        kinds = set(getattr(self.config.get_text_config(), "layer_types", None) or ()) - {"full_attention"}
-        if kinds:
-            raise self._refuse(f"has layers of {', '.join(sorted(kinds))}; this engine has full attention only")
+    def refuse(self, reason: str) -> ModelError:
+        """Return the error that says why such a model cannot be played."""
+        return ModelError(f"model_type {self.model_type!r:.80} {reason}", key="model.name")
 
-    def _refuse(self, reason: str) -> ModelError:
-        return ModelError(f"model_type {self.model_type!r:.80} {reason}; tested: {', '.join(TESTED)}")
+    # ------------------------------------------------------------------ what the model is
+    @cached_property
+    def layer_kinds(self) -> frozenset[str]:
+        """The kinds of layers, by transformers' names."""
+        text = self.config.get_text_config()
+        kinds = getattr(text, "layer_types", None)
+        if kinds is None:
+            kinds = [SLIDING if self.window else CHUNKED if getattr(text, "attention_chunk_size", None) else FULL]
+        return frozenset(kinds)
 
     @cached_property
-    def _positions(self) -> Any:
-        """The model's class without its weights, for its method `get_rope_index`."""
+    def window(self) -> int | None:
+        """The tokens that a sliding layer sees, its own included."""
+        text = self.config.get_text_config()
+        return getattr(text, "sliding_window", None) if getattr(text, "use_sliding_window", True) else None
+
+    @cached_property
+    def axes(self) -> int:
+        """The axes of a token's position: 1, or 3 where images have rows and columns."""
+        return 1 if self._shell is None else 3
+
+    @cached_property
+    def _shell(self) -> Any:
+        """The model's class without its weights, for its method `get_rope_index`; None if it has none."""
+        if not hasattr(self._base, "get_rope_index"):
+            return None
         shell = self._base.__new__(self._base)
         torch.nn.Module.__init__(shell)
         shell.config = self.config
         return shell
 
     @cached_property
-    def _features(self) -> type[ModelOutput]:
-        """The type of what the vision tower returns."""
-        found = get_type_hints(self._base.get_image_features)["return"]
-        return next(one for one in (found, *get_args(found)) if isinstance(one, type) and issubclass(one, ModelOutput))
+    def _tower_arguments(self) -> frozenset[str]:
+        return frozenset(inspect.signature(self._base.get_image_features).parameters)
 
-    def preprocess(self, image_processor: Any, image: Image.Image) -> Pixels:
-        """Preprocesses one image. Raises what the image processor raises."""
-        output = image_processor(images=[image.convert("RGB")], return_tensors="pt")
-        t, h, w = (int(n) for n in output["image_grid_thw"][0])
-        return Pixels(output["pixel_values"].float(), (t, h, w), t * h * w // self.merge**2)
+    def find_lack(self) -> str | None:
+        """Return what the model lacks to be played on the engine's own cache; None if nothing is missing."""
+        for name in ("mm_encoder_outputs", "logits_to_keep"):
+            if name not in self._forward:
+                return f"its forward takes no `{name}`"
+        unknown = self.layer_kinds - {FULL, SLIDING, CHUNKED}
+        return f"it has layers of {', '.join(sorted(unknown))}" if unknown else None
 
-    def count_tokens(self, image_processor: Any, width: int, height: int) -> int:
-        """Return the tokens in the prompt of an image of this size, without its pixels: vLLM counts them so too.
+    def check_forward(self) -> None:
+        """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
+        if (lack := self.find_lack()) is not None:
+            raise self.refuse(f"cannot be played here: {lack}")
 
-        Raises:
-            ValueError: the image processor rejects the size.
-        """
-        return int(image_processor.get_number_of_image_patches(height, width, {})) // self.merge**2
+    # ------------------------------------------------------------------ an image in a prompt
+    @cached_property
+    def placeholder(self) -> str:
+        """The text that a chat template writes for an image."""
+        owners = (self.processor, self.processor.tokenizer)
+        named = (getattr(owner, name, None) for name in ("image_token", "boi_token") for owner in owners)
+        candidates = [*dict.fromkeys(one for one in named if one), self.processor.tokenizer.decode([self.image_id])]
+        for parts in ([{"type": "image"}, {"type": "text", "text": "q"}], [{"type": "image"}]):
+            try:
+                text = self.processor.apply_chat_template([{"role": "user", "content": parts}], tokenize=False)
+            except Exception:  # `ChatTemplate` says what is wrong with it
+                continue
+            candidates = [one for one in candidates if text.count(one) == 1] or candidates
+        return str(candidates[0])
 
-    def compute_positions(
-        self, ids: list[int], image_id: int, grids: list[tuple[int, int, int]], start: int
-    ) -> tuple[torch.Tensor, int]:
-        """Return the positions of consecutive tokens, as the model's own `get_rope_index` counts them.
+    def preprocess(self, image: Image.Image) -> Pixels:
+        """Return one image as the vision tower takes it, alone. Raise what the processor raises."""
+        output = self.processor(
+            text=[self.placeholder], images=[image.convert("RGB")], return_tensors="pt", add_special_tokens=False
+        )
+        ids = output["input_ids"][0].tolist()
+        inputs = {name: value for name, value in output.items() if name in self._tower_arguments}
+        text = self.processor.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        pixels = Pixels(inputs, ids.count(self.image_id), text)
+        return pixels.to(torch.float32)
 
-        For Qwen-VL (M-RoPE, arXiv 2409.12191, section 2.1) text advances all three axes together. The tokens of an
-        image share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
+    # ------------------------------------------------------------------ positions
+    def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
+        """Return the positions of consecutive tokens, as the model counts them.
+
+        Text advances all axes together. With three axes (M-RoPE, arXiv 2409.12191, section 2.1) the tokens of an image
+        share the time axis and count rows and columns; the text after it continues at the largest of them + 1.
 
         Args:
-            grids: (t, h, w) in patches of each image among `ids`.
+            images: those among `ids`, in order.
             start: position of the first token.
 
         Returns:
-            The positions, (3, len(ids)), and the position of the next token.
+            The positions, (axes, len(ids)), and the position of the next token.
         """
-        tokens = torch.tensor([ids])
-        found, _ = self._positions.get_rope_index(
-            tokens,
-            mm_token_type_ids=(tokens == image_id).int(),
-            image_grid_thw=torch.tensor(grids) if grids else None,
-        )
-        positions = found[:, 0] + start
-        return positions, int(positions.max()) + 1
+        if self.axes == 1 or not images:
+            return torch.arange(start, start + len(ids)).expand(self.axes, -1), start + len(ids)
+        parts, place = [], 0
+        for image in images:
+            first = ids.index(self.image_id, place)
+            block, length = self._compute_block(image)
+            parts += [torch.arange(start, start + first - place).expand(3, -1), block + (start + first - place)]
+            start, place = start + first - place + length, first + image.tokens
+        parts.append(torch.arange(start, start + len(ids) - place).expand(3, -1))
+        return torch.cat(parts, dim=1), start + len(ids) - place
 
+    def _compute_block(self, image: Pixels) -> tuple[torch.Tensor, int]:
+        """Return the positions of an image's tokens after position 0, (3, tokens), and how far they advance."""
+        if image.grid not in self._blocks:
+            tokens = torch.full((1, image.tokens), self.image_id)
+            given = {"image_grid_thw": image.inputs["image_grid_thw"], "mm_token_type_ids": torch.ones_like(tokens)}
+            known = inspect.signature(self._shell.get_rope_index).parameters
+            found, _ = self._shell.get_rope_index(tokens, **{name: x for name, x in given.items() if name in known})
+            self._blocks[image.grid] = found[:, 0], int(found.max()) + 1
+        return self._blocks[image.grid]
+
+    def to_position_ids(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return the model's `position_ids` for positions of shape (axes, rows, width)."""
+        return positions if self.axes > 1 else positions[0]
+
+    def build_token_types(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the arguments of the model's forward that say where image tokens stand, (rows, width) each."""
+        names = [name for name in self._forward if name.endswith("token_type_ids")]
+        return dict.fromkeys(names, (ids == self.image_id).int())
+
+    # ------------------------------------------------------------------ masks
+    @property
+    def is_causal(self) -> bool:
+        """Whether every layer sees all tokens before, and none after; known once `learn_masks` was called."""
+        return self.layer_kinds == {FULL} and not self._mutual
+
+    @torch.no_grad()
+    def learn_masks(self, model: Any) -> None:
+        """Learn from the masks that the model gives its decoder in which kinds of layers an image sees all of itself.
+
+        Raises:
+            ModelError: text sees what comes after it, so that a conversation cannot grow.
+        """
+        if self._mutual is not None:
+            return
+        given: list[Any] = []
+
+        def catch(module: object, args: object, kwargs: dict[str, Any]) -> None:
+            given.append(kwargs.get("attention_mask"))
+            raise _CaughtMaskError
+
+        base = get_base_model(model)
+        text = 0 if self.image_id else 1
+        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=model.device)
+        handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
+        before = getattr(base.model, "rope_deltas", None)
+        try:
+            base.model(input_ids=ids, use_cache=False, **self.build_token_types(ids))
+        except _CaughtMaskError:
+            pass
+        finally:
+            handle.remove()
+            if hasattr(base.model, "rope_deltas"):
+                base.model.rope_deltas = before
+        masks = given[0] if given else None
+        named = masks if isinstance(masks, Mapping) else dict.fromkeys(self.layer_kinds, masks)
+        self._mutual = set()
+        for kind, mask in named.items():
+            if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
+                continue  # none: the decoder makes a causal one
+            seen = (mask if mask.dtype == torch.bool else mask >= 0)[0, 0].cpu()
+            after = seen.triu(1)
+            if after[0].any() or after[3].any():
+                raise self.refuse("reads its prompt in both directions: a conversation cannot grow")
+            if after[1, 2]:
+                self._mutual.add(kind)
+
+    def build_masks(self, columns: torch.Tensor, num_read: int, ids: torch.Tensor) -> Any:
+        """Return which columns of the cache each new token reads, for each kind of layer.
+
+        Args:
+            columns: (rows, width) the column of each new token; columns count the tokens of a conversation.
+            num_read: columns read.
+            ids: (rows, width) new tokens; an image's are all among them.
+
+        Returns:
+            A (rows, 1, width, num_read) bool tensor; a dict of them by kind if there are several kinds.
+        """
+        read, own = torch.arange(num_read, device=ids.device)[None, None, None, :], columns[:, None, :, None]
+        causal, mutual = read <= own, None
+        if self._mutual and ids.shape[1] > 1:
+            blocks = self._number_images(ids)
+            at = torch.zeros(len(ids), num_read + 1, dtype=blocks.dtype, device=ids.device)
+            at.scatter_(1, columns.clamp(max=num_read), blocks)  # padding ends in the column that is cut off
+            mutual = ((blocks[:, :, None] == at[:, None, :num_read]) & (blocks[:, :, None] > 0))[:, None]
+        return self._split_by_kind(causal, mutual, own, read)
+
+    def build_pack_masks(
+        self, owners: torch.Tensor, prompts: torch.Tensor, index: torch.Tensor, ids: torch.Tensor
+    ) -> Any:
+        """Return the masks of a packed row of N tokens, in which each token reads its own segment and the prompt before.
+
+        Args:
+            owners, prompts: (N,) the segment of each token, and the one that holds its prompt.
+            index: (N,) the place of each token in its conversation.
+            ids: (N,) tokens.
+
+        Returns:
+            A (1, 1, N, N) bool tensor; a dict of them by kind if there are several kinds.
+        """
+        own = owners[:, None] == owners[None]
+        seen = own | (owners[None] == prompts[:, None])
+        causal, mutual = seen & (index[None] <= index[:, None]), None
+        if self._mutual:
+            blocks = self._number_images(ids[None])[0]
+            mutual = (own & (blocks[:, None] == blocks[None]) & (blocks[:, None] > 0))[None, None]
+        return self._split_by_kind(causal[None, None], mutual, index[None, None, :, None], index[None, None, None])
+
+    def _number_images(self, ids: torch.Tensor) -> torch.Tensor:
+        """(rows, width): the number of the run of image tokens that each token belongs to, from 1; 0 for text."""
+        image = ids == self.image_id
+        starts = image & ~torch.nn.functional.pad(image, (1, 0))[:, :-1]
+        return starts.int().cumsum(1) * image
+
+    def _split_by_kind(self, causal: torch.Tensor, mutual: Any, own: torch.Tensor, read: torch.Tensor) -> Any:
+        masks = {}
+        for kind in self.layer_kinds:
+            mask = causal if mutual is None or kind not in (self._mutual or ()) else causal | mutual
+            if kind == SLIDING and self.window:
+                mask = mask & (read > own - self.window)
+            if kind == CHUNKED:
+                size = self.config.get_text_config().attention_chunk_size
+                mask = mask & (read // size == own // size)
+            masks[kind] = mask
+        return masks if len(masks) > 1 or self._mutual else next(iter(masks.values()))
+
+    # ------------------------------------------------------------------ the vision tower
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
         """Return what image features depend on, also inside a PEFT model: all beside the language model."""
-        model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        model = get_base_model(model)
         decoder = model.get_decoder()
-        parts = [child for child in model.model.children() if child is not decoder]
+        parts = [child for child in model.model.children() if all(one is not decoder for one in child.modules())]
         return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
 
     def get_pixel_dtype(self, model: Any) -> torch.dtype:
@@ -135,33 +332,71 @@ class Architecture:
         dtype = next(self.get_vision_tower(model).parameters()).dtype
         return dtype if dtype.is_floating_point and dtype.itemsize == 2 else torch.float32
 
-    def encode_images(self, model: Any, pixels: list[Pixels]) -> list[tuple[torch.Tensor, ...]]:
-        """Return the features of each image: (tokens, width), then one more such tensor for each DeepStack layer."""
+    def encode_images(self, model: Any, pixels: Sequence[Pixels]) -> list[tuple[torch.Tensor, ...]]:
+        """Return the features of each image: (tokens, width), then one more such tensor for each DeepStack layer.
+
+        Raises:
+            ModelError: the tower gives another number of features than the image has tokens.
+        """
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
-        output = model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
+        output = get_base_model(model).model.get_image_features(**inputs, return_dict=True)
         layers = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-        return [tuple(image) for image in zip(*layers, strict=True)]
+        self._output = type(output), [isinstance(layer, list | tuple) for layer in layers]
+        flat = [
+            torch.cat([one.flatten(0, -2) for one in (layer if isinstance(layer, list | tuple) else [layer])])
+            for layer in layers
+        ]
+        counts = [image.tokens for image in pixels]
+        if any(len(layer) != sum(counts) for layer in flat):
+            raise self.refuse(f"gives {len(flat[0])} features for {sum(counts)} image tokens")
+        return list(zip(*(layer.split(counts) for layer in flat), strict=True))
 
     def count_feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
         """Return the size of one image's features."""
         return sum(layer.nbytes for layer in features)
 
-    def build_feature_inputs(self, features: list[tuple[torch.Tensor, ...]]) -> dict[str, object]:
-        """Return the model's keyword arguments for images whose features are known, in order."""
-        tokens, *deep = zip(*features, strict=True)
-        layers: dict[str, Any] = {"deepstack_features": [*deep]} if deep else {}
-        return {"mm_encoder_outputs": {"image": self._features(pooler_output=tokens, **layers)}}
+    def build_feature_inputs(self, features: Sequence[tuple[torch.Tensor, ...]]) -> dict[str, object]:
+        """Return the model's keyword arguments for images whose features `encode_images` gave, in order."""
+        assert self._output is not None
+        kind, listed = self._output
+        layers = zip(zip(*features, strict=True), listed, strict=True)
+        pooled, *deep = [layer if is_list else torch.cat(layer) for layer, is_list in layers]
+        more: dict[str, Any] = {"deepstack_features": deep} if deep else {}
+        return {"mm_encoder_outputs": {"image": kind(pooler_output=pooled, **more)}}
 
     def build_vision_inputs(
-        self, pixels: list[Pixels], device: torch.device | str, dtype: torch.dtype
+        self, pixels: Sequence[Pixels], device: torch.device | str, dtype: torch.dtype
     ) -> dict[str, torch.Tensor]:
-        """Return the model's keyword arguments for images given as pixels, in order; {} for no images."""
-        if not pixels:
-            return {}
-        values = torch.cat([image.values for image in pixels]).to(device=device, dtype=dtype)
-        return {"pixel_values": values, "image_grid_thw": torch.tensor([image.grid for image in pixels], device=device)}
+        """Return the model's keyword arguments for images given as pixels, in order; {} for no images.
+
+        Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
+        """
+        images = [image.to(dtype).inputs for image in pixels]
+        return {name: _stack([image[name] for image in images]).to(device) for name in (images[0] if images else ())}
 
 
-def get_architecture(model_config: PretrainedConfig) -> Architecture:
+class _CaughtMaskError(Exception):
+    """Ends a forward when its masks are known."""
+
+
+def get_base_model(model: Any) -> Any:
+    """Return the model itself, without peft's wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _stack(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Join tensors along their first axis, padded with zeros at the end of the others."""
+    sizes = [max(size) for size in zip(*(one.shape[1:] for one in values), strict=True)]
+
+    def pad(one: torch.Tensor) -> torch.Tensor:
+        missing = [size - own for size, own in zip(sizes, one.shape[1:], strict=True)]
+        return (
+            torch.nn.functional.pad(one, [n for size in reversed(missing) for n in (0, size)]) if any(missing) else one
+        )
+
+    return torch.cat([pad(one) for one in values])
+
+
+def get_architecture(model_config: PretrainedConfig, processor: Any = None) -> Architecture:
     """Return the architecture of a transformers config. Raise `ModelError`: see `Architecture`."""
-    return Architecture(model_config)
+    return Architecture(model_config, processor)

@@ -5,6 +5,8 @@ Each test decides how messages are rendered, or refuses the template with a reas
 - *Tool schemas*: does it list them and teach calls that viewbox can parse? Otherwise viewbox's own text is added to the
   system message.
 - *Tool role*: does it show a tool message with its image? Otherwise results become user messages, marked as results.
+- *Parts*: must the content of a message be a list of parts? Some templates drop a string without an error.
+- *End*: does it write an end token after a reply? If not, the tokenizer's own stands there, and `notes` says so.
 - *Turns*: may user messages follow each other? Otherwise they are merged.
 - *History*: is the text after a reply the same whatever came before? Otherwise the template is refused, because the
   tokens of an episode are only ever appended.
@@ -43,6 +45,9 @@ class ChatTemplate:
 
     def __init__(self, processor: Any, image: str, ends: Sequence[str]) -> None:
         self.processor, self.image = processor, image
+        self.in_parts = False
+        self.in_parts = SYSTEM["content"] not in self._try_render([SYSTEM, USER])
+        self.writes_end = True
         self.end = self._find_end_of_reply(ends)
         self._check_prompt()
         listed = self._try_render([SYSTEM, USER], [TOOL])
@@ -64,6 +69,13 @@ class ChatTemplate:
         prompt: bool = False,
     ) -> str:
         """Return the text of messages; with `prompt`, up to where the next reply begins."""
+        if self.in_parts:
+            messages = [
+                one | {"content": [{"type": "text", "text": one["content"]}]}
+                if isinstance(one["content"], str)
+                else one
+                for one in messages
+            ]
         text: str = self.processor.apply_chat_template(
             messages,
             tools=[thaw(tool) for tool in tools] if tools else None,
@@ -98,7 +110,8 @@ class ChatTemplate:
 
     def _get_text_after_reply(self, text: str) -> str:
         """Return the part of a rendered text after the last stand-in reply and its end token."""
-        return text.rpartition(REPLY)[2].partition(self.end)[2]
+        after = text.rpartition(REPLY)[2]
+        return after.partition(self.end)[2] if self.writes_end else after
 
     # ------------------------------------------------------------------ tests of the template
     def _try_render(self, messages: list[TemplateMessage], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
@@ -115,14 +128,14 @@ class ChatTemplate:
             raise ModelError(f"the chat template cannot render {content}: {error}") from error
 
     def _find_end_of_reply(self, ends: Sequence[str]) -> str:
-        """Return the first of `ends` that the template writes after a reply."""
+        """Return the first of `ends` that the template writes after a reply; the preferred one if it writes none."""
         text = self._render_or_refuse("a conversation", [USER, ASSISTANT])
         _, reply, after = text.partition(REPLY)
         present = [end for end in ends if end in after]
-        if not reply or not present:
-            names = " or ".join(map(repr, ends))
-            raise ModelError(f"the chat template does not end a reply with the tokenizer's end token {names}")
-        return min(present, key=after.index)
+        if not reply:
+            raise ModelError("the chat template leaves out a reply")
+        self.writes_end = bool(present)
+        return min(present, key=after.index) if present else ends[0]
 
     def _check_prompt(self) -> None:
         """Check that a system message and a user's image are rendered."""
@@ -156,4 +169,5 @@ class ChatTemplate:
         later = self._try_render([USER, thinking, USER, ASSISTANT, USER])
         changes = [] if text.startswith(prompt + REPLY) else ["changes the text before earlier replies"]
         changes += [] if THOUGHT in later else ["strips the thinking of earlier replies"]
+        changes += [] if self.writes_end else [f"writes no end token after replies (here {self.end})"]
         return [f"the chat template {change}; here they stay as they were sampled" for change in changes]

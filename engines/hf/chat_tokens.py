@@ -11,12 +11,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Lock
 from typing import Any
 
 import torch
 from cachetools import LRUCache
+from PIL import Image
 from transformers import GenerationConfig, PretrainedConfig
 
 from ...core.messages import join_texts, render_tools
@@ -46,26 +46,25 @@ class ChatTokens:
     ) -> None:
         self.processor = processor
         self.tokenizer = processor.tokenizer
-        self.architecture: Architecture = get_architecture(model_config)
-        self.image_id: int = model_config.image_token_id
+        self.architecture: Architecture = get_architecture(model_config, processor)
+        self.image_id: int = self.architecture.image_id
         eos = self.tokenizer.eos_token_id
+        begin = self.tokenizer("a")["input_ids"][0]
+        self._begins = begin == getattr(self.tokenizer, "bos_token_id", None)  # whether it begins a text with a token
         self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else eos
         self.stop_ids: frozenset[int] = _find_end_ids(self.tokenizer, model_config, generation_config) | {
             eos,
             self.pad_id,
         }
-        names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-        self.never_sampled: tuple[int, ...] = tuple(
-            sorted({getattr(model_config, name) for name in names if getattr(model_config, name, None) is not None})
-        )
+        self.never_sampled: tuple[int, ...] = tuple(sorted(_find_media_ids(model_config, processor, self.architecture)))
         controls = [*self.never_sampled, *self.stop_ids & _get_control_ids(self.tokenizer)]
         texts = {*self.tokenizer.all_special_tokens, *self.tokenizer.convert_ids_to_tokens(controls)}
         self._control = re.compile("|".join(map(re.escape, sorted(texts))))
         self.context: float = getattr(model_config.get_text_config(), "max_position_embeddings", None) or math.inf
-        self.pixel_cache = PixelCache(self.architecture, processor.image_processor)
+        self.pixel_cache = PixelCache(self.architecture)
         self._prompts: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
         ends = {self.tokenizer.decode([token]): token for token in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
-        self.template = ChatTemplate(processor, self.tokenizer.decode([self.image_id]), list(ends))
+        self.template = ChatTemplate(processor, self.architecture.placeholder, list(ends))
         self.end_id: int = ends[self.template.end]
 
     # ------------------------------------------------------------------ messages
@@ -83,13 +82,16 @@ class ChatTokens:
         return {"role": message.role, "content": parts}
 
     def _encode(self, text: str, images: Sequence[ImageRef]) -> list[int]:
-        """Return the ids of a rendered text, each image placeholder repeated as often as its image has tokens."""
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        placeholders = ids.count(self.image_id)
-        if placeholders != len(images):
-            raise ModelError(f"the chat template left {placeholders} image placeholders for {len(images)} images")
-        counts = iter([self.count_image_tokens(image) for image in images])
-        return [i for token in ids for i in ([token] * next(counts) if token == self.image_id else [token])]
+        """Return the ids of a rendered text, each image placeholder replaced by what stands for its image.
+
+        The text is expanded, not the ids: a placeholder need not be the image token, and may merge with its neighbors.
+        """
+        first, *rest = text.split(self.architecture.placeholder)
+        if len(rest) != len(images):
+            raise ModelError(f"the chat template left {len(rest)} image placeholders for {len(images)} images")
+        shown = [self.pixel_cache.describe(image)[1] + after for image, after in zip(images, rest, strict=True)]
+        ids: list[int] = self.tokenizer("".join([first, *shown]), add_special_tokens=False)["input_ids"]
+        return ids
 
     def encode_prompt(
         self,
@@ -118,7 +120,10 @@ class ChatTokens:
             rendered[0]["content"] += render_tools(tools, reply_format, prompts)
         images = [image for message in messages for image in message.images]
         merged = self.template.merge_user_messages(rendered)
-        ids = self._encode(self.template.render(merged, tools if by_template else None, prompt=True), images)
+        text = self.template.render(merged, tools if by_template else None, prompt=True)
+        ids = self._encode(text, images)
+        if self._begins and not text.startswith(self.tokenizer.bos_token):
+            ids = [self.tokenizer.bos_token_id, *ids]
         self._prompts[key] = [*ids], [*images]
         return ids, images
 
@@ -192,12 +197,25 @@ class ChatTokens:
 
     def count_image_tokens(self, image: ImageRef) -> int:
         """Return the image's tokens in a prompt. Any thread may call this. Raise `ImageError`."""
-        return self.pixel_cache.count_tokens(image)
+        return self.pixel_cache.describe(image)[0]
 
 
 def _get_control_ids(tokenizer: Any) -> frozenset[int]:
     """Return the tokens that do not stand for text: a tokenizer's special and added tokens."""
     return frozenset({*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder})
+
+
+def _find_media_ids(model_config: Any, processor: Any, architecture: Architecture) -> set[int]:
+    """Return the tokens that need features or stand around them: a model must not write them."""
+    names = ("image_token_id", "video_token_id", "audio_token_id", "vision_start_token_id", "vision_end_token_id")
+    tokenizer = processor.tokenizer
+    marks = tokenizer(architecture.placeholder, add_special_tokens=False)["input_ids"]
+    found = {getattr(model_config, name, None) for name in names} | {
+        *(getattr(processor, "image_token_ids", None) or ())
+    }
+    if len(marks) == 1:
+        found |= {*marks}
+    return {i for i in found | {architecture.image_id} if i is not None}
 
 
 def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
@@ -251,26 +269,26 @@ def build_stand_in(tokens: ChatTokens) -> EpisodeTokens:
 # ---------------------------------------------------------------------- pixels
 MAX_BYTES = 2**31
 MIN_BYTES_EACH = 2**20  # every image counts for at least this much: at most 2,048 images are kept
-MAX_COUNTS = 2**20  # images whose number of tokens is remembered
+MAX_COUNTS = 2**20  # images whose tokens and text are remembered
 
 
 class PixelCache:
     """Pixels by the hash of the image. The least recently used are dropped first. Safe for threads.
 
     `dtype` is the type that pixels are kept in: that in which the vision tower computes, if it takes two bytes.
-    `num_prepared` counts the images that were preprocessed. With `counts_by_size`, tokens are counted without
-    preprocessing: the pixels are needed elsewhere, such as at a server.
+    `num_prepared` counts the images that were preprocessed. With `counts_by_size`, the tokens of an
+    image are those of a blank one of its size: the pixels are needed elsewhere, such as at a server.
     """
 
-    def __init__(self, architecture: Architecture, image_processor: Any) -> None:
-        self.architecture, self.image_processor = architecture, image_processor
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
         self.dtype = torch.float32
         self.num_prepared = 0
         self.counts_by_size = False
         self._pixels: LRUCache[str, Pixels] = LRUCache(
-            MAX_BYTES, getsizeof=lambda pixels: max(MIN_BYTES_EACH, pixels.values.nbytes)
+            MAX_BYTES, getsizeof=lambda pixels: max(MIN_BYTES_EACH, pixels.nbytes)
         )
-        self._counts: LRUCache[str, int] = LRUCache(MAX_COUNTS)
+        self._shown: LRUCache[str | tuple[int, int], tuple[int, str]] = LRUCache(MAX_COUNTS)  # by hash, or by size
         self._held: dict[str, Pixels] | None = None  # while `hold` is open
         self._guard = Lock()
         self._locks = [Lock() for _ in range(64)]  # an image always uses the same lock
@@ -290,14 +308,20 @@ class PixelCache:
             with self._guard:
                 self._held = None
 
-    def count_tokens(self, image: ImageRef) -> int:
-        """Return the image's tokens in a prompt; remembered also after its pixels were dropped. Raise `ImageError`."""
+    def describe(self, image: ImageRef) -> tuple[int, str]:
+        """Return the image's (tokens, text) in a prompt; remembered also after its pixels were dropped. Raise
+        `ImageError`."""
+        size = image.width, image.height
         with self._guard:
-            count = self._counts.get(image.hash)
-        if count is None and self.counts_by_size:
+            shown = self._shown.get(size if self.counts_by_size else image.hash)
+        if shown is None and self.counts_by_size:
             with _named(image):
-                return self.architecture.count_tokens(self.image_processor, image.width, image.height)
-        return self.get(image).tokens if count is None else count
+                blank = self.architecture.preprocess(Image.new("RGB", size))
+            shown = self._shown[size] = blank.tokens, blank.text
+        if shown is None:
+            pixels = self.get(image)
+            shown = pixels.tokens, pixels.text
+        return shown
 
     def get(self, image: ImageRef) -> Pixels:
         """Return the pixels of an image.
@@ -310,8 +334,7 @@ class PixelCache:
                 pixels = self._find(image.hash)
             if pixels is None:
                 with _named(image):
-                    pixels = self.architecture.preprocess(self.image_processor, image.open())
-                pixels = replace(pixels, values=pixels.values.to(self.dtype))
+                    pixels = self.architecture.preprocess(image.open()).to(self.dtype)
                 with self._guard:
                     self.num_prepared += 1
                     self._keep(image.hash, pixels)
@@ -326,10 +349,10 @@ class PixelCache:
         return pixels
 
     def _keep(self, name: str, pixels: Pixels) -> None:
-        self._counts[name] = pixels.tokens
+        self._shown[name] = pixels.tokens, pixels.text
         if self._held is not None:
             self._held[name] = pixels
-        if pixels.values.nbytes <= MAX_BYTES:
+        if pixels.nbytes <= MAX_BYTES:
             self._pixels[name] = pixels
 
 

@@ -101,7 +101,7 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     except Exception as error:  # of a damaged file, transformers raises many kinds
         reason = str(error).splitlines()[0] if isinstance(error, OSError) else describe_error(error, 300)
         raise _refuse(section, f"cannot be loaded: {reason}") from error
-    images, vision = processor.image_processor, config.vision_config
+    images, vision = processor.image_processor, getattr(config, "vision_config", None)
     for name, own in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
         given, needed = getattr(images, name, None), getattr(vision, own, None)
         if None not in (given, needed) and given != needed:
@@ -253,11 +253,17 @@ def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, o
     size."""
     images = processor.image_processor
     profile = model_profiles.get_model_defaults(get_architecture(config).model_type).to_settings()
-    return profile | {"pixel_multiple": images.patch_size * images.merge_size}
+    return profile | ({"pixel_multiple": images.patch_size * images.merge_size} if _has_patches(images) else {})
 
 
 def set_max_pixels(processor: Any, max_pixels: int) -> None:
     """Make the image processor accept views of up to `max_pixels` without resizing them."""
     images = processor.image_processor
+    if not _has_patches(images):
+        return
     smallest = (images.patch_size * images.merge_size) ** 2
     images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, max_pixels)}
+
+
+def _has_patches(images: Any) -> bool:
+    return getattr(images, "merge_size", None) is not None and getattr(images, "patch_size", None) is not None

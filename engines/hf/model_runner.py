@@ -9,7 +9,6 @@ Used of transformers, and checked by `tests/engines/hf/test_transformers_contrac
 | `config._attn_implementation` | names that end in "sdpa" accept a boolean mask; others need an additive one |
 | `module.gradient_checkpointing` | True silently drops the cache, so it is off here |
 | `forward(logits_to_keep=…)` | a (rows, 1) tensor of indices selects one position of each row |
-| `forward(mm_token_type_ids=…)` | 1 where an image token stands |
 """
 
 import time
@@ -40,6 +39,7 @@ class ModelRunner:
         stats: Stats,
     ) -> None:
         self.model, self.tokens, self.vision_cache, self.cache, self.stats = model, tokens, vision_cache, cache, stats
+        tokens.architecture.learn_masks(model)
 
     @torch.no_grad()
     def prefill(self, sequences: list[Sequence]) -> torch.Tensor:
@@ -48,25 +48,25 @@ class ModelRunner:
         Returns:
             The logits after each sequence's last token, (sequences, vocabulary) float32.
         """
+        architecture = self.tokens.architecture
         chunks = [sequence.new_ids for sequence in sequences]
         widths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
         ids = torch.full((len(sequences), width), self.tokens.pad_id)
-        positions = torch.zeros(3, len(sequences), width, dtype=torch.long)
+        positions = torch.zeros(architecture.axes, len(sequences), width, dtype=torch.long)
         images: list[tuple[str, Pixels]] = []
         for i, (sequence, chunk) in enumerate(zip(sequences, chunks, strict=True)):
             images += sequence.images
             ids[i, : len(chunk)] = torch.tensor(chunk)
-            grids = [pixels.grid for _, pixels in sequence.images]
-            chunk_positions, sequence.position = self.tokens.architecture.compute_positions(
-                chunk, self.tokens.image_id, grids, sequence.position
+            pixels = [image for _, image in sequence.images]
+            positions[:, i, : len(chunk)], sequence.position = architecture.compute_positions(
+                chunk, pixels, sequence.position
             )
-            positions[:, i, : len(chunk)] = chunk_positions
         lengths, device = [sequence.length for sequence in sequences], self.model.device
         started = time.perf_counter()
         vision = self.vision_cache.get_inputs(images)
         self.stats.forward_seconds += time.perf_counter() - started
         if vision:
-            vision["mm_token_type_ids"] = (ids == self.tokens.image_id).int().to(device)
+            vision |= architecture.build_token_types(ids.to(device))
         slots, num_read = [sequence.held_slot for sequence in sequences], max(map(add, lengths, widths))
         logits = self.forward(slots, lengths, num_read, ids.to(device), positions.to(device), widths, vision)
         for sequence, added in zip(sequences, widths, strict=True):
@@ -91,7 +91,7 @@ class ModelRunner:
         lengths = [0 if owner is None else owner.length for owner in self.cache.owners[:width]]
         for sequence in running:
             ids[sequence.held_slot], positions[sequence.held_slot] = sequence.output_ids[-1], sequence.position
-        position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
+        position_ids = to_device(positions, device)[None, :, None].expand(self.tokens.architecture.axes, -1, -1)
         input_ids = to_device(ids, device)[:, None]
         logits = self.forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
         for sequence in running:
@@ -131,11 +131,12 @@ class ModelRunner:
         columns = self.cache.prepare(slots, lengths, width, num_read, device)
         last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
         started = time.perf_counter()
-        mask = torch.arange(num_read, device=ids.device)[None, None, None, :] <= columns[:, None, :, None]
+        architecture = self.tokens.architecture
+        mask = architecture.build_masks(columns, num_read, ids)
         output = self.model(
             input_ids=ids,
             attention_mask=to_additive_mask(self.model, mask),
-            position_ids=positions,
+            position_ids=architecture.to_position_ids(positions),
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
@@ -146,12 +147,14 @@ class ModelRunner:
         return logits
 
 
-def to_additive_mask(model: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
+def to_additive_mask(model: PreTrainedModel, mask: Any) -> Any:
     """Return a boolean mask (…, queries, keys), True where a query attends, in the form the model's attention accepts.
 
     "sdpa" (and the trainer's "viewbox_sdpa") takes it as it is; every other implementation gets 0 and the lowest number
-    of the model's dtype.
+    of the model's dtype. Of a dict of masks, each.
     """
+    if isinstance(mask, dict):
+        return {kind: to_additive_mask(model, one) for kind, one in mask.items()}
     if str(model.config.get_text_config()._attn_implementation).endswith("sdpa"):
         return mask
     lowest = torch.finfo(model.dtype).min

@@ -1,4 +1,5 @@
-"""Does our engine compute what the model does? One short conversation with two pictures, once after loading."""
+"""Does our engine compute what the model does? One conversation of two turns with a picture in each, once after
+loading."""
 
 from typing import Any
 
@@ -15,10 +16,11 @@ from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 
 TOLERANCE = {4: 1e-3, 2: 0.1}  # of a distribution's total variation, by bytes of a weight
+SIZES = (64, 48), (40, 96)  # of the pictures
 
 
 def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
-    """Compare a prefill and a decode step of the engine with a plain forward of the same ids and pixels.
+    """Compare what the engine plays with a plain forward of the same ids and pixels.
 
     Raises:
         ModelError: they differ by more than rounding does.
@@ -35,51 +37,61 @@ def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
 
 @torch.no_grad()
 def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
-    """Return the total variation between the engine's distribution of a token and the model's own, the larger of
-    two."""
-    architecture, images = tokens.architecture, tokens.processor.image_processor
-    side = images.patch_size * images.merge_size
+    """Return the largest total variation between the engine's distribution of a token and the model's own: after a
+    prompt with a picture, a token of a reply, and a second turn with another picture and a token more."""
+    architecture, template = tokens.architecture, tokens.template
+    unit = 1 if architecture.axes == 1 else tokens.processor.image_processor.patch_size
     pictures = [
-        architecture.preprocess(images, Image.linear_gradient("L").resize((side * columns, side * rows)))
-        for columns, rows in ((2, 1), (2, 3))
+        architecture.preprocess(Image.linear_gradient("L").resize((size[0] * unit // 8 or 1, size[1] * unit // 8 or 1)))
+        for size in SIZES
     ]
-    (word, *_), end = tokens.tokenizer("a", add_special_tokens=False)["input_ids"], tokens.end_id
-    ids = [word]
-    for picture in pictures:
-        ids += [*[tokens.image_id] * picture.tokens, end, word]
+    word, end = tokens.tokenizer("a", add_special_tokens=False)["input_ids"][0], tokens.end_id
+    picture = [{"type": "image"}, {"type": "text", "text": "a"}]
+    texts = [
+        template.render([{"role": "user", "content": picture}], prompt=True),
+        template.render_after_reply([template.build_tool_result(picture)]),
+    ]
+    prompt, observation = (
+        tokens.tokenizer(text.replace(architecture.placeholder, one.text), add_special_tokens=False)["input_ids"]
+        for text, one in zip(texts, pictures, strict=True)
+    )
+    steps = [(prompt, pictures[:1]), ([word], []), ([end, *observation], pictures[1:]), ([word], [])]
     with use_eval_mode(model):
-        ours = _run_engine(model, tokens, ids, pictures, word)
-        theirs = _run_model(model, tokens, [*ids, word], pictures)
+        ours = _run_engine(model, tokens, steps)
+        theirs = _run_model(model, tokens, steps)
     return 0.5 * (ours.softmax(-1) - theirs.softmax(-1)).abs().sum(-1).max().item()
 
 
-def _run_engine(
-    model: PreTrainedModel, tokens: ChatTokens, ids: list[int], pictures: list[Any], following: int
-) -> torch.Tensor:
-    """Return the logits after a prompt, and after one token more, (2, vocabulary)."""
-    sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=ids)), due=0)
-    sequence.images = [(f"picture {number}", picture) for number, picture in enumerate(pictures)]
-    cache, features = (
-        KVCache(model.config.get_text_config().num_hidden_layers, 1),
-        VisionCache(model, tokens.architecture),
-    )
+def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) -> torch.Tensor:
+    """Return the logits after each step, (4, vocabulary)."""
+    sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=[])), due=0)
+    features = VisionCache(model, tokens.architecture)
+    cache = KVCache(model.config.get_text_config().num_hidden_layers, 1)
     cache.take_slot(sequence)
     runner = ModelRunner(model, tokens, features, cache, Stats())
-    after_prompt = runner.prefill([sequence])
-    sequence.output_ids = [following]
-    return torch.cat([after_prompt, runner.decode([sequence])])
+    logits = []
+    for ids, pictures in steps:
+        if len(ids) == 1:
+            sequence.output_ids = ids
+            logits.append(runner.decode([sequence]))
+            sequence.conversation.record.prompt_ids += ids
+        else:
+            sequence.conversation.record.prompt_ids += ids
+            sequence.images = [(f"picture {picture.text} {number}", picture) for number, picture in enumerate(pictures)]
+            logits.append(runner.prefill([sequence]))
+    return torch.cat(logits)
 
 
-def _run_model(model: PreTrainedModel, tokens: ChatTokens, ids: list[int], pictures: list[Any]) -> torch.Tensor:
-    """Return the logits of the last two tokens in one forward without a cache, (2, vocabulary)."""
+def _run_model(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) -> torch.Tensor:
+    """Return the logits after each step in one forward without a cache, (4, vocabulary)."""
     base: Any = model.model
     before = getattr(base, "rope_deltas", None)  # such a forward leaves it on the model
-    given = torch.tensor([ids], device=model.device)
+    given = torch.tensor([[i for ids, _ in steps for i in ids]], device=model.device)
+    pictures = [picture for _, some in steps for picture in some]
     vision = tokens.architecture.build_vision_inputs(pictures, model.device, model.dtype)
-    types = (given == tokens.image_id).int()
-    logits: torch.Tensor = model(
-        input_ids=given, mm_token_type_ids=types, use_cache=False, logits_to_keep=2, **vision
-    ).logits
+    types = tokens.architecture.build_token_types(given)
+    logits: torch.Tensor = model(input_ids=given, use_cache=False, **types, **vision).logits
     if hasattr(base, "rope_deltas"):
         base.rope_deltas = before
-    return logits[0].float()
+    ends = torch.tensor([len(ids) for ids, _ in steps]).cumsum(0) - 1
+    return logits[0, ends].float()

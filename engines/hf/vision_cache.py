@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 MAX_BYTES = 2**28  # of features on the device, of a tower that is trained
 MAX_HOST_BYTES = 2**32  # of features on the host, of a frozen tower
 KEY_DIGITS = 15  # of an image's hash
-MAX_PATCHES = 65_536  # in one forward of the tower
+MAX_NUMBERS = 2**26  # of pixels in one forward of the tower
 
 
 class VisionCache:
@@ -79,14 +79,13 @@ class VisionCache:
 
 
 def split_into_batches(images: dict[Key, Pixels]) -> list[list[Key]]:
-    """Split images into batches of at most `MAX_PATCHES`, in order; a larger image gets a batch of its own."""
+    """Split images into batches of at most `MAX_NUMBERS`, in order; a larger image gets a batch of its own."""
     batches: list[list[Key]] = []
     left = 0
     for name, pixels in images.items():
-        patches = len(pixels.values)
-        if not batches or patches > left:
+        if not batches or pixels.numbers > left:
             batches.append([])
-            left = MAX_PATCHES
+            left = MAX_NUMBERS
         batches[-1].append(name)
-        left -= patches
+        left -= pixels.numbers
     return batches

@@ -71,6 +71,6 @@ def read_gradient(trainer):
 
 def show_pixels(trainer, inputs):
     """A batch of the trainer with the pixels of its images, for a plain forward."""
-    keys = inputs["image_keys"][inputs["image_grids"].any(dim=2)].tolist()
+    keys = inputs["image_keys"][inputs["image_tokens"].bool()].tolist()
     pixels = [trainer.log_probs.pixels[key] for key in keys]
     return inputs | trainer.tokens.architecture.build_vision_inputs(pixels, "cpu", torch.float32)

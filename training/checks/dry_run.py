@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from ...configs import yaml_reader
 from ...configs.schema import Config, locate_errors
 from ...core.base import BaseMultiTurnEnv, count_shown
@@ -89,7 +91,7 @@ def _describe_long(config: Config, env: BaseMultiTurnEnv, key: str, model: Local
     first = open_first_task(env, key)
     tokens, ids, _ = model.encode_prompt(config, env, env.for_task(first).reset(first, seed=0))
     room, looked, found = tokens.context - config.rollout.max_completion_tokens, 0, []
-    image = tokens.architecture.count_tokens(model.processor.image_processor, *[math.isqrt(env.max_pixels)] * 2) + 2
+    image = tokens.architecture.preprocess(Image.new("RGB", (math.isqrt(env.max_pixels),) * 2)).tokens + 2
     for task in make_tasks(env):
         looked += 1
         with suppress(BadRow, ImageError):  # it costs its own episodes

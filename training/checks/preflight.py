@@ -261,7 +261,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
         return None
     from transformers import CONFIG_MAPPING
 
-    from ...engines.hf.architectures import TESTED, get_architecture
+    from ...engines.hf.architectures import get_architecture
     from ...engines.hf.loading import find_model_folder, get_view_settings, load_model, load_processor
 
     path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
@@ -282,7 +282,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
             f"{given}: {reason}; allowed: a folder written by save_pretrained (found: {files})", key=key
         ) from error
     if model_type not in CONFIG_MAPPING:
-        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), TESTED)}", key=key)
+        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), CONFIG_MAPPING)}", key=key)
     config, processor = load_processor(section)
     get_architecture(config).check_forward()
     load_model(section, with_numbers=False)

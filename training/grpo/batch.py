@@ -32,7 +32,7 @@ def collate(
         mm_token_type_ids: (B, P + C), 1 on image tokens.
         image_keys: (B, N) int64, padded right, N the largest number of images in an episode; equal images have equal
             keys.
-        image_grids: (B, N, 3), (t, h, w) of each image in patches; 0 where an episode has fewer images.
+        image_tokens: (B, N), the tokens of each image; 0 where an episode has fewer images.
     """
     prompt = max(len(episode.prompt_ids) for episode in episodes)
     completion = max(1, *(len(episode.completion_ids) for episode in episodes))
@@ -46,7 +46,7 @@ def collate(
         "tool_mask": torch.zeros(shape, dtype=torch.long),
         "logprobs": torch.zeros(shape),
         "image_keys": torch.zeros(len(episodes), images, dtype=torch.long),
-        "image_grids": torch.zeros(len(episodes), images, 3, dtype=torch.long),
+        "image_tokens": torch.zeros(len(episodes), images, dtype=torch.long),
     }
     for i, episode in enumerate(episodes):
         p, c = len(episode.prompt_ids), len(episode.completion_ids)
@@ -58,7 +58,7 @@ def collate(
         out["logprobs"][i, :c] = torch.tensor(episode.logprobs)
         for k, image in enumerate(episode.images):
             out["image_keys"][i, k] = get_image_key(image)
-            out["image_grids"][i, k] = torch.tensor(tokens.get_pixels(image).grid)
+            out["image_tokens"][i, k] = tokens.count_image_tokens(image)
     out = {name: value.to(device) for name, value in out.items()}
     out["mm_token_type_ids"] = (torch.cat([out["prompt_ids"], out["completion_ids"]], 1) == tokens.image_id).int()
     return out

@@ -19,9 +19,9 @@ Used of transformers, and checked by `tests/training/grpo/test_grouped_attention
 | `forward(layout=…)` | unknown arguments of a model reach its attention function, also when it is computed again |
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, NamedTuple
@@ -34,9 +34,11 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from ...engines.hf.architectures import Architecture, Pixels
+from ...engines.hf.architectures import Architecture, Pixels, get_base_model
 from ...engines.hf.chat_tokens import ChatTokens
+from ...engines.hf.model_runner import to_additive_mask
 from ...engines.hf.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
 from .batch import get_sampled, select, split_by_tokens
 from .packing import AttentionPart, Group, Pack, Segment, split_into_packs
@@ -46,10 +48,10 @@ MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is compu
 
 
 class BatchImage(NamedTuple):
-    """An image of a batch. Equal images have equal keys; `grid` is (t, h, w) in patches."""
+    """An image of a batch, and its tokens. Equal images have equal keys."""
 
     key: int
-    grid: tuple[int, int, int]
+    tokens: int
 
 
 class EpisodeLogProbs:
@@ -73,9 +75,10 @@ class EpisodeLogProbs:
     ) -> None:
         self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
         self.temperature, self.pixels, self.vision_cache = temperature, pixels or {}, vision_cache
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self.backbone, self.head = base.model, base.get_output_embeddings()
-        use_grouped_attention(self.backbone.language_model.config)
+        base = get_base_model(model)
+        self.backbone, self.head = base.model, build_head(base)
+        architecture.learn_masks(model)
+        use_grouped_attention(base.get_decoder().config)
         self.device = model.device
 
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,8 +96,8 @@ class EpisodeLogProbs:
 
     def _read_images(self, batch: dict[str, Any]) -> list[list[BatchImage]]:
         """Return each episode's images, in order."""
-        rows = zip(batch["image_keys"].tolist(), batch["image_grids"].tolist(), strict=True)
-        return [[BatchImage(key, tuple(grid)) for key, grid in zip(*row, strict=True) if any(grid)] for row in rows]
+        rows = zip(batch["image_keys"].tolist(), batch["image_tokens"].tolist(), strict=True)
+        return [[BatchImage(*image) for image in zip(*row, strict=True) if image[1]] for row in rows]
 
     def _compute_features(self, images: Sequence[Sequence[BatchImage]]) -> dict[int, Any]:
         """Return the vision features of each distinct image, by its key."""
@@ -125,9 +128,7 @@ class EpisodeLogProbs:
 
     def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[Segment, int]:
         """Return a segment whose first position is `start`, and the position after it."""
-        positions, after = self.architecture.compute_positions(
-            ids, self.image_id, [image.grid for image in images], start
-        )
+        positions, after = self.architecture.compute_positions(ids, [self.pixels[image.key] for image in images], start)
         return Segment(ids, positions, [image.key for image in images]), after
 
     def _unpad(self, batch: dict[str, Any]) -> list[list[list[int]]]:
@@ -143,26 +144,44 @@ class EpisodeLogProbs:
         """Return the number of an episode's images that are in its prompt."""
         left, count = prompt.count(self.image_id), 0
         while left > 0:
-            tokens = math.prod(images[count].grid) // self.architecture.merge**2
-            left, count = left - tokens, count + 1
+            left, count = left - images[count].tokens, count + 1
         return count
 
     def _compute_pack(self, pack: Pack, features: dict[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (episodes of the pack, width), after one forward pass."""
         ids = torch.tensor([i for segment in pack.segments for i in segment.ids], device=self.device)
         positions = torch.cat([segment.positions for segment in pack.segments], dim=1)
-        inputs: dict[str, Any] = {"input_ids": ids[None], "position_ids": positions[:, None].to(self.device)}
+        position_ids = self.architecture.to_position_ids(positions[:, None].to(self.device))
+        inputs: dict[str, Any] = {"input_ids": ids[None], "position_ids": position_ids}
         images = [features[key] for segment in pack.segments for key in segment.images]
         if images:
             inputs |= self.architecture.build_feature_inputs(images)
-            inputs["mm_token_type_ids"] = (ids[None] == self.image_id).int()
-        hidden = self.backbone(**inputs, layout=pack.layout, use_cache=False).last_hidden_state[0]
+            inputs |= self.architecture.build_token_types(ids[None])
+        if self.architecture.is_causal:
+            inputs["layout"] = pack.layout
+        else:
+            inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids))
+        hidden = self.backbone(**inputs, use_cache=False).last_hidden_state[0]
         episodes = [(s, start) for s, start in zip(pack.segments, pack.starts, strict=True) if s.episode >= 0]
         at = [(i, start + s.first + k, k) for i, (s, start) in enumerate(episodes) for k in s.sampled]
         row, token, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)
         empty = torch.zeros(len(episodes), width, device=self.device)
         logps, entropies = self._compute_token_log_probs(hidden[token - 1], ids[token])
         return empty.index_put((row, place), logps), empty.index_put((row, place), entropies)
+
+    def _build_masks(self, pack: Pack, ids: torch.Tensor) -> Any:
+        """Return the masks of a packed row: each token reads its own segment, and the prompt before it."""
+        owners, prompts, index, prompt, length = [], [], [], -1, 0
+        for number, segment in enumerate(pack.segments):
+            if segment.episode < 0:
+                prompt, length = number, len(segment.ids)
+            alone = segment.episode >= 0 and segment.positions[0, 0] == 0
+            before = length if segment.episode >= 0 and not alone else 0
+            owners += [number] * len(segment.ids)
+            prompts += [-1 if alone else prompt] * len(segment.ids)
+            index += range(before, before + len(segment.ids))
+        rows = (torch.tensor(row, device=self.device) for row in (owners, prompts, index))
+        return self.architecture.build_pack_masks(*rows, ids)
 
     def _compute_token_log_probs(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""
@@ -177,6 +196,38 @@ class EpisodeLogProbs:
         parts = zip(torch.split(hidden, most), torch.split(ids, most), strict=True)
         logps, entropies = zip(*(checkpoint(compute, *part, use_reentrant=False) for part in parts), strict=True)
         return torch.cat(logps), torch.cat(entropies)
+
+
+def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function from hidden states (tokens, width) to logits, as the model's own forward computes them.
+
+    Some models scale or cap what their output layer gives. So their forward runs, with the states in place of those of
+    `model.model`.
+    """
+    shell = copy(model)
+    shell.__dict__.pop("forward", None)  # the trainer wraps that of the model
+    shell._modules = {**model._modules, "model": _GivenStates()}
+
+    def compute(hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = shell(inputs_embeds=hidden[None]).logits[0]
+        return logits
+
+    return compute
+
+
+class _GivenStates(torch.nn.Module):
+    """Stands for a model's backbone: returns the states it is given."""
+
+    def forward(self, inputs_embeds: torch.Tensor, **kwargs: object) -> Any:
+        return _States(last_hidden_state=inputs_embeds)
+
+
+class _States(BaseModelOutputWithPast):
+    """An output of a backbone, of which every other field is None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 def name_image(key: int) -> str:

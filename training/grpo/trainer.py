@@ -144,7 +144,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             "made_with": self._list_batch_settings(),
             "curriculum": self.curriculum and self.curriculum.state_dict(),
             "reference": self._get_reference().state_dict() if self.args.sync_ref_model else None,
-            "pixels": {key: (p.values, p.grid, p.tokens) for key, p in self.log_probs.pixels.items() if pending},
+            "pixels": {k: (dict(p.inputs), p.tokens, p.text) for k, p in self.log_probs.pixels.items() if pending},
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:

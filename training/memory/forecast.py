@@ -18,7 +18,7 @@ from ...engines.hf.architectures import get_architecture
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
 from ...engines.hf.quantization import KEPT as FULL_SIZE
 from ...engines.hf.settings import Settings
-from ...engines.hf.vision_cache import MAX_BYTES, MAX_PATCHES
+from ...engines.hf.vision_cache import MAX_BYTES
 from ...envs.from_config import build_envs
 from ...envs.mixture import Mixture
 from ...errors import ConfigError
@@ -330,7 +330,7 @@ class Shapes:
             gathered = rows * read * 2 * computed * self.key if width > 1 else 0  # those of the rows, from the cache
             attending = rows * width * (2 * computed * self.query + 4 * self.hidden) + computed * mask + seen + gathered
             patches = 4 * sum(map(count_image_tokens, grids))
-            encoded = min(rows * patches, max(MAX_PATCHES, patches))
+            encoded = min(rows * patches, max(65_536, patches))
             tower = encoded * computed * (5 * self.width + 2 * self.vision_inner)
             parts = {"keys and values": slots * columns * self.layers * 2 * self.key * computed, CASTS: casts}
             parts |= {"forward": 0 if logits else max(mask + max(states, attending), tower)}

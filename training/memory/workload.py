@@ -130,7 +130,8 @@ def build_batch(workload: Workload, episodes: int, group: int, image_id: int) ->
         "completion_mask": torch.ones(episodes, workload.completion, dtype=torch.long),
         "tool_mask": sampled,
         "image_keys": keys,
-        "image_grids": torch.tensor(grids, dtype=torch.long).view(1, len(grids), 3).expand(episodes, -1, -1),
+        "image_tokens": torch.tensor([count_image_tokens(grid) for grid in grids]).expand(episodes, -1),
+        "image_grids": grids,
     }
 
 
@@ -148,11 +149,13 @@ def build_batch_pixels(batch: Mapping[str, Any], model: Any) -> dict[int, Pixels
     """Black pixels of every image of a batch, by key, as they are kept on the host."""
     vision, dtype = model.config.vision_config, get_architecture(model.config).get_pixel_dtype(model)
     width = 3 * vision.temporal_patch_size * vision.patch_size**2
-    keys, grids = batch["image_keys"].flatten().tolist(), batch["image_grids"].reshape(-1, 3).tolist()
-    return {
-        key: Pixels(torch.zeros(math.prod(grid), width, dtype=dtype), tuple(grid), count_image_tokens(grid))
-        for key, grid in dict(zip(keys, grids, strict=True)).items()
-    }
+    keys, grids = batch["image_keys"].tolist(), batch["image_grids"]
+    found = {}
+    for key, grid in {pair for row in keys for pair in zip(row, grids, strict=True)}:
+        values = torch.zeros(math.prod(grid), width, dtype=dtype)
+        inputs = {"pixel_values": values, "image_grid_thw": torch.tensor([grid])}
+        found[key] = Pixels(inputs, count_image_tokens(grid), "")
+    return found
 
 
 def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[PretrainedConfig, Any]:

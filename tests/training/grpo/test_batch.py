@@ -36,8 +36,8 @@ def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
     store = collect_pixels(episodes, kit.tokens)
     for i, episode in enumerate(episodes):
         pixels = [kit.tokens.get_pixels(image) for image in episode.images]
-        assert batch["image_grids"][i, : counts[i]].tolist() == [list(one.grid) for one in pixels]
-        assert not batch["image_grids"][i, counts[i] :].any()
+        assert batch["image_tokens"][i, : counts[i]].tolist() == [one.tokens for one in pixels]
+        assert not batch["image_tokens"][i, counts[i] :].any()
         assert [store[key] for key in batch["image_keys"][i, : counts[i]].tolist()] == pixels
         per_sample.append(sum(one.tokens for one in pixels))
     assert len(store) == len({image.hash for episode in episodes for image in episode.images})  # each once

@@ -25,7 +25,7 @@ def looking(strips):
 
 
 def find_distinct(inputs):
-    return set(inputs["image_keys"][inputs["image_grids"].any(dim=2)].tolist())
+    return set(inputs["image_keys"][inputs["image_tokens"].bool()].tolist())
 
 
 @pytest.mark.parametrize("room", [2**31, 0], ids=["a large cache", "no cache"])
@@ -39,7 +39,7 @@ def test_a_batch_prepares_and_holds_exactly_its_distinct_pictures(qwen3, tmp_pat
     inputs = generate_batch(trainer)
     distinct = find_distinct(inputs)
     assert len(distinct) == 6  # two overviews, and two looks at each
-    assert inputs["image_grids"].any(dim=2).sum() == 16  # which eight episodes show
+    assert inputs["image_tokens"].bool().sum() == 16  # which eight episodes show
     assert cache.num_prepared - before == 6
     assert set(trainer.log_probs.pixels) == distinct
     assert {pixels.values.device.type for pixels in trainer.log_probs.pixels.values()} == {"cpu"}

@@ -67,7 +67,7 @@ def alone(inputs, i):
         "advantages": inputs["advantages"][i : i + 1],
         "num_items_in_batch": inputs["num_items_in_batch"],
         "image_keys": inputs["image_keys"][i : i + 1],
-        "image_grids": inputs["image_grids"][i : i + 1],
+        "image_tokens": inputs["image_tokens"][i : i + 1],
         "mm_token_type_ids": inputs["mm_token_type_ids"][i : i + 1, torch.cat([prompt, completion])],
     }
     for name in ("prompt_ids", "prompt_mask"):
@@ -79,7 +79,7 @@ def alone(inputs, i):
 
 def count_images(inputs):
     """How many images each episode of a batch has."""
-    return inputs["image_grids"].any(dim=2).sum(dim=1).tolist()
+    return inputs["image_tokens"].bool().sum(dim=1).tolist()
 
 
 # ---------------------------------------------------------------------- the contract with TRL

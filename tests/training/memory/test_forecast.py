@@ -35,7 +35,7 @@ def measure(trainer):
     prompt, completion, sampled = (
         round(batch[name].sum().item() / len(episodes)) for name in ("prompt_mask", "completion_mask", "tool_mask")
     )
-    grids = [tuple(grid) for grid in batch["image_grids"][0].tolist() if any(grid)]
+    grids = batch["image_grids"]
     row = "".join(map(str, (batch["tool_mask"] + 2 * (1 - batch["completion_mask"]))[0].tolist()))  # 2: padding
     result = max(map(len, re.findall("0+", row)))  # the longest observation
     workload = Workload(prompt, completion, sampled, result, tuple(grids[:1]), tuple(grids[1:]))
