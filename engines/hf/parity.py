@@ -16,7 +16,7 @@ from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 
 TOLERANCE = {4: 1e-3, 2: 0.1}  # of a distribution's total variation, by bytes of a weight
-SIZES = (64, 48), (40, 96)  # of the pictures
+SIZES = (224, 168), (140, 336)  # of the pictures
 
 
 def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
@@ -40,11 +40,7 @@ def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
     """Return the largest total variation between the engine's distribution of a token and the model's own: after a
     prompt with a picture, a token of a reply, and a second turn with another picture and a token more."""
     architecture, template = tokens.architecture, tokens.template
-    unit = 1 if architecture.axes == 1 else tokens.processor.image_processor.patch_size
-    pictures = [
-        architecture.preprocess(Image.linear_gradient("L").resize((size[0] * unit // 8 or 1, size[1] * unit // 8 or 1)))
-        for size in SIZES
-    ]
+    pictures = [architecture.preprocess(Image.linear_gradient("L").resize(size)) for size in SIZES]
     word, end = tokens.tokenizer("a", add_special_tokens=False)["input_ids"][0], tokens.end_id
     picture = [{"type": "image"}, {"type": "text", "text": "a"}]
     texts = [
@@ -77,7 +73,7 @@ def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) ->
             sequence.conversation.record.prompt_ids += ids
         else:
             sequence.conversation.record.prompt_ids += ids
-            sequence.images = [(f"picture {picture.text} {number}", picture) for number, picture in enumerate(pictures)]
+            sequence.images = [(f"{len(logits)}", picture) for picture in pictures]
             logits.append(runner.prefill([sequence]))
     return torch.cat(logits)
 
