@@ -6,7 +6,7 @@ On a machine with a GPU and nothing else, from the root of the repository:
     .venv/bin/python -m pip install --constraint constraints.txt --editable '.[train]'
     .venv/bin/python benchmarks/gpu_families.py --out figures.json
 
-No weights are downloaded. The check ends after `--minutes` (8), whatever is left then; on a CPU it plays a smaller plan.
+No weights are downloaded. No family begins after `--minutes` (8). On a CPU it plays a smaller plan.
 Each family is played in float32 and in bfloat16. All errors are those of float64 with the same weights:
 
 | figure | what is compared | bar |
