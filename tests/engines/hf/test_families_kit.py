@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from viewbox.tests.support.families import FAMILIES, build_family, save_family
+from tests.support.families import FAMILIES, build_family, save_family
 
 # Image tokens of a picture of 72 × 56 pixels, by hand from each processor's rule.
 TOKENS = {
