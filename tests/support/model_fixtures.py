@@ -206,7 +206,9 @@ def plain_logps():
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if tokens.images:
             inputs |= read_pixels(kit, [image.open().convert("RGB") for image in tokens.images])
-            names = {"mm_token_type_ids", "token_type_ids"} & signature(type(get_base_model(model)).forward).parameters.keys()
+            names = {"mm_token_type_ids", "token_type_ids"} & signature(
+                type(get_base_model(model)).forward
+            ).parameters.keys()
             inputs |= dict.fromkeys(names, (ids == kit.tokens.image_id).int())
         logits = model(**inputs, use_cache=False).logits[0, len(tokens.prompt_ids) - 1 : -1].float()
         logps = torch.log_softmax(logits / temperature, dim=-1)

@@ -1,12 +1,10 @@
 """Every family of the kit: what the engine records is what a plain forward of the same episode says."""
 
 import pytest
-import torch
 from PIL import Image
 
 from tests.support.families import FAMILIES
 from viewbox.core.messages import Message
-from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.images.ref import ImageRef
 
 TOLERANCE = 1e-5  # fp32
