@@ -28,6 +28,7 @@ from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, Pr
 from transformers.utils import ModelOutput
 
 from ...errors import ModelError
+from .cache_layers import find_layers
 
 TESTED = ("qwen2_5_vl", "qwen3_vl")
 
@@ -63,9 +64,10 @@ class Architecture:
         forward = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)].forward
         if "mm_encoder_outputs" not in inspect.signature(forward).parameters:
             raise self._refuse("takes no image features (`mm_encoder_outputs`)")
-        kinds = set(getattr(self.config.get_text_config(), "layer_types", None) or ()) - {"full_attention"}
-        if kinds:
-            raise self._refuse(f"has layers of {', '.join(sorted(kinds))}; this engine has full attention only")
+        try:
+            find_layers(self.config.get_text_config())
+        except ModelError as error:
+            raise self._refuse(f"has {error}") from None
 
     def _refuse(self, reason: str) -> ModelError:
         return ModelError(f"model_type {self.model_type!r:.80} {reason}; tested: {', '.join(TESTED)}")

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from ...errors import ModelError
 from ..generator import Conversation, TokenRecord
+from .cache_layers import find_layers
 from .chat_tokens import ChatTokens
 from .kv_cache import KVCache
 from .model_runner import ModelRunner, use_eval_mode
@@ -60,7 +61,7 @@ def _run_engine(
     sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=ids)), due=0)
     sequence.images = [(f"picture {number}", picture) for number, picture in enumerate(pictures)]
     cache, features = (
-        KVCache(model.config.get_text_config().num_hidden_layers, 1),
+        KVCache(find_layers(model.config.get_text_config()), 1),
         VisionCache(model, tokens.architecture),
     )
     cache.take_slot(sequence)
