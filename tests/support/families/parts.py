@@ -1,0 +1,136 @@
+"""What the tiny models of all families are made of: a tokenizer, sizes, weights, a chat template."""
+
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from viewbox.envs.digits import Digits
+
+# How Qwen, Llama 3, Tekken and Cohere cut text before their merges; a digit alone. A newline can merge with the
+# punctuation before it, so a placeholder that brings newlines cannot be put between ids that are known already.
+SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+MERGED = ["?\n\n", ".\n\n", "]\n\n", ":\n\n", "}\n\n", "\n\n"]
+TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+}
+VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A tiny model of a released family."""
+
+    name: str  # the config's model_type
+    released: str  # the model whose processor, special tokens and template these are
+    build: Callable[[int], tuple[Any, Any]]  # seed → a new model, a new processor
+    template_source: str
+    ends: tuple[str, ...]  # tokens that end a reply: eos_token_id of the released generation_config.json
+    written_end: str  # what the template writes right after a reply; "" if the next message ends it
+
+
+def read_template(name: str) -> str:
+    """Return a chat template from this folder, without the comment that names its source; from TRL's if not here."""
+    own = Path(__file__).parent / "templates" / f"{name}.jinja"
+    if own.exists():
+        return own.read_text(encoding="utf-8").partition("-#}\n")[2]
+    import trl
+
+    return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+@functools.cache
+def train_merges(size: int) -> Any:
+    """Train byte-level BPE on prompts of an environment; the vocabulary has `size` tokens."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    env = Digits()
+    task = env.tasks[0]
+    corpus = [env.build_system_prompt(task), env.user_message(task), *env.demonstration(task, seed=0)]
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    raw.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    raw.train_from_iterator([*corpus * 2, *MERGED * 50], trainer)
+    return raw
+
+
+def build_tokenizer(
+    special: str,
+    *,
+    eos: str,
+    pad: str,
+    bos: str | None = None,
+    unk: str | None = None,
+    added: str = "",
+    begins: bool = False,
+    names: Mapping[str, str] | None = None,
+    size: int = 480,
+) -> Any:
+    """Build a byte-level BPE tokenizer with a family's tokens.
+
+    Args:
+        special: special tokens, divided by spaces.
+        added: tokens of their own that are not special, likewise.
+        begins: `bos` comes first in every text (unless `add_special_tokens=False`).
+        names: attributes of the tokenizer that its processor reads, such as `image_token`.
+    """
+    from tokenizers import AddedToken, processors
+    from transformers import PreTrainedTokenizerFast
+
+    raw = copy.deepcopy(train_merges(size))
+    raw.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special.split()])
+    raw.add_tokens([AddedToken(token, special=False, normalized=False) for token in added.split()])
+    if begins:
+        raw.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, raw.token_to_id(bos))]
+        )
+    given = {"eos_token": eos, "pad_token": pad, "bos_token": bos, "unk_token": unk}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        extra_special_tokens=dict(names or {}),
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        **{name: token for name, token in given.items() if token},
+    )
+
+
+def get_ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
+    """Return the ids of tokens by the names that a config has for them."""
+    return {name: tokenizer.convert_tokens_to_ids(token) for name, token in tokens.items()}
+
+
+def get_text_ids(tokenizer: Any) -> dict[str, Any]:
+    """Return what the config of the text model has of a tokenizer."""
+    return {
+        "vocab_size": len(tokenizer),
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+    }
+
+
+def build_weights(model_class: Any, config: Any, seed: int) -> Any:
+    """Build a model with weights so wide that its logits tell tokens and pictures apart."""
+    torch.manual_seed(seed)
+    model = model_class(config).float().eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.15)
+    return model
