@@ -116,6 +116,7 @@ class KVCache(Cache):
         columns = columns.clamp_(max=self.index.capacity - 1)
         first = len(slots) if list(slots) == list(range(len(slots))) else None
         self.index.set(to_device(list(slots), device), columns, num_read, first)
+        assert not self.has_states or all(lengths) or not any(lengths)  # a state of zeros is not what begins all models
         for layer in self._state_layers:
             layer.load_states(fresh=not any(lengths))
         return columns

@@ -70,6 +70,13 @@ def build_lfm2_vl(dtype=torch.float32):
     return build(hf.Lfm2VlForConditionalGeneration, config, dtype)
 
 
+def build_falcon_h1(dtype=torch.float32):
+    """Text only: each layer has attention beside a recurrence."""
+    mamba = {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16}
+    config = hf.FalconH1Config(**TEXT, **mamba, num_hidden_layers=2, head_dim=16, mamba_chunk_size=16)
+    return build(hf.FalconH1ForCausalLM, config, dtype)
+
+
 FAMILIES = {"qwen3_5": build_qwen3_5, "lfm2_vl": build_lfm2_vl}
 
 
@@ -259,6 +266,20 @@ def test_a_delta_rule_over_turns_differs_from_a_plain_forward_by_no_more_than_ro
         assert found.max() < 4 * rounding.max() < 4e-4
         assert found.mean() < 2 * rounding.mean() < 4e-5
     assert player.run_plain(rows[0]).std() > 0.5
+
+
+def test_a_layer_with_keys_values_and_states_keeps_all_of_them():
+    player = Player(build_falcon_h1())
+    rows = [player.join() for _ in range(3)]
+    player.prefill(rows, [player.write_text(30) for _ in rows])
+    player.keep_prompt(rows[1])
+    for turn in range(3):
+        player.decode([rows[0], rows[2]] if turn % 2 else rows)
+        player.prefill([rows[2], rows[0]], [player.write_text(7) for _ in range(2)])
+    player.fork(rows[1], [player.join()])
+    player.decode([player.rows[-1], rows[0]])
+    assert max(map(player.measure, player.rows)) < 1e-4  # Mamba computes in float32
+    assert {type(layer) for layer in player.cache.layers} == {KVAndStateLayer}
 
 
 def test_a_conversation_in_a_used_slot_begins_without_a_state():
