@@ -10,7 +10,7 @@ Used of transformers, and checked by `tests/engines/hf/test_transformers_contrac
 | name | what is relied on |
 | --- | --- |
 | `cache_utils.CacheLayerMixin` | the abstract methods that `KVCacheLayer` implements |
-| `cache_utils.LinearAttentionLayer` | keeps states by index in two dicts; `has_previous_state` is False before the first |
+| `cache_utils.LinearAttentionLayer` | has states in two dicts, changed in place; `has_previous_state` until the first |
 | `cache_utils.get_layer_types_and_kwargs` | the kind of each layer of a text config |
 | `cache_utils.DYNAMIC_LAYER_TYPE_MAPPING` | the class of each kind |
 """
@@ -156,15 +156,17 @@ def find_layers(config: PretrainedConfig) -> list[LayerFactory]:
     Raises:
         ModelError: a layer keeps something else.
     """
-    kinds, options = cache_utils.get_layer_types_and_kwargs(config)
-    found = [LAYERS.get(cache_utils.DYNAMIC_LAYER_TYPE_MAPPING.get(kind)) for kind in kinds]
-    if unknown := sorted({kind for kind, layer in zip(kinds, found, strict=True) if layer is None}):
+    found: list[LayerFactory] = []
+    unknown = set()
+    for kind, options in zip(*cache_utils.get_layer_types_and_kwargs(config), strict=True):
+        layer = LAYERS.get(cache_utils.DYNAMIC_LAYER_TYPE_MAPPING.get(kind))
+        if layer is None:
+            unknown.add(kind)
+        else:
+            found.append(partial(layer, **{name: options[name] for name in options if name == "number_of_states"}))
+    if unknown:
         raise ModelError(
-            f"layers of {', '.join(unknown)}: allowed are layers that keep keys and values of every token, or states "
-            "of a recurrence or a convolution"
+            f"layers of {', '.join(sorted(unknown))}: allowed are layers that keep keys and values of every token, or "
+            "states of a recurrence or a convolution"
         )
-    names = ("number_of_states",)
-    return [
-        partial(layer, **{name: given[name] for name in names if name in given})
-        for layer, given in zip(found, options, strict=True)
-    ]
+    return found

@@ -116,7 +116,7 @@ class KVCache(Cache):
         columns = columns.clamp_(max=self.index.capacity - 1)
         first = len(slots) if list(slots) == list(range(len(slots))) else None
         self.index.set(to_device(list(slots), device), columns, num_read, first)
-        assert not self.has_states or all(lengths) or not any(lengths)  # a state of zeros is not what begins all models
+        assert not self.has_states or all(lengths) or not any(lengths)  # not every model begins with zeros
         for layer in self._state_layers:
             layer.load_states(fresh=not any(lengths))
         return columns
@@ -147,7 +147,9 @@ class KVCache(Cache):
         """Return a copy of the states that a slot has now."""
         return [states[slot].clone() for states in self.list_states()]
 
-    def copy_prefix(self, source: int, targets: Collection[int], length: int, states: Iterable[torch.Tensor] = ()) -> None:
+    def copy_prefix(
+        self, source: int, targets: Collection[int], length: int, states: Iterable[torch.Tensor] = ()
+    ) -> None:
         """Copy the first `length` columns of one slot to others, and give them the `states` it had there."""
         for tensor in self.list_tensors():
             tensor[list(targets), :, :length] = tensor[source, :, :length]

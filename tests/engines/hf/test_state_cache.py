@@ -134,10 +134,9 @@ class Player:
         given = [text[:1] + [IMAGE] * TOKENS + text[1:] if pictures else text for text in texts]
         kept = {}
         if pictures:
-            features = [
-                self.model.model.get_image_features(**self.make_picture(seed), return_dict=True) for seed in seeds
-            ]
-            kept = {"mm_encoder_outputs": {"image": SimpleNamespace(pooler_output=[f.pooler_output[0] for f in features])}}
+            encode = self.model.model.get_image_features
+            features = [encode(**self.make_picture(seed), return_dict=True).pooler_output[0] for seed in seeds]
+            kept = {"mm_encoder_outputs": {"image": SimpleNamespace(pooler_output=features)}}
         found = [self.compute_positions(ids, row.position) for row, ids in zip(rows, given, strict=True)]
         logits = self.forward(rows, given, torch.stack([positions for positions, _ in found], 1), **kept)
         for i, (row, (_, following)) in enumerate(zip(rows, found, strict=True)):
@@ -149,7 +148,7 @@ class Player:
     def decode(self, rows):
         width = self.cache.compact(rows)
         assert width == len(rows)  # no row that is away is computed
-        held = [row for row in self.cache.owners[:width]]
+        held = list(self.cache.owners[:width])
         positions = torch.tensor([row.position for row in held])[None, :, None]
         positions = positions.expand(3 if self.asks_positions else 1, -1, -1)
         for row, logits in zip(held, self.forward(held, [self.write_text(1) for _ in held], positions), strict=True):
@@ -257,7 +256,7 @@ def test_a_delta_rule_over_turns_differs_from_a_plain_forward_by_no_more_than_ro
         for _ in range(5):
             player.decode([rows[1], rows[3]] if turn % 2 else rows[:3])
         player.prefill([rows[3], rows[0]], [player.write_text(100 + turn) for _ in range(2)], pictures=turn == 1)
-    (late,) = player.join(),
+    (late,) = (player.join(),)
     player.fork(rows[1], [late])  # which has moved on since
     player.decode([late, rows[0]])
     for row in player.rows:
@@ -318,18 +317,10 @@ def qwen3_5(qwen3):
 
 @pytest.fixture(scope="module")
 def seen(qwen3_5, play_mixed):
-    """12 episodes in 5 slots, all forwards' ids, and all forks."""
-    model, shapes, forks = qwen3_5.model(), [], []
-    generator = qwen3_5.generator(model, slots=5)
-    model.register_forward_pre_hook(lambda module, args, given: shapes.append(given["input_ids"]), with_kwargs=True)
-    copy = generator.cache.copy_prefix
-
-    def fork(source, targets, length, states):
-        forks.append(generator.cache.owners[source].length - length)
-        copy(source, targets, length, states)
-
-    generator.cache.copy_prefix = fork
-    return SimpleNamespace(model=model, episodes=play_mixed(generator), shapes=shapes, forks=forks, generator=generator)
+    """12 episodes in 5 slots, and the ids of all forwards."""
+    model, ids = qwen3_5.model(), []
+    model.register_forward_pre_hook(lambda module, args, given: ids.append(given["input_ids"]), with_kwargs=True)
+    return SimpleNamespace(model=model, episodes=play_mixed(qwen3_5.generator(model, slots=5)), ids=ids)
 
 
 def test_log_probs_of_the_engine_are_those_of_a_plain_forward(qwen3_5, seen, measure_mismatch):
@@ -338,9 +329,9 @@ def test_log_probs_of_the_engine_are_those_of_a_plain_forward(qwen3_5, seen, mea
 
 
 def test_no_padding_enters_a_state(qwen3_5, seen):
-    prefills = [ids for ids in seen.shapes if ids.shape[1] > 1]
+    prefills = [ids for ids in seen.ids if ids.shape[1] > 1]
     assert max(len(ids) for ids in prefills) > 1
-    assert not any((ids == qwen3_5.tokens.pad_id).any() for ids in seen.shapes)
+    assert not any((ids == qwen3_5.tokens.pad_id).any() for ids in seen.ids)
 
 
 def test_prompts_are_forked_at_once_and_later(qwen3_5, play, words, measure_mismatch):
@@ -362,7 +353,7 @@ def test_a_budget_counts_the_states_of_a_slot_and_those_kept_of_its_prompt(qwen3
     model = qwen3_5.model()
     token, states = measure_slot(model)
     chosen = words.tasks[:4]
-    (longest,) = {max(len(e.tokens.prompt_ids) for e in play(words, chosen, qwen3_5.generator(model)))}
+    longest = max(len(e.tokens.prompt_ids) for e in play(words, chosen, qwen3_5.generator(model)))
     each = (longest + 600 + 1) * token + 2 * states
     for budget, slots in ((2 * each, 2), (2 * each - 1, 1)):
         generator = qwen3_5.generator(model, slots=4, kv_cache_bytes=budget)

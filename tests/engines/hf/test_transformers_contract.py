@@ -51,7 +51,7 @@ REFUSED = {  # and what each lacks
     "LlavaConfig": "has no `get_rope_index`",
     "Gemma3Config": "has no `get_rope_index`",
     "Qwen3Config": "is no model of images and text",
-    "Qwen3_5Config": "has layers of linear_attention",
+    "Qwen4ExpConfig": "has layers of indexed_attention",
 }
 
 
