@@ -186,7 +186,8 @@ def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
     """
     cache = KVCache(find_layers(model.config.get_text_config()), 1)
     cache.prepare([0], [0], 1, 1, model.device)
-    model.get_decoder()(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), past_key_values=cache)
+    ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    model.get_decoder().forward(input_ids=ids, past_key_values=cache)  # hooks count forwards of conversations only
     cache.store_states()
     numbers = sum(tensor[0, :, 0].numel() for tensor in cache.list_tensors())
     return numbers * model.dtype.itemsize, sum(states.nbytes for states in cache.list_states())
