@@ -268,14 +268,14 @@ class _Scanner:
             return end
         value, end, complaint = decode_json(self.text, begin)
         stop, after, mark = self._find_next_mark(marks, begin if value is None else end)
-        closed = mark == closing
+        closed = bool(closing) and mark == closing
         if value is None and self.text.startswith(_BRACKETS, begin):
             value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=self._cut and not mark).to_strict()
         if value is not None and not closed:
             stop = after = end  # complete, only its closing mark is missing
         text = self.text[begin:stop].strip()
         rest = _CLOSING.match(self.text, end, stop)
-        if value is None and not mark:
+        if value is None and not mark and (closing or self._cut):
             self.items.refuse_call("", text, _CUT_OFF_CALL)
         elif value is None:
             reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT

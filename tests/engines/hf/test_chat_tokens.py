@@ -236,7 +236,7 @@ def test_where_the_template_shows_no_tools_the_system_prompt_lists_them(kit):
     assert '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>' in system
     assert rest.endswith("<|im_start|>assistant\n")
     assert len(images) == 1
-    assert kit.tokens.template.shows_tools == (kit.name == "qwen3_vl")
+    assert bool(kit.tokens.template.taught) == (kit.name == "qwen3_vl")
 
 
 def test_the_prompt_teaches_the_format_that_is_set_and_no_other(qwen3):
