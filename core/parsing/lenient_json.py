@@ -232,7 +232,7 @@ class _Reader:
             self._add_value(self._parse_number(word))
         elif kind == "word":
             self._add_value(self._parse_word(word))
-        elif kind == "close" and self.containers and self.containers[-1].closer != "}":
+        elif kind == "close" and self.containers and isinstance(self.containers[-1].value, list):
             self._close_bracket(word)
         elif kind == "dots":
             self.complaint = "a value is left out (...): write the value"

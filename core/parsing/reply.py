@@ -291,7 +291,8 @@ class _Scanner:
     def _read_spelled(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int | None:
         """Read calls that are not JSON; return the position after them, None if there are none."""
         limit, after, mark = self._find_next_mark(marks, begin)
-        calls = read_calls(self.text, begin, limit, self._tools, cut=self._cut and not mark, is_open=not closing)
+        options = {"cut": self._cut and not mark, "is_open": not closing, "most": MAX_ITEMS + 1}
+        calls = read_calls(self.text, begin, limit, self._tools, **options)
         if not calls:
             return None
         last = calls[-1]

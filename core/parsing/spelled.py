@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .lenient_json import parse_lenient_json
+from .objects import mend_name
 from .strict_json import decode_json, describe_duplicate
 
 MARKS = {  # that open calls, and close them; without a closing mark a call ends with its bracket
@@ -30,7 +31,7 @@ MARKS = {  # that open calls, and close them; without a closing mark a call ends
 MARK = "|".join(map(re.escape, filter(None, (*MARKS, *MARKS.values()))))
 _NAME = r"[A-Za-z_][\w./-]*+"
 _HEAD = re.compile(
-    rf"<function=(?P<tag>[^>\n]*+)>|:?(?:call:)?(?P<name>{_NAME})\s*+(?:\[CALL_ID\]\s*+\w*+\s*+)?(?:\[ARGS\]\s*+)?"
+    rf"<function=(?P<tag>(?:<\|\w*+\|>|[^>\n])*+)>|:?(?:call:)?(?P<name>{_NAME})\s*+(?:\[CALL_ID\]\s*+\w*+\s*+)?(?:\[ARGS\]\s*+)?"
     r"(?=[({]|<arg_key>|</tool_call>)"
 )
 # Calls without a mark: `bare` ones must name a tool, since prose may look like them; a list of them fills its line.
@@ -40,8 +41,9 @@ UNMARKED = (
 _OPENING = re.compile(r"\s*+\[?+\s*+")
 _BETWEEN = re.compile(r"\s*+[,;]?+\s*+")
 _ARGUMENT = re.compile(
-    r"\s*+(?:<parameter=([^>\n]*+)>\n?(.*?)\n?(?:</parameter>(?=\s*+(?:<parameter=|</function>|\Z))"
-    r"|(?=<parameter=|</function>))|<arg_key>([^<]*+)</arg_key>\s*+<arg_value>((?:[^<]|<(?!/?arg_|function=))*+)</arg_value>)",
+    r"\s*+(?:<parameter=([^>\n]*+)>\n?((?:(?!<parameter=|</function>).)*?)\n?"
+    r"(?:</parameter>(?=\s*+(?:<parameter=|</?function|\Z))|(?=<parameter=|</function>))"
+    r"|<arg_key>([^<]*+)</arg_key>\s*+<arg_value>((?:[^<]|<(?!/?arg_|function=))*+)</arg_value>)",
     re.DOTALL,
 )
 _END = re.compile(r"\s*+(?:</function>|(?=<function=)|\Z)")
@@ -63,13 +65,21 @@ class SpelledCall:
 
 
 def read_calls(
-    text: str, begin: int, limit: int, tools: Mapping[str, Mapping[str, Any]], *, cut: bool, is_open: bool
+    text: str,
+    begin: int,
+    limit: int,
+    tools: Mapping[str, Mapping[str, Any]],
+    *,
+    cut: bool,
+    is_open: bool,
+    most: int = 8,
 ) -> list[SpelledCall]:
     """Return the calls that begin at `begin` and end before `limit`, up to the first that cannot be read.
 
     tools: the parameters of each tool, as JSON Schema.
     cut: the token budget ended the text at `limit`.
     is_open: no mark will close the calls, so that only a comma says that another one follows.
+    most: calls that are read.
 
     >>> text = "[zoom(2, center=[0.5, 0.5]), reset()]"
     >>> tools = {"zoom": {"properties": {"factor": {"type": "number"}, "center": {"type": "array"}}}}
@@ -78,19 +88,21 @@ def read_calls(
     """
     calls: list[SpelledCall] = []
     head = _HEAD.match(text, _OPENING.match(text, begin).end())  # type: ignore[union-attr]
-    while head is not None:
+    while head is not None and len(calls) < most:
         calls.append(_read_call(text, head, limit, tools, cut))
         between = _BETWEEN.match(text, calls[-1].end)
         if not calls[-1].complete or calls[-1].complaint or between is None or (is_open and "," not in between[0]):
             break
         head = _HEAD.match(text, between.end())
+        if head is not None and text.startswith("</tool_call>", head.end()):
+            break  # a name alone is a call only if the block holds nothing else
     return calls
 
 
 def _read_call(
     text: str, head: re.Match[str], limit: int, tools: Mapping[str, Mapping[str, Any]], cut: bool
 ) -> SpelledCall:
-    name = (head["name"] or head["tag"] or "").strip()
+    name = mend_name((head["name"] or head["tag"] or "").strip())
     schema, begin = tools.get(name, {}), head.start()
     if not text.startswith(("{", "("), head.end()):
         return _read_tags(text, name, head, limit, schema.get("properties", {}), cut)
@@ -122,16 +134,19 @@ def _read_tags(
     arguments: dict[str, Any] = {}
     end, complaint = head.end(), None
     while (pair := _ARGUMENT.match(text, end, limit)) is not None:
-        key = (pair[1] if pair[1] is not None else pair[3]).strip()
-        complaint = complaint or (describe_duplicate(key) if key in arguments else None)
-        arguments[key] = read_by_schema(pair[2] if pair[1] is not None else pair[4], properties.get(key))
+        key, value = (part for part in pair.groups() if part is not None)
+        if "</parameter>" in value and not pair[0].endswith("</parameter>"):
+            break  # its end is one of two
+        complaint = complaint or (describe_duplicate(key.strip()) if key.strip() in arguments else None)
+        arguments[key.strip()] = read_by_schema(value, properties.get(key.strip()))
         end = pair.end()
     closing = _END.match(text, end, limit)
     if closing is None:
         near = text[end:limit].strip()[:24].partition("\n")[0]
         complaint = complaint or f"an argument is not between its tags, before '{near}'"
-    complete = closing is not None and not (cut and closing.end() == limit and not closing[0].endswith(">"))
-    return SpelledCall(name, arguments, head.start(), end if closing is None else closing.end(), complaint, complete)
+        return SpelledCall(name, arguments, head.start(), end, complaint, complete=False)
+    complete = not cut or closing.end() < limit or closing[0].endswith(">")
+    return SpelledCall(name, arguments, head.start(), closing.end(), complaint, complete)
 
 
 def read_by_schema(text: str, schema: object) -> object:
