@@ -137,11 +137,8 @@ class _Reader:
 
     def read_token(self, kind: str, token: re.Match[str]) -> None:
         """Read one more token; what is wrong with it becomes the `complaint`."""
-        if self.state == "key" and self._has_no_name(kind, token.start()):
-            self.containers[-1].key = len(self.containers[-1].value)
-            self._read_value(kind, token[0])
-        elif self.state == "key":
-            self._read_key(kind, token[0])
+        if self.state == "key":
+            self._read_key(kind, token[0], token.start())
         elif self.state == "colon":
             self._expect(
                 kind == "colon",
@@ -199,13 +196,12 @@ class _Reader:
         else:
             self.complaint = otherwise
 
-    def _has_no_name(self, kind: str, begin: int) -> bool:
-        """Return whether an argument of a Python call begins at `begin` that is a value only."""
-        return self.containers[-1].closer == ")" and kind != "close" and _ARGUMENT_NAME.match(self.text, begin) is None
-
-    def _read_key(self, kind: str, word: str) -> None:
+    def _read_key(self, kind: str, word: str, begin: int = 0) -> None:
         if kind == "close":
             self._close_bracket(word)
+        elif self.containers[-1].closer == ")" and _ARGUMENT_NAME.match(self.text, begin) is None:  # a value only
+            self.containers[-1].key = len(self.containers[-1].value)
+            self._read_value(kind, word)
         elif kind == "dots":
             self.state = "elided"
         elif kind in ("string", "word"):

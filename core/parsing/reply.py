@@ -23,12 +23,11 @@ from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
 from .lenient_json import parse_lenient_json
 from .objects import AnswerFields, ParsedCall, TagPairs, describe_echo, find_calls, get_call_name, parse_call
-from .spelled import MARK, MARKS, UNMARKED, read_calls
+from .spelled import MARK, MARKS, UNMARKED, Tools, read_calls
 from .strict_json import decode_json
 
 MAX_BYTES = 64 * 1024  # of UTF-8
 THINKING: TagPairs = (("<think>", "</think>"),)
-Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _PLACEHOLDERS = ("…", "...")
 
@@ -213,7 +212,7 @@ class _Scanner:
         if opening in MARKS:
             return self._read_block(start.end(), self._tags, MARKS[opening])
         if start["unmarked"] is not None:
-            name = start["bare_name"] or start["first_name"]
+            name = start["bare_call"] or start["listed_call"]
             is_call = not name or not self._tools or name in self._tools
             return (self._read_spelled(start.start(), self._tags, "") if is_call else None) or start.end()
         if opening.startswith("```"):
@@ -289,10 +288,9 @@ class _Scanner:
         return after if closed else stop
 
     def _read_spelled(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int | None:
-        """Read calls that are not JSON; return the position after them, None if there are none."""
+        """Read calls that are not JSON objects; return the position after them, None if there are none."""
         limit, after, mark = self._find_next_mark(marks, begin)
-        options = {"cut": self._cut and not mark, "is_open": not closing, "most": MAX_ITEMS + 1}
-        calls = read_calls(self.text, begin, limit, self._tools, **options)
+        calls = read_calls(self.text, begin, limit, self._tools, cut=self._cut, is_open=not closing)
         if not calls:
             return None
         last = calls[-1]
@@ -300,16 +298,13 @@ class _Scanner:
             limit, after, mark = self._find_next_mark(marks, last.end)
         closed = bool(closing) and mark == closing
         rest = _CLOSING.match(self.text, last.end, limit)
-        error = last.complaint and f"the call of {show_json(last.name[:64])} cannot be read: {last.complaint}"
-        if not last.complete and not mark:
-            error = _CUT_OFF_CALL
-        elif error is None and closed and (rest is None or rest.end() < limit):
+        error = last.complaint and f"the call of {show_json(last.value['name'][:64])} cannot be read: {last.complaint}"
+        if error is None and closed and (rest is None or rest.end() < limit):
             error = "a tool call block must hold tool calls and nothing after them"
         self.items.count += len(calls) - 1
         for call in calls:
             stop = limit if call is last and (closed or error) else call.end
-            value = {"name": call.name, "arguments": call.arguments}
-            self.items.add_call(value, self.text[call.begin : stop].strip(), error if call is last else None)
+            self.items.add_call(call.value, self.text[call.begin : stop].strip(), error if call is last else None)
         return after if closed else limit if error else last.end
 
     def _find_next_mark(self, marks: list[tuple[int, int, str]], position: int) -> tuple[int, int, str]:

@@ -15,13 +15,15 @@ a name in a Python call are the tool's parameters in their order, as in Python.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .lenient_json import parse_lenient_json
 from .objects import mend_name
-from .strict_json import decode_json, describe_duplicate
+from .strict_json import StrictJson, decode_json, describe_duplicate
 
+Tools = Mapping[str, Mapping[str, Any]]  # the parameters of each tool, as JSON Schema
+
+MAX_CALLS = 256  # read between two marks
 MARKS = {  # that open calls, and close them; without a closing mark a call ends with its bracket
     "<tool_call>": "</tool_call>",
     "<|tool_call_start|>": "<|tool_call_end|>",
@@ -30,16 +32,15 @@ MARKS = {  # that open calls, and close them; without a closing mark a call ends
 }
 MARK = "|".join(map(re.escape, filter(None, (*MARKS, *MARKS.values()))))
 _NAME = r"[A-Za-z_][\w./-]*+"
+# Calls without a mark: those with a name here must name a tool, since prose may look alike; a list fills its line.
+UNMARKED = rf"<function=|(?<![\w:])call:(?P<bare_call>{_NAME})(?=\{{)|"
+UNMARKED += rf"^[ \t]*+\[(?P<listed_call>{_NAME})\([^\n]*\)\][ \t]*+$"
 _HEAD = re.compile(
-    rf"<function=(?P<tag>(?:<\|\w*+\|>|[^>\n])*+)>|:?(?:call:)?(?P<name>{_NAME})\s*+(?:\[CALL_ID\]\s*+\w*+\s*+)?(?:\[ARGS\]\s*+)?"
+    rf"<function=((?:<\|\w*+\|>|[^>\n])*+)>|:?(?:call:)?({_NAME})\s*+(?:\[CALL_ID\]\s*+\w*+\s*+)?(?:\[ARGS\]\s*+)?"
     r"(?=[({]|<arg_key>|</tool_call>)"
 )
-# Calls without a mark: `bare` ones must name a tool, since prose may look like them; a list of them fills its line.
-UNMARKED = (
-    rf"<function=|(?<![\w:])call:(?P<bare_name>{_NAME})(?=\{{)|^[ \t]*+\[(?P<first_name>{_NAME})\([^\n]*\)\][ \t]*+$"
-)
 _OPENING = re.compile(r"\s*+\[?+\s*+")
-_BETWEEN = re.compile(r"\s*+[,;]?+\s*+")
+_BETWEEN = re.compile(r"\s*+([,;]?+)\s*+")
 _ARGUMENT = re.compile(
     r"\s*+(?:<parameter=([^>\n]*+)>\n?((?:(?!<parameter=|</function>).)*?)\n?"
     r"(?:</parameter>(?=\s*+(?:<parameter=|</?function|\Z))|(?=<parameter=|</function>))"
@@ -49,49 +50,35 @@ _ARGUMENT = re.compile(
 _END = re.compile(r"\s*+(?:</function>|(?=<function=)|\Z)")
 
 
-@dataclass(frozen=True, slots=True)
-class SpelledCall:
-    """A call, the text of which is from `begin` to `end`; `complaint` says why it cannot be run.
+class SpelledCall(NamedTuple):
+    """A call as an object of JSON, from `begin` to `end` of the text; `complaint` says why it cannot be run."""
 
-    `complete` is False if the text or the block ends inside it.
-    """
-
-    name: str
-    arguments: Mapping[str, Any]
+    value: dict[str, Any]
     begin: int
     end: int
-    complaint: str | None = None
-    complete: bool = True
+    complaint: str | None
 
 
-def read_calls(
-    text: str,
-    begin: int,
-    limit: int,
-    tools: Mapping[str, Mapping[str, Any]],
-    *,
-    cut: bool,
-    is_open: bool,
-    most: int = 8,
-) -> list[SpelledCall]:
+def read_calls(text: str, begin: int, limit: int, tools: Tools, *, cut: bool, is_open: bool) -> list[SpelledCall]:
     """Return the calls that begin at `begin` and end before `limit`, up to the first that cannot be read.
 
-    tools: the parameters of each tool, as JSON Schema.
-    cut: the token budget ended the text at `limit`.
+    cut: the token budget ended the text.
     is_open: no mark will close the calls, so that only a comma says that another one follows.
-    most: calls that are read.
 
     >>> text = "[zoom(2, center=[0.5, 0.5]), reset()]"
     >>> tools = {"zoom": {"properties": {"factor": {"type": "number"}, "center": {"type": "array"}}}}
-    >>> [(one.name, one.arguments) for one in read_calls(text, 0, len(text), tools, cut=False, is_open=False)]
-    [('zoom', {'factor': 2, 'center': [0.5, 0.5]}), ('reset', {})]
+    >>> [one.value["arguments"] for one in read_calls(text, 0, len(text), tools, cut=False, is_open=False)]
+    [{'factor': 2, 'center': [0.5, 0.5]}, {}]
     """
     calls: list[SpelledCall] = []
     head = _HEAD.match(text, _OPENING.match(text, begin).end())  # type: ignore[union-attr]
-    while head is not None and len(calls) < most:
-        calls.append(_read_call(text, head, limit, tools, cut))
-        between = _BETWEEN.match(text, calls[-1].end)
-        if not calls[-1].complete or calls[-1].complaint or between is None or (is_open and "," not in between[0]):
+    while head is not None and len(calls) <= MAX_CALLS:
+        name = mend_name((head[1] or head[2] or "").strip())
+        read = _read_brackets if text.startswith(("{", "("), head.end()) else _read_tags
+        value, end, complaint = read(text, head.end(), limit, tools.get(name, {}).get("properties", {}), cut)
+        calls.append(SpelledCall({"name": name, "arguments": value}, head.start(), end, complaint))
+        between = _BETWEEN.match(text, end)
+        if complaint is not None or between is None or (is_open and between[1] != ","):
             break
         head = _HEAD.match(text, between.end())
         if head is not None and text.startswith("</tool_call>", head.end()):
@@ -99,54 +86,42 @@ def read_calls(
     return calls
 
 
-def _read_call(
-    text: str, head: re.Match[str], limit: int, tools: Mapping[str, Mapping[str, Any]], cut: bool
-) -> SpelledCall:
-    name = mend_name((head["name"] or head["tag"] or "").strip())
-    schema, begin = tools.get(name, {}), head.start()
-    if not text.startswith(("{", "("), head.end()):
-        return _read_tags(text, name, head, limit, schema.get("properties", {}), cut)
-    value, end, complaint = decode_json(text, head.end())
+def _read_brackets(text: str, begin: int, limit: int, properties: Mapping[str, Any], cut: bool) -> StrictJson:
+    """Return arguments in JSON, or those of a Python call."""
+    value, end, complaint = decode_json(text, begin)
     if value is None:
-        found = parse_lenient_json(text, head.end(), limit, cut=cut)
+        found = parse_lenient_json(text, begin, limit, cut=cut and limit == len(text))
         value, end, complaint = found.to_strict()
-        if not found.complete:
-            return SpelledCall(name, {}, begin, end, complaint, complete=False)
-    if complaint is None:
-        value, complaint = _name_arguments(value, list(schema.get("properties", ())))
-    return SpelledCall(name, value or {}, begin, end, complaint)
+        if not found.complete and limit == len(text):
+            complaint = "it is cut off"
+    if complaint is not None:
+        return StrictJson({}, end, complaint)
+    names, count = list(properties), sum(isinstance(key, int) for key in value)  # the keys of values without a name
+    if count > len(names) or any(isinstance(key, str) for key in list(value)[:count]):
+        return StrictJson({}, end, "a value has no name: write each as name=value")
+    twice = next((name for name in names[:count] if name in value), None)
+    named = {names[key] if isinstance(key, int) else key: item for key, item in value.items()}
+    return StrictJson(named, end, None if twice is None else describe_duplicate(twice))
 
 
-def _name_arguments(arguments: dict[Any, Any], names: list[str]) -> tuple[dict[str, Any], str | None]:
-    """Return the arguments of a Python call by name; those without one have their place as key."""
-    count = sum(isinstance(key, int) for key in arguments)
-    if count > len(names) or any(isinstance(key, str) for key in list(arguments)[:count]):
-        return {}, "a value has no name: write each as name=value"
-    twice = next((name for name in names[:count] if name in arguments), None)
-    named = {names[key] if isinstance(key, int) else key: value for key, value in arguments.items()}
-    return named, None if twice is None else describe_duplicate(twice)
-
-
-def _read_tags(
-    text: str, name: str, head: re.Match[str], limit: int, properties: Mapping[str, Any], cut: bool
-) -> SpelledCall:
-    """Return a call whose arguments are text between tags."""
-    arguments: dict[str, Any] = {}
-    end, complaint = head.end(), None
+def _read_tags(text: str, begin: int, limit: int, properties: Mapping[str, Any], cut: bool) -> StrictJson:
+    """Return arguments that are text between tags."""
+    value: dict[str, Any] = {}
+    end, complaint = begin, None
     while (pair := _ARGUMENT.match(text, end, limit)) is not None:
-        key, value = (part for part in pair.groups() if part is not None)
-        if "</parameter>" in value and not pair[0].endswith("</parameter>"):
-            break  # its end is one of two
-        complaint = complaint or (describe_duplicate(key.strip()) if key.strip() in arguments else None)
-        arguments[key.strip()] = read_by_schema(value, properties.get(key.strip()))
+        key, said = (part for part in pair.groups() if part is not None)
+        if "</parameter>" in said and not pair[0].endswith("</parameter>"):
+            break  # it may end at either
+        complaint = complaint or (describe_duplicate(key.strip()) if key.strip() in value else None)
+        value[key.strip()] = read_by_schema(said, properties.get(key.strip()))
         end = pair.end()
     closing = _END.match(text, end, limit)
+    if limit == len(text) and (closing is None or (cut and closing.end() == limit and not closing[0].endswith(">"))):
+        return StrictJson(value, end, "it is cut off")
     if closing is None:
         near = text[end:limit].strip()[:24].partition("\n")[0]
-        complaint = complaint or f"an argument is not between its tags, before '{near}'"
-        return SpelledCall(name, arguments, head.start(), end, complaint, complete=False)
-    complete = not cut or closing.end() < limit or closing[0].endswith(">")
-    return SpelledCall(name, arguments, head.start(), closing.end(), complaint, complete)
+        return StrictJson(value, end, complaint or f"an argument is not between its tags, before '{near}'")
+    return StrictJson(value, closing.end(), complaint)
 
 
 def read_by_schema(text: str, schema: object) -> object:

@@ -12,7 +12,6 @@ Each test decides how messages are rendered, or refuses the template with a reas
   neither, because it never renders replies; `notes` names the difference.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from os.path import commonprefix
 from typing import Any
@@ -143,16 +142,14 @@ class ChatTemplate:
         listed = self._try_render(question, [TOOL])
         if listed.count(self.image) != 1 or any(part not in listed for part in ("probe_tool", SYSTEM["content"])):
             return frozenset()
-        for arguments in (CALL, json.dumps(CALL)):  # some templates take an object, others text
-            call = {"id": "probecall", "type": "function", "function": {"name": "probe_tool", "arguments": arguments}}
-            text = self._try_render([*question, {"role": "assistant", "content": "", "tool_calls": [call]}], [TOOL])
-            reply = text[len(commonprefix([text, listed])) :]
-            found = parse_reply(reply, tools=[TOOL])
-            calls = found.calls if isinstance(found, ToolCalls) else ()
-            if [(one.call.name, thaw(one.call.arguments)) for one in calls] == [("probe_tool", CALL)]:
-                is_hermes = "<tool_call>" in reply and '"arguments"' in reply
-                return frozenset({"native", "hermes"} if is_hermes else {"native"})
-        return frozenset()
+        call = {"id": "probecall", "type": "function", "function": {"name": "probe_tool", "arguments": CALL}}
+        text = self._try_render([*question, {"role": "assistant", "content": "", "tool_calls": [call]}], [TOOL])
+        reply = text[len(commonprefix([text, listed])) :]
+        found = parse_reply(reply, tools=[TOOL])
+        calls = found.calls if isinstance(found, ToolCalls) else ()
+        if [(one.call.name, thaw(one.call.arguments)) for one in calls] != [("probe_tool", CALL)]:
+            return frozenset()
+        return frozenset({"native", "hermes"} if "<tool_call>" in reply and '"arguments"' in reply else {"native"})
 
     def _can_show_results(self, messages: list[TemplateMessage]) -> bool:
         """Return whether messages after a reply are rendered as tool results with all their images."""

@@ -68,7 +68,9 @@ def test_a_template_that_lists_tools_but_teaches_other_calls_is_not_asked_to(ask
 
 
 def test_a_template_that_lists_tools_and_drops_the_system_message_is_not_asked_to(asked):
-    hermes = "{% if tools and loop.first %}{{ tools | tojson }}{% endif %}" + CALLS.format("{{ call.function | tojson }}")
+    hermes = "{% if tools and loop.first %}{{ tools | tojson }}{% endif %}" + CALLS.format(
+        "{{ call.function | tojson }}"
+    )
     only = "{% if not (tools and m.role == 'system') %}" + MESSAGE + "{% endif %}"
     assert asked(chatml(before=hermes)).template.taught == {"hermes", "native"}
     assert not asked(chatml(before=hermes, message=only)).template.taught
