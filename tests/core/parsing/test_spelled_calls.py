@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- a reply stands on its line, word for word
 """Calls as chat templates teach them, well and badly formed: the rows say what each is read as.
 
 A row is a reply and its calls: name and arguments, or name and words of the error. `[…]` names where a case is from: the
