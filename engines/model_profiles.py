@@ -78,9 +78,8 @@ MODELS = (
     ModelDefaults(
         ("gemma3",),
         r"gemma-?3(?![\dn])|medgemma",
-        "format: Gemma's documentation of function calling (a JSON object with name and parameters, or Python calls); "
-        "the chat template has no tools and no thinking, coordinates are not documented (google/gemma-3-4b-it "
-        "discussion 38)",
+        "format: Gemma's documentation of function calling (name and parameters as JSON, or Python calls); the chat "
+        "template has no tools and no thinking; coordinates are not documented (google/gemma-3-4b-it discussion 38)",
         reply_format="json",
     ),
     ModelDefaults(

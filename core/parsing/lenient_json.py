@@ -74,9 +74,7 @@ class LenientJson:
 
 
 def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> LenientJson:
-    """Return the object, list or ( ) of a call that begins at `begin` and ends before `limit`.
-
-    cut: the token budget ended it there.
+    """Return the object, list or ( ) of a call from `begin` to `limit`; `cut`: the token budget ended it there.
 
     >>> text = "{'side': “left”, seen: True, box: [0.1, .5,], // sure\\n}"
     >>> parse_lenient_json(text, 0, len(text)).value

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 from ...errors import show_json
@@ -149,12 +148,10 @@ class Items:
         self.calls.append(ParsedCall(ToolCall(f"call_{len(self.calls)}", name, text), error))
 
 
-def scan(
-    text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool, tools: Tools = MappingProxyType({})
-) -> Items:
+def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool, tools: Tools) -> Items:
     """Return what a reply holds; `tools` are the parameters of each tool, as JSON Schema.
 
-    >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False)
+    >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False, {})
     >>> found.calls[0].call.name, found.objects[0].value
     ('reset', {'side': 'left'})
     """
@@ -213,8 +210,8 @@ class _Scanner:
             return self._read_block(start.end(), self._tags, MARKS[opening])
         if start["unmarked"] is not None:
             name = start["bare_call"] or start["listed_call"]
-            is_call = not name or not self._tools or name in self._tools
-            return (self._read_spelled(start.start(), self._tags, "") if is_call else None) or start.end()
+            is_call = not name or name in self._tools
+            return (self._read_spelled(start.start(), self._tags, "") if is_call else None) or start.start() + 1
         if opening.startswith("```"):
             return self._read_block(start.end(), self._fences, "```")
         return self._read_value(start.start(), bare=start["bare"] is not None)

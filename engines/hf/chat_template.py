@@ -2,8 +2,8 @@
 
 Each test decides how messages are rendered, or refuses the template with a reason:
 
-- *Tool schemas*: does it list them, and can viewbox parse the call that it writes? Otherwise viewbox's own text is added
-  to the system message.
+- *Tool schemas*: does it list them, and can viewbox parse the calls that it writes? Otherwise viewbox's own text is
+  added to the system message.
 - *Tool role*: does it show a tool message with its image? Otherwise results become user messages, marked as results.
 - *Turns*: may user messages follow each other? Otherwise they are merged.
 - *History*: is the text after a reply the same whatever came before? Otherwise the template is refused, because the
@@ -13,7 +13,6 @@ Each test decides how messages are rendered, or refuses the template with a reas
 """
 
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
 from typing import Any
 
 from ...core.parsing.reply import ToolCalls, parse_reply
@@ -144,7 +143,7 @@ class ChatTemplate:
             return frozenset()
         call = {"id": "probecall", "type": "function", "function": {"name": "probe_tool", "arguments": CALL}}
         text = self._try_render([*question, {"role": "assistant", "content": "", "tool_calls": [call]}], [TOOL])
-        reply = text[len(commonprefix([text, listed])) :]
+        reply = text.removeprefix(listed)
         found = parse_reply(reply, tools=[TOOL])
         calls = found.calls if isinstance(found, ToolCalls) else ()
         if [(one.call.name, thaw(one.call.arguments)) for one in calls] != [("probe_tool", CALL)]:

@@ -326,6 +326,13 @@ def test_prose_that_looks_like_a_call_is_none(text):
 def test_an_answer_beside_a_call_and_one_in_a_list_of_words_are_kept():
     assert read(f'{lfm("reset()")} {{"label": "x"}}').answer == {"label": "x"}
     assert read('[other(1)]\n{"label": "x"}') == Answer({"label": "x"})
+    assert read('[other({"label": "x"})]') == Answer({"label": "x"})
+
+
+def test_without_tools_only_marks_make_a_call():
+    assert isinstance(parse_reply("[zoom(factor=2)]"), Malformed)
+    assert isinstance(parse_reply("call:zoom{factor:2}"), Answer | Malformed)
+    assert parse_reply(lfm("zoom(factor=2)")).calls[0].call == ToolCall("call_0", "zoom", {"factor": 2})
 
 
 @pytest.mark.parametrize(

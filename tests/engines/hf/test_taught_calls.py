@@ -37,7 +37,8 @@ TEMPLATES = {  # the placeholder of an image, and the formats that the template 
     "aya_vision": ("<image>", NONE),
 }
 TEXTS = [
-    "left", "", "two words", 'said "left"', "it's", "back\\slash", "one\ntwo", "北京 é 👁", "{a: [b]}", "a, b = (c)", "<b>bold</b> a < b",
+    "left", "", "two words", 'said "left"', "it's", "back\\slash", "one\ntwo", "北京 é 👁", "{a: [b]}",
+    "a, b = (c)", "<b>bold</b> a < b",
     "null", "12", "true", "  spaced  ", "[TOOL", "```json", "key: value", "'quoted'", "100 %",
 ]  # fmt: skip
 OTHERS = [
