@@ -155,13 +155,13 @@ class PretendedDevice(TorchDispatchMode):
         with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
             found = func(*get_host(args), **get_host(kwargs))
         if (
-            target is not None
-            and not is_cuda(target)
-            or func is aten.copy_.default
-            and not isinstance(args[0], DeviceTensor)
+            (target is not None
+            and not is_cuda(target))
+            or (func is aten.copy_.default
+            and not isinstance(args[0], DeviceTensor))
         ):
             return found
-        return tree_map(lambda x: known.get(id(x), None) if id(x) in known else wrap(x), found)
+        return tree_map(lambda x: known.get(id(x)) if id(x) in known else wrap(x), found)
 
     def _count(self, func: Any, args: Any, kwargs: Any, on: list[DeviceTensor]) -> None:
         kind = None
