@@ -87,6 +87,7 @@ class ChatTokens:
         """Return the ids of a rendered text, each image placeholder replaced by what stands for its image.
 
         The text is expanded, not the ids: a placeholder need not be the image token, and may merge with its neighbors.
+        A run of image tokens is tokenized as one of them, ten times as fast.
         """
         first, *rest = text.split(self.architecture.placeholder)
         if len(rest) != len(images):
@@ -94,9 +95,7 @@ class ChatTokens:
         shown = [self.pixel_cache.describe(image)[1] + after for image, after in zip(images, rest, strict=True)]
         text = "".join([first, *shown])
         short: list[int] = self.tokenizer(self._runs.sub(self._mark, text), add_special_tokens=False)["input_ids"]
-        counts = iter(
-            [len(run) // len(self._mark) for run in self._runs.findall(text)]
-        )  # a run at once: ten times faster
+        counts = iter([len(run) // len(self._mark) for run in self._runs.findall(text)])
         return [i for token in short for i in ([token] * next(counts) if token == self.image_id else [token])]
 
     def encode_prompt(
