@@ -63,7 +63,9 @@ def test_family(name, tmp_path):
     assert logits.std(-1).mean() > 0.5, "the logits tell tokens apart"
     changed = compute_logits(model, encode(processor, text, [draw(2), other]))
     moved = (logits[-1].softmax(-1) - changed[-1].softmax(-1)).abs().sum()
-    print(f"{name:16} {sum(w.numel() for w in model.parameters()):7} {inputs['input_ids'].shape[1]:4} {(inputs['input_ids'] == image_id).sum():3} std {logits.std(-1).mean():.2f} p {logits.softmax(-1).max(-1)[0].mean():.2f} moved {moved:.3f} {type(reply).__name__}")
+    print(
+        f"{name:16} {sum(w.numel() for w in model.parameters()):7} {inputs['input_ids'].shape[1]:4} {(inputs['input_ids'] == image_id).sum():3} std {logits.std(-1).mean():.2f} p {logits.softmax(-1).max(-1)[0].mean():.2f} moved {moved:.3f} {type(reply).__name__}"
+    )
     assert moved > 0.01, "they see the picture"
 
     ends = processor.tokenizer.convert_tokens_to_ids(list(family.ends))
