@@ -104,6 +104,16 @@ class Architecture:
             kinds = [SLIDING if self.window else CHUNKED if getattr(text, "attention_chunk_size", None) else FULL]
         return frozenset(kinds)
 
+    @property
+    def has_states(self) -> bool:
+        """Whether a layer carries a state from token to token, so that a prompt cannot be followed by several replies."""
+        return not self.layer_kinds <= {FULL, SLIDING, CHUNKED}
+
+    @property
+    def takes_features(self) -> bool:
+        """Whether the model's forward takes image features in place of pixels."""
+        return "mm_encoder_outputs" in self._forward
+
     @cached_property
     def window(self) -> int | None:
         """The tokens that a sliding layer sees, its own included."""
