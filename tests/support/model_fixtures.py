@@ -16,6 +16,7 @@ from accelerate.state import AcceleratorState, PartialState
 
 from tests.support.tiny_models import FAMILIES, FamilyKit, Kit, Pairs, Strips, Words, build_qwen2_5_processor
 from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf.architectures import get_base_model
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.digits.canvas import LABELS
@@ -205,7 +206,9 @@ def plain_logps():
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if tokens.images:
             inputs |= read_pixels(kit, [image.open().convert("RGB") for image in tokens.images])
-            names = {"mm_token_type_ids", "token_type_ids"} & signature(type(model).forward).parameters.keys()
+            names = {"mm_token_type_ids", "token_type_ids"} & signature(
+                type(get_base_model(model)).forward
+            ).parameters.keys()
             inputs |= dict.fromkeys(names, (ids == kit.tokens.image_id).int())
         logits = model(**inputs, use_cache=False).logits[0, len(tokens.prompt_ids) - 1 : -1].float()
         logps = torch.log_softmax(logits / temperature, dim=-1)
