@@ -186,7 +186,7 @@ class EpisodeLogProbs:
             return logits
         inputs |= architecture.build_feature_inputs(images) if images else {}
         if architecture.is_causal:
-            inputs["layout"] = pack.layout
+            inputs["layout"], inputs["attention_mask"] = pack.layout, torch.ones_like(ids)  # no mask is made of ones
         elif self.shares_prompts:
             inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids[0]))
         states: torch.Tensor = self.backbone(
