@@ -6,10 +6,8 @@ No GPU is needed: see `tests/support/device.py`.
 import pytest
 import torch
 
-from tests.support.device import CUDA, DeviceTensor, PretendedDevice, get_host
+from tests.support.device import PretendedDevice, get_host
 from tests.support.families import FAMILIES
-from viewbox.engines.hf.architectures import Architecture
-from viewbox.engines.hf.kv_cache import KVCache
 from viewbox.engines.hf.parity import measure_difference
 from viewbox.training.grpo.batch import collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
@@ -41,7 +39,9 @@ def on_cpu(family, play_mixed):
 
 
 def build_generator(family, model, **settings):
-    return family.generator(model, **{"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900} | settings)
+    return family.generator(
+        model, **{"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900} | settings
+    )
 
 
 def compute_loss(model, family, episodes):
