@@ -107,7 +107,7 @@ class Architecture:
 
     @property
     def has_states(self) -> bool:
-        """Whether a layer carries a state from token to token, so that a prompt cannot be followed by several replies."""
+        """Whether a layer carries a state from token to token, so that a prompt has one rest behind it."""
         return not self.layer_kinds <= {FULL, SLIDING, CHUNKED}
 
     @property
