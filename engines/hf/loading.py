@@ -139,7 +139,7 @@ def load_model(
         ModelError: they cannot be loaded, are not all of the model's, or are not finite.
         ConfigError: bitsandbytes is not installed, which `quantize` needs.
     """
-    from transformers import AutoModelForImageTextToText
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     assert section.name is not None
     name = resolve_model_path(section.name)
@@ -147,7 +147,8 @@ def load_model(
     more: dict[str, Any] = {} if with_numbers else {"device_map": "meta"}
     if quantize is not None and with_numbers:  # such weights are moved while they are loaded, not afterward
         dtype = torch.bfloat16 if section.dtype == "auto" else getattr(torch, section.dtype)
-        more = {"quantization_config": build_quantization_config(quantize, dtype), "device_map": {"": device}}
+        config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
+        more = {"quantization_config": build_quantization_config(quantize, dtype, config), "device_map": {"": device}}
     more |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # which is then refused here
     try:
         model, report = AutoModelForImageTextToText.from_pretrained(

@@ -93,7 +93,7 @@ def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     return {
         "input_ids": torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
         "attention_mask": torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-        **batch["vision"],
+        **batch.get("vision", {}),
     }
 
 

@@ -86,10 +86,12 @@ class EpisodeLogProbs:
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
-        features = self._compute_features(images) if self.architecture.takes_features else self.pixels
+        shown: Mapping[int, Any] = self.pixels
+        if self.architecture.takes_features:
+            shown = self._compute_features(images)
         width = batch["completion_ids"].shape[1]
         packs = list(self._split(self._build_groups(batch, images)))
-        results = [self._compute_pack(pack, features, width) for pack in packs]
+        results = [self._compute_pack(pack, shown, width) for pack in packs]
         order = [segment.episode for pack in packs for segment in pack.segments if segment.episode >= 0]
         places = torch.tensor(order, device=self.device).argsort()
         logps, entropies = (torch.cat(values)[places] for values in zip(*results, strict=True))
@@ -157,15 +159,18 @@ class EpisodeLogProbs:
             left, count = left - images[count].tokens, count + 1
         return count
 
-    def _compute_pack(self, pack: Pack, features: dict[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (episodes of the pack, width), after one forward pass."""
+    def _compute_pack(self, pack: Pack, shown: Mapping[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (episodes of the pack, width), after one forward pass.
+
+        `shown` are the features of each image, or the pixels of a model that takes no features.
+        """
         flat = torch.full((pack.shape[0] * pack.shape[1],), self.pad_id)
         positions = torch.arange(pack.shape[1]).repeat(self.architecture.axes, pack.shape[0])
         for segment, start in zip(pack.segments, pack.starts, strict=True):
             flat[start : start + len(segment.ids)] = torch.tensor(segment.ids)
             positions[:, start : start + len(segment.ids)] = segment.positions
         ids, positions = flat.to(self.device), positions.view(-1, *pack.shape).to(self.device)
-        images = [features[key] for segment in pack.segments for key in segment.images]
+        images = [shown[key] for segment in pack.segments for key in segment.images]
         states = self._run_backbone(pack, ids.view(pack.shape), positions, images).flatten(0, 1)
         episodes = [(s, start) for s, start in zip(pack.segments, pack.starts, strict=True) if s.episode >= 0]
         at = [(i, start + s.first + k, k) for i, (s, start) in enumerate(episodes) for k in s.sampled]
@@ -196,14 +201,14 @@ class EpisodeLogProbs:
 
     def _build_masks(self, pack: Pack, ids: torch.Tensor) -> Any:
         """Return the masks of a packed row: each token reads its own segment, and the prompt before it."""
-        owners, prompts, index, prompt = [], [], [], -1
+        tokens: list[tuple[int, int, int]] = []
+        prompt = -1
         for number, segment in enumerate(pack.segments):
             prompt = number if segment.episode < 0 else prompt
-            owners += [number] * len(segment.ids)
-            prompts += [prompt if segment.start else -1] * len(segment.ids)
-            index += range(segment.start, segment.start + len(segment.ids))
-        rows = (torch.tensor(row, device=self.device) for row in (owners, prompts, index))
-        return self.architecture.build_pack_masks(*rows, ids)
+            before = prompt if segment.start else -1
+            tokens += [(number, before, segment.start + place) for place in range(len(segment.ids))]
+        owners, prompts, index = torch.tensor(tokens, device=self.device).unbind(1)
+        return self.architecture.build_pack_masks(owners, prompts, index, ids)
 
     def _compute_token_log_probs(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""

@@ -1,4 +1,4 @@
-"""The loss of every family: numbers and gradients are those of plain forwards, one whole episode at a time, with pixels."""
+"""The loss of every family: numbers and gradients are those of plain forwards, of whole episodes with pixels."""
 
 import pytest
 import torch
