@@ -127,20 +127,32 @@ class Architecture:
 
     @cached_property
     def _tower_arguments(self) -> frozenset[str]:
+        if not hasattr(self._base, "get_image_features"):
+            return frozenset(self._forward) - {"input_ids", "attention_mask"}
         return frozenset(inspect.signature(self._base.get_image_features).parameters)
 
     def find_lack(self) -> str | None:
         """Return what the model lacks to be played on the engine's own cache; None if nothing is missing."""
-        for name in ("mm_encoder_outputs", "logits_to_keep"):
-            if name not in self._forward:
-                return f"its forward takes no `{name}`"
+        if not self.joins_images:
+            return "its forward takes no `mm_encoder_outputs`"
+        if self._base is MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]:
+            return "its output layer is part of its language model"
         unknown = self.layer_kinds - {FULL, SLIDING, CHUNKED}
         return f"it has layers of {', '.join(sorted(unknown))}" if unknown else None
 
     def check_forward(self) -> None:
         """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
-        if (lack := self.find_lack()) is not None:
-            raise self.refuse(f"cannot be played here: {lack}")
+        if (lack := self.find_lack()) is not None and "pixel_values" not in self._forward:
+            raise self.refuse(f"cannot be played here: {lack}, and no `pixel_values`")
+
+    @property
+    def joins_images(self) -> bool:
+        """Whether images of several conversations are one list: features go where the image tokens are, in order."""
+        return "mm_encoder_outputs" in self._forward
+
+    def keep_logits(self, places: Any) -> dict[str, Any]:
+        """Return the argument that asks for the logits at some places, if the model's forward takes it."""
+        return {"logits_to_keep": places} if "logits_to_keep" in self._forward else {}
 
     # ------------------------------------------------------------------ an image in a prompt
     @cached_property

@@ -26,8 +26,9 @@ from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
 from .chat_tokens import ChatTokens
-from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
-from .model_runner import ModelRunner, use_eval_mode
+from .kv_cache import compute_bytes_per_token, find_kv_cache_bytes, to_device
+from .model_runner import use_eval_mode
+from .plain import build_runner
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
 from .settings import Settings
@@ -69,8 +70,8 @@ class HFGenerator(Generator):
         self._create_cache()
 
     def _create_cache(self) -> None:
-        self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.settings.slots)
-        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats)
+        self.runner = build_runner(self.model, self.tokens, self.vision_cache, self.settings.slots, self.stats)
+        self.cache = self.runner.cache
 
     @property
     def sequences(self) -> dict[Conversation, Sequence]:

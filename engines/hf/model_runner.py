@@ -30,6 +30,8 @@ from .vision_cache import VisionCache
 class ModelRunner:
     """Forwards of one model over one KV cache."""
 
+    starts_over = False  # whether a prefill computes a whole conversation
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -139,12 +141,15 @@ class ModelRunner:
             position_ids=architecture.to_position_ids(positions),
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
+            **architecture.keep_logits(last),  # one position per row: all would be (rows, width, vocabulary)
             **vision,
         )
-        logits: torch.Tensor = output.logits[:, 0].float()
+        logits = output.logits
+        if logits.shape[1] > 1:
+            logits = logits[range(len(ids)), [one - 1 for one in widths]][:, None]
+        logits = logits[:, 0].float()
         self.stats.forward_seconds += time.perf_counter() - started
-        return logits
+        return logits  # type: ignore[no-any-return]
 
 
 def to_additive_mask(model: PreTrainedModel, mask: Any) -> Any:

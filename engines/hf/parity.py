@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from ...errors import ModelError
 from ..generator import Conversation, TokenRecord
 from .chat_tokens import ChatTokens
-from .kv_cache import KVCache
-from .model_runner import ModelRunner, use_eval_mode
+from .model_runner import use_eval_mode
+from .plain import build_runner, compute_logits
 from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 
@@ -61,33 +61,25 @@ def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
 def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) -> torch.Tensor:
     """Return the logits after each step, (4, vocabulary)."""
     sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=[])), due=0)
-    features = VisionCache(model, tokens.architecture)
-    cache = KVCache(model.config.get_text_config().num_hidden_layers, 1)
-    cache.take_slot(sequence)
-    runner = ModelRunner(model, tokens, features, cache, Stats())
+    runner = build_runner(model, tokens, VisionCache(model, tokens.architecture), 1, Stats())
+    runner.cache.take_slot(sequence)
     logits = []
     for ids, pictures in steps:
-        if len(ids) == 1:
+        if not pictures:
             sequence.output_ids = ids
             logits.append(runner.decode([sequence]))
             sequence.conversation.record.prompt_ids += ids
         else:
             sequence.conversation.record.prompt_ids += ids
-            sequence.images = [(f"{len(logits)}", picture) for picture in pictures]
+            new = [(f"{len(logits)}", picture) for picture in pictures]
+            sequence.images = [*sequence.images, *new] if runner.starts_over else new
             logits.append(runner.prefill([sequence]))
     return torch.cat(logits)
 
 
 def _run_model(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) -> torch.Tensor:
     """Return the logits after each step in one forward without a cache, (4, vocabulary)."""
-    base: Any = model.model
-    before = getattr(base, "rope_deltas", None)  # such a forward leaves it on the model
     given = torch.tensor([[i for ids, _ in steps for i in ids]], device=model.device)
-    pictures = [picture for _, some in steps for picture in some]
-    vision = tokens.architecture.build_vision_inputs(pictures, model.device, model.dtype)
-    types = tokens.architecture.build_token_types(given)
-    logits: torch.Tensor = model(input_ids=given, use_cache=False, **types, **vision).logits
-    if hasattr(base, "rope_deltas"):
-        base.rope_deltas = before
+    logits = compute_logits(model, tokens.architecture, given, [picture for _, some in steps for picture in some])
     ends = torch.tensor([len(ids) for ids, _ in steps]).cumsum(0) - 1
     return logits[0, ends].float()
