@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import transformers
 from PIL import Image
-from transformers import IMAGE_PROCESSOR_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, VIDEO_PROCESSOR_MAPPING
+from transformers import IMAGE_PROCESSOR_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, VIDEO_PROCESSOR_MAPPING
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from viewbox.engines.hf.architectures import Architecture
@@ -35,10 +35,12 @@ WIDTH, SIDE, PATCH = 64, 32, 8  # of all states; of a picture; of a patch
 BOUND = 1e-5  # of the probe's total variation, in float32
 NO_SIZES = ("num_frames", "num_channels", "in_channels", "num_labels", "temporal_patch_size", "spatial_merge_size")
 SIZES: tuple[tuple[str, int], ...] = (  # the first pattern that a name matches says its size, if it is not smaller
-    (r"vocab_size$", 0),  # that of the tokenizer
+    (r"vocab_size", 0),  # that of the tokenizer
     (r"image_size|img_size|force_image_size", SIDE),
     (r"patch_size$", PATCH),
-    (r"experts_per_tok|top_?k|topk_group|n_group|num_.*shared|n_shared", 1),
+    (r"index_topk|kpool", 16),
+    (r"topk_group|n_group|num_.*shared|n_shared", 1),
+    (r"experts_per_tok|top_?k|moe_k", 2),
     (r"num_.*experts|n_routed_experts|moe_num", 4),
     (r"kv_lora_rank|q_lora_rank|o_lora_rank|lora", 16),
     (r"rope_head_dim", 8),
@@ -50,7 +52,7 @@ SIZES: tuple[tuple[str, int], ...] = (  # the first pattern that a name matches 
     (r"intermediate|ffn|mlp_dim|inner|feed_?forward|mlp_hidden", 128),
     (r"sliding_window|window_size|chunk_size", 48),
     (r"max_position_embeddings|max_seq", 4096),
-    (r"hidden|embed|width|d_model|n_embd|_dim$|^dim$|channels|hidden_sizes", WIDTH),
+    (r"hidden|embed|width|d_model|n_embd|_dims?$|^dim$|channels|hidden_sizes", WIDTH),
 )  # fmt: skip
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
@@ -67,14 +69,16 @@ def find_model_class(config_class: Any) -> Any:
 # ---------------------------------------------------------------------- configs
 def shrink(given: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     """Return a config's dict with small sizes."""
-    given = {name: value for name, value in given.items() if name not in ("id2label", "label2id")}
-    made = {name: shrink_value(name, value, vocabulary) for name, value in given.items()}
+    given = {name: value for name, value in given.items() if name not in ("id2label", "label2id", "per_layer_config")}
+    made = {name: shrink_value(name, value, vocabulary, given) for name, value in given.items()}
     layers = next((made[name] for name in ("num_hidden_layers", "n_layer", "num_layers") if made.get(name)), None)
     heads = next((n for n in ("num_attention_heads", "num_heads") if given.get(n)), None)
     for name in ("num_key_value_heads",):
         if heads and given.get(name) == given[heads]:
             made[name] = made[heads]
     for name, value in given.items():
+        if layers and isinstance(value, list) and len(value) == given.get("num_hidden_layers") and "layer_types" not in name:
+            made[name] = made[name][:layers]
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value) and "layer" in name:
             made[name] = list(dict.fromkeys(value))[:4]
             if layers and name in ("layer_types", "mlp_layer_types"):
@@ -85,15 +89,17 @@ def shrink(given: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     return made
 
 
-def shrink_value(name: str, value: Any, vocabulary: int) -> Any:
+def shrink_value(name: str, value: Any, vocabulary: int, given: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping) and not all(isinstance(one, str) for one in value):
+        return value
     if isinstance(value, Mapping):
         return shrink(value, vocabulary)
     if name == "mrope_section":
-        return [4, 2, 2]
+        return [2, 1, 1] if given.get("partial_rotary_factor") == 0.5 else [4, 2, 2]
     if name.endswith(("indexes", "indices", "layer_ids")) and isinstance(value, list | tuple) and value:
         return [0, 1]
     if name == "vision_feature_layer":
-        return -1
+        return [-1, -2] if isinstance(value, list | tuple) else -1
     if name in NO_SIZES or isinstance(value, bool) or name.endswith(("_id", "_index", "_ids", "_token")):
         return value
     if name == "hidden_act" or not isinstance(value, int | list | tuple):
@@ -117,15 +123,26 @@ def merge(given: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
 def build_config(config_class: Any, tokenizer: Any, image_id: int) -> Any:
     """Return a tiny config; its tokens are the tokenizer's."""
     given = config_class().to_dict()
+    vision = getattr(config_class, "sub_configs", {}).get("vision_config")
+    if "vision_config" in given and not given["vision_config"] and hasattr(vision, "model_type"):
+        given["vision_config"] = vision().to_dict()
+    rope = given.get("text_config", {}).get("rope_parameters")
+    if hasattr(MODEL_MAPPING.get(config_class, None), "get_rope_index") and rope:
+        rope.setdefault("mrope_section", [0])
     made = merge(shrink(given, len(tokenizer)), copy.deepcopy(OVERRIDES.get(config_class.model_type, {})))
     for name in ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"):
         made.pop(name, None)
+    for name in ("image_token_id", "image_token_index"):
+        if hasattr(config_class, name) or name in config_class.attribute_map:
+            made[name] = image_id
     special = iter(range(len(tokenizer) - 1, 0, -1))
 
     def set_ids(part: dict[str, Any]) -> None:
         for name, value in part.items():
             if isinstance(value, dict):
                 set_ids(value)
+            elif not isinstance(name, str):
+                continue
             elif name in ("image_token_id", "image_token_index"):
                 part[name] = image_id
             elif name == "eos_token_id":
@@ -136,8 +153,10 @@ def build_config(config_class: Any, tokenizer: Any, image_id: int) -> Any:
                 part[name] = min(value, next(special))
 
     set_ids(made)
-    if not any(made.get(name) is not None for name in ("image_token_id", "image_token_index")):
-        made["image_token_id"] = image_id
+    if "vocabulary_map" in given:  # the codes of pictures are words
+        codes = {f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z": 100 + code for code in range(64)}
+        codes |= {f"<|visual token {code:06d}|>": 100 + code for code in range(64)}
+        made["vocabulary_map"] = {"<image>": image_id, **codes}
     return config_class(**made)
 
 
@@ -180,7 +199,7 @@ def build_tokenizer(processor_class: Any) -> Any:
 
     tokenizer = copy.deepcopy(get_base_tokenizer())
     source = Path(inspect.getfile(processor_class)).read_text(encoding="utf-8") if processor_class else ""
-    texts = re.findall(r"[\"'](<[^\"'\s{}]{1,40}>|\[[A-Z_]+\])[\"']", source)
+    texts = re.findall(r"[\"'](<[^\"'\s{}]{1,40}>|\[[A-Z_]+\]|\|[A-Z_]+\|)[\"']", source)
     names = sorted({name for name in re.findall(r"tokenizer\.(\w+_token)\b", source)})
     own = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token", "sep_token")
     named = {name: f"<{name}>" for name in names if name not in own and not name.startswith("add_")}
@@ -277,13 +296,14 @@ class StandIn:
 def find_placeholder(processor: Any, image_id: int | None) -> tuple[str, int]:
     """Return the text for a picture, and the token that stands for its features."""
     tokenizer = processor.tokenizer
-    tokens = [getattr(o, n, None) for n in ("image_token", "boi_token", "fake_image_token", "image_placeholder_token", "start_image_token") for o in (processor, tokenizer)]
+    tokens = [getattr(o, n, None) for n in ("image_placeholder_token", "image_token", "boi_token", "fake_image_token", "start_image_token") for o in (processor, tokenizer)]
     found = getattr(processor, "image_token_id", None)
     if found is None or isinstance(found, list):
         text = next(one for one in tokens if isinstance(one, str))
         found = tokenizer.convert_tokens_to_ids(text)
     image = Image.linear_gradient("L").resize((48, 40)).convert("RGB")
     problem: Exception | None = None
+    results: list[tuple[int, str, int]] = []
     for one in dict.fromkeys(t for t in tokens if isinstance(t, str)):
         try:
             output = processor(text=[one], images=[image], return_tensors="pt", add_special_tokens=False)
@@ -291,13 +311,11 @@ def find_placeholder(processor: Any, image_id: int | None) -> tuple[str, int]:
             problem = problem or error
             continue
         ids = output["input_ids"][0].tolist()
-        if found in ids:
-            return one, found
-        for name in ("image_token_id", "image_patch_id", "image_patch_token_id"):
-            if getattr(processor, name, None) in ids:
-                return one, getattr(processor, name)
-        return one, max(set(ids), key=ids.count)
-    raise problem or LookupError("no placeholder")
+        image_id = found if ids.count(found) > 1 else max(set(ids), key=ids.count)
+        results.append((ids.count(image_id), one, image_id))
+    if not results:
+        raise problem or LookupError("no placeholder")
+    return max(results, key=lambda result: result[0])[1:]
 
 
 # ---------------------------------------------------------------------- what plays
@@ -392,7 +410,7 @@ def count_features(config: Any) -> int | None:
     model = build_model(config)
     for shape in ((1, 3, SIDE, SIDE), (1, 1, 3, SIDE, SIDE)):
         try:
-            return count_inputs(model, {"pixel_values": torch.zeros(shape), "image_sizes": torch.tensor([[SIDE, SIDE]])})
+            return count_inputs(model, {"pixel_values": torch.rand(shape), "image_sizes": torch.tensor([[SIDE, SIDE]])})
         except Exception:
             continue
     return None
@@ -402,8 +420,53 @@ def list_types() -> list[Any]:
     return sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.keys(), key=lambda one: one.model_type)
 
 
-OVERRIDES: dict[str, dict[str, Any]] = {}
-PROCESSORS: dict[str, dict[str, Any]] = {}
+GRIDS = [[2 * SIDE, SIDE], [SIDE, 2 * SIDE], [2 * SIDE, 2 * SIDE]]
+CLS = {"parts": {"num_additional_image_tokens": 1}}  # of CLIP, as in the released processor
+START = {"vision_start_token_id": 5, "vision_end_token_id": 6, "audio_start_token_id": 7}
+OVERRIDES: dict[str, dict[str, Any]] = {
+    "chameleon": {"vq_config": {"num_embeddings": 64}},
+    "emu3": {"vq_config": {"codebook_size": 64}},
+    "qwen2_5_omni_thinker": START,
+    "qwen3_omni_moe_thinker": START,
+    "aria": {"projector_patch_to_query_dict": {16: 4}},
+    "gemma3": {"mm_tokens_per_image": 4},
+    "got_ocr2": {"vision_config": {"image_size": 512}},
+    "granite4_vision": {"image_grid_pinpoints": GRIDS, "deepstack_layer_map": [[-1, 0]], "spatial_target_layers": [1], "downsample_rate": "1/2"},
+    "cohere_compass": {"text_config": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}}}},
+    "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"]}},
+    "diffusion_gemma": {"text_config": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}},
+    "dots3_note": {"audio_config": {"adapter_input_size": WIDTH, "hidden_size": WIDTH}},
+    "ernie4_5_vl_moe": {"text_config": {"rope_parameters": {"mrope_section": [3, 3, 2]}}},
+    "hunyuan_vl": {"text_config": {"rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0, "mrope_section": [2, 2, 2, 2], "factor": 1.0}}},
+    "inkling_mm_model": {"vision_config": {"patch_size": 40}},
+    "llama4": {"vision_config": {"vision_output_dim": WIDTH, "projector_input_dim": WIDTH, "projector_output_dim": WIDTH, "intermediate_size": 256}},
+    "mllama": {"vision_config": {"vision_output_dim": 3 * WIDTH}, "text_config": {"cross_attention_layers": [1], "num_hidden_layers": 3}},
+    "muse_glimmer": {"out_hidden_size": 4 * WIDTH},
+    "muse_spark": {"out_hidden_size": 4 * WIDTH},
+    "qwen4_exp": {"text_config": {"indexer_compress_ratio": 4, "indexer_budget": 16}},
+    "kimi_k25": {"text_config": {"head_dim": 8}},
+    "llava_next": {"image_grid_pinpoints": GRIDS},
+    "llava_next_video": {"image_grid_pinpoints": GRIDS},
+    "llava_onevision": {"image_grid_pinpoints": GRIDS},
+    "deepseek_vl_hybrid": {"high_res_vision_config": {"image_size": SIDE}},
+}
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "cohere2_vision": {"images": {"patch_size": 2}},
+    "deepseek_vl_hybrid": {"images": {"high_res_size": {"height": SIDE, "width": SIDE}}, "parts": {"num_image_tokens": 16}},
+    "got_ocr2": {"images": {"size": {"height": 512, "width": 512}}},
+    "lfm2_vl": {"images": {"encoder_patch_size": PATCH, "tile_size": 64, "max_image_tokens": 16, "min_image_tokens": 4}},
+    "llava": CLS,
+    "llava_next": CLS,
+    "llava_next_video": CLS,
+    "muse_glimmer": {"images": {"max_image_tokens": 16}},
+    "step3p7": {"images": {"vision_patch_size": PATCH, }},
+    "granite_docling": {"parts": {"image_seq_len": 1}},
+    "inkling2": {"images": {"patch_size": 2 * PATCH}},
+    "inkling_mm_model": {"images": {"patch_size": 40}},
+    "paligemma": {"images": {"image_seq_length": 16}},
+    "video_llava": {"images": {"size": {"shortest_edge": SIDE}, "crop_size": {"height": SIDE, "width": SIDE}}},
+    "llava_onevision": {"parts": {"num_image_tokens": 16}},
+}
 DEBUG = False
 
 

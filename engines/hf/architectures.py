@@ -30,6 +30,7 @@ from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, Pr
 
 from ...errors import ModelError
 
+PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
@@ -88,7 +89,7 @@ class Architecture:
             raise self.refuse("has no token for images in its config (`image_token_id`)")
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
         self._mutual: set[str] | None = None
-        self._output: tuple[type, list[bool]] | None = None  # of the tower, and which of its fields are lists
+        self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
 
     def refuse(self, reason: str) -> ModelError:
         """Return the error that says why such a model cannot be played."""
@@ -123,12 +124,14 @@ class Architecture:
         shell = self._base.__new__(self._base)
         torch.nn.Module.__init__(shell)
         shell.config = self.config
+        shell.spatial_merge_size = getattr(self.config.vision_config, "spatial_merge_size", None)  # Omni reads it there
         return shell
 
     @cached_property
     def _tower_arguments(self) -> frozenset[str]:
-        if not hasattr(self._base, "get_image_features"):
-            return frozenset(self._forward) - {"input_ids", "attention_mask"}
+        if self.find_lack() is not None:  # then the whole model takes them
+            own = ("input_ids", "position_ids", "attention_mask", "token_type_ids")
+            return frozenset(name for name in self._forward if not name.endswith(own) or name == "pixel_attention_mask")
         return frozenset(inspect.signature(self._base.get_image_features).parameters)
 
     def find_lack(self) -> str | None:
@@ -142,8 +145,12 @@ class Architecture:
 
     def check_forward(self) -> None:
         """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
-        if (lack := self.find_lack()) is not None and "pixel_values" not in self._forward:
-            raise self.refuse(f"cannot be played here: {lack}, and no `pixel_values`")
+        if (lack := self.find_lack()) is None:
+            return
+        needed = [name for name, one in self._forward.items() if one.default is one.empty and one.kind < one.VAR_KEYWORD]
+        if "pixel_values" not in self._forward or needed[1:] not in ([], ["pixel_values"], ["input_ids"]):
+            more = ", ".join(f"`{name}`" for name in needed[1:]) or "no `pixel_values`"
+            raise self.refuse(f"cannot be played here: {lack}, and needs {more}")
 
     @property
     def joins_images(self) -> bool:
@@ -159,7 +166,7 @@ class Architecture:
     def placeholder(self) -> str:
         """The text that a chat template writes for an image."""
         owners = (self.processor, self.processor.tokenizer)
-        named = (getattr(owner, name, None) for name in ("image_token", "boi_token") for owner in owners)
+        named = (getattr(owner, name, None) for name in PLACEHOLDERS for owner in owners)
         candidates = [*dict.fromkeys(one for one in named if one), self.processor.tokenizer.decode([self.image_id])]
         for parts in ([{"type": "image"}, {"type": "text", "text": "q"}], [{"type": "image"}]):
             try:
@@ -334,8 +341,8 @@ class Architecture:
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
         """Return what image features depend on, also inside a PEFT model: all beside the language model."""
         model = get_base_model(model)
-        decoder = model.get_decoder()
-        parts = [child for child in model.model.children() if all(one is not decoder for one in child.modules())]
+        decoder, children = model.get_decoder(), getattr(model, "model", model).children()
+        parts = [child for child in children if all(one is not decoder for one in child.modules())]
         return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
 
     def get_pixel_dtype(self, model: Any) -> torch.dtype:
@@ -353,7 +360,7 @@ class Architecture:
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
         output = get_base_model(model).model.get_image_features(**inputs, return_dict=True)
         layers = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-        self._output = type(output), [isinstance(layer, list | tuple) for layer in layers]
+        self._output = type(output), [None if isinstance(layer, list | tuple) else layer.shape[1:] for layer in layers]
         flat = [
             torch.cat([one.flatten(0, -2) for one in (layer if isinstance(layer, list | tuple) else [layer])])
             for layer in layers
@@ -370,9 +377,9 @@ class Architecture:
     def build_feature_inputs(self, features: Sequence[tuple[torch.Tensor, ...]]) -> dict[str, object]:
         """Return the model's keyword arguments for images whose features `encode_images` gave, in order."""
         assert self._output is not None
-        kind, listed = self._output
-        layers = zip(zip(*features, strict=True), listed, strict=True)
-        pooled, *deep = [layer if is_list else torch.cat(layer) for layer, is_list in layers]
+        kind, shapes = self._output
+        layers = zip(zip(*features, strict=True), shapes, strict=True)
+        pooled, *deep = [layer if shape is None else torch.cat(layer).reshape(-1, *shape) for layer, shape in layers]
         more: dict[str, Any] = {"deepstack_features": deep} if deep else {}
         return {"mm_encoder_outputs": {"image": kind(pooler_output=pooled, **more)}}
 
@@ -384,7 +391,25 @@ class Architecture:
         Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
         """
         images = [image.to(dtype).inputs for image in pixels]
-        return {name: _stack([image[name] for image in images]).to(device) for name in (images[0] if images else ())}
+        axes = self._joined if len(images) > 1 else {}
+        names = images[0] if images else ()
+        return {name: _join([image[name] for image in images], axes.get(name, 0)).to(device) for name in names}
+
+    @cached_property
+    def _joined(self) -> dict[str, int]:
+        """The axis along which the processor joins the inputs of several images, by name: the one that grows."""
+        one, two = (
+            self.processor(
+                text=[self.placeholder * count],
+                images=[Image.new("RGB", (64, 48))] * count,
+                return_tensors="pt",
+                add_special_tokens=False,
+            )
+            for count in (1, 2)
+        )
+        shapes = {name: (one[name].shape, two[name].shape) for name in one if name in self._tower_arguments}
+        grown = {name: [a < b for a, b in zip(*pair, strict=True)] for name, pair in shapes.items()}
+        return {name: axes.index(True) for name, axes in grown.items() if any(axes)}
 
 
 class _CaughtMaskError(Exception):
@@ -396,17 +421,18 @@ def get_base_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _stack(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Join tensors along their first axis, padded with zeros at the end of the others."""
-    sizes = [max(size) for size in zip(*(one.shape[1:] for one in values), strict=True)]
+def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+    """Join tensors along an axis, padded with zeros at the end of the others."""
+    sizes = [max(size) for size in zip(*(one.shape for one in values), strict=True)]
 
     def pad(one: torch.Tensor) -> torch.Tensor:
-        missing = [size - own for size, own in zip(sizes, one.shape[1:], strict=True)]
+        missing = [size - own for size, own in zip(sizes, one.shape, strict=True)]
+        missing[axis] = 0
         return (
             torch.nn.functional.pad(one, [n for size in reversed(missing) for n in (0, size)]) if any(missing) else one
         )
 
-    return torch.cat([pad(one) for one in values])
+    return torch.cat([pad(one) for one in values], dim=axis)
 
 
 def get_architecture(model_config: PretrainedConfig, processor: Any = None) -> Architecture:
