@@ -155,7 +155,8 @@ def build_config(config_class: Any, tokenizer: Any, image_id: int) -> Any:
     set_ids(made)
     if "vocabulary_map" in given:  # the codes of pictures are words
         codes = {f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z": 100 + code for code in range(64)}
-        codes |= {f"<|visual token {code:06d}|>": 100 + code for code in range(64)}
+        if config_class.model_type == "emu3":
+            codes = {f"<|visual token {code:06d}|>": 100 + code for code in range(64)} | {"<|extra_200|>": 99}
         made["vocabulary_map"] = {"<image>": image_id, **codes}
     return config_class(**made)
 
@@ -172,6 +173,9 @@ def build_model(config: Any) -> Any:
             torch.nn.init.normal_(weight, std=0.1)
         elif not weight.isfinite().all():
             torch.nn.init.zeros_(weight)
+    for name, weight in model.named_parameters():
+        if "gate" in name and not weight.any():  # closed at first: pictures would not be seen
+            torch.nn.init.constant_(weight, 0.5)
     return model
 
 
@@ -311,7 +315,8 @@ def find_placeholder(processor: Any, image_id: int | None) -> tuple[str, int]:
             problem = problem or error
             continue
         ids = output["input_ids"][0].tolist()
-        image_id = found if ids.count(found) > 1 else max(set(ids), key=ids.count)
+        special = [i for i in ids if i in tokenizer.added_tokens_decoder]
+        image_id = found if ids.count(found) > 1 else max(special, key=special.count)
         results.append((ids.count(image_id), one, image_id))
     if not results:
         raise problem or LookupError("no placeholder")
@@ -428,7 +433,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "emu3": {"vq_config": {"codebook_size": 64}},
     "qwen2_5_omni_thinker": START,
     "qwen3_omni_moe_thinker": START,
-    "aria": {"projector_patch_to_query_dict": {16: 4}},
+    "aria": {"projector_patch_to_query_dict": {1225: 4}, "vision_config": {"image_size": 490, "patch_size": 14}},
     "gemma3": {"mm_tokens_per_image": 4},
     "got_ocr2": {"vision_config": {"image_size": 512}},
     "granite4_vision": {"image_grid_pinpoints": GRIDS, "deepstack_layer_map": [[-1, 0]], "spatial_target_layers": [1], "downsample_rate": "1/2"},
@@ -437,13 +442,13 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "diffusion_gemma": {"text_config": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}},
     "dots3_note": {"audio_config": {"adapter_input_size": WIDTH, "hidden_size": WIDTH}},
     "ernie4_5_vl_moe": {"text_config": {"rope_parameters": {"mrope_section": [3, 3, 2]}}},
-    "hunyuan_vl": {"text_config": {"rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0, "mrope_section": [2, 2, 2, 2], "factor": 1.0}}},
+    "hunyuan_vl": {"text_config": {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0, "mrope_section": [2, 2, 2, 2], "factor": 1.0}}},
     "inkling_mm_model": {"vision_config": {"patch_size": 40}},
     "llama4": {"vision_config": {"vision_output_dim": WIDTH, "projector_input_dim": WIDTH, "projector_output_dim": WIDTH, "intermediate_size": 256}},
     "mllama": {"vision_config": {"vision_output_dim": 3 * WIDTH}, "text_config": {"cross_attention_layers": [1], "num_hidden_layers": 3}},
     "muse_glimmer": {"out_hidden_size": 4 * WIDTH},
     "muse_spark": {"out_hidden_size": 4 * WIDTH},
-    "qwen4_exp": {"text_config": {"indexer_compress_ratio": 4, "indexer_budget": 16}},
+    "qwen4_exp": {"text_config": {"indexer_compress_ratio": 4, "indexer_budget": 16, "indexer_head_dim": 16, "indexer_n_heads": 4, "indexer_kv_heads": 1}},
     "kimi_k25": {"text_config": {"head_dim": 8}},
     "llava_next": {"image_grid_pinpoints": GRIDS},
     "llava_next_video": {"image_grid_pinpoints": GRIDS},
@@ -451,6 +456,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "deepseek_vl_hybrid": {"high_res_vision_config": {"image_size": SIDE}},
 }
 PROCESSORS: dict[str, dict[str, Any]] = {
+    "aria": {"images": {"max_image_size": 490}, "parts": {"size_conversion": {490: 4}}},
     "cohere2_vision": {"images": {"patch_size": 2}},
     "deepseek_vl_hybrid": {"images": {"high_res_size": {"height": SIDE, "width": SIDE}}, "parts": {"num_image_tokens": 16}},
     "got_ocr2": {"images": {"size": {"height": 512, "width": 512}}},
@@ -461,7 +467,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "muse_glimmer": {"images": {"max_image_tokens": 16}},
     "step3p7": {"images": {"vision_patch_size": PATCH, }},
     "granite_docling": {"parts": {"image_seq_len": 1}},
-    "inkling2": {"images": {"patch_size": 2 * PATCH}},
+    "inkling2": {"images": {"size": {"height": 2 * PATCH, "width": 2 * PATCH}}},
     "inkling_mm_model": {"images": {"patch_size": 40}},
     "paligemma": {"images": {"image_seq_length": 16}},
     "video_llava": {"images": {"size": {"shortest_edge": SIDE}, "crop_size": {"height": SIDE, "width": SIDE}}},

@@ -113,8 +113,10 @@ class Architecture:
 
     @cached_property
     def axes(self) -> int:
-        """The axes of a token's position: 1, or 3 where images have rows and columns."""
-        return 1 if self._shell is None else 3
+        """The axes of a token's position: 1, or more where images have rows and columns."""
+        if self._shell is None:
+            return 1
+        return len(self._shell.get_rope_index(**self._select_rope(input_ids=torch.zeros(1, 2, dtype=torch.long)))[0])
 
     @cached_property
     def _shell(self) -> Any:
@@ -130,8 +132,8 @@ class Architecture:
     @cached_property
     def _tower_arguments(self) -> frozenset[str]:
         if self.find_lack() is not None:  # then the whole model takes them
-            own = ("input_ids", "position_ids", "attention_mask", "token_type_ids")
-            return frozenset(name for name in self._forward if not name.endswith(own) or name == "pixel_attention_mask")
+            own = ("input_ids", "position_ids", "attention_mask")
+            return frozenset(name for name in self._forward if name not in own and not name.endswith("token_type_ids"))
         return frozenset(inspect.signature(self._base.get_image_features).parameters)
 
     def find_lack(self) -> str | None:
@@ -145,9 +147,13 @@ class Architecture:
 
     def check_forward(self) -> None:
         """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
+        if "cross_attention_mask" in self._forward:
+            raise self.refuse("lets text see the images after it (`cross_attention_mask`): a conversation cannot grow")
         if (lack := self.find_lack()) is None:
             return
-        needed = [name for name, one in self._forward.items() if one.default is one.empty and one.kind < one.VAR_KEYWORD]
+        needed = [
+            name for name, one in self._forward.items() if one.default is one.empty and one.kind < one.VAR_KEYWORD
+        ]
         if "pixel_values" not in self._forward or needed[1:] not in ([], ["pixel_values"], ["input_ids"]):
             more = ", ".join(f"`{name}`" for name in needed[1:]) or "no `pixel_values`"
             raise self.refuse(f"cannot be played here: {lack}, and needs {more}")
@@ -207,9 +213,9 @@ class Architecture:
         for image in images:
             first = ids.index(self.image_id, place)
             block, length = self._compute_block(image)
-            parts += [torch.arange(start, start + first - place).expand(3, -1), block + (start + first - place)]
+            parts += [torch.arange(start, start + first - place).expand(self.axes, -1), block + (start + first - place)]
             start, place = start + first - place + length, first + image.tokens
-        parts.append(torch.arange(start, start + len(ids) - place).expand(3, -1))
+        parts.append(torch.arange(start, start + len(ids) - place).expand(self.axes, -1))
         return torch.cat(parts, dim=1), start + len(ids) - place
 
     def _compute_block(self, image: Pixels) -> tuple[torch.Tensor, int]:
@@ -217,10 +223,18 @@ class Architecture:
         if image.grid not in self._blocks:
             tokens = torch.full((1, image.tokens), self.image_id)
             given = {"image_grid_thw": image.inputs["image_grid_thw"], "mm_token_type_ids": torch.ones_like(tokens)}
-            known = inspect.signature(self._shell.get_rope_index).parameters
-            found, _ = self._shell.get_rope_index(tokens, **{name: x for name, x in given.items() if name in known})
+            found, _ = self._shell.get_rope_index(**self._select_rope(input_ids=tokens, **given))
             self._blocks[image.grid] = found[:, 0], int(found.max()) + 1
         return self._blocks[image.grid]
+
+    def _select_rope(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the arguments of `get_rope_index` that it has."""
+        given = {
+            "attention_mask": torch.ones_like(given["input_ids"]),
+            "mm_token_type_ids": 0 * given["input_ids"],
+        } | given
+        known = inspect.signature(self._shell.get_rope_index).parameters
+        return {name: values for name, values in given.items() if name in known}
 
     def to_position_ids(self, positions: torch.Tensor) -> torch.Tensor:
         """Return the model's `position_ids` for positions of shape (axes, rows, width)."""
@@ -398,14 +412,9 @@ class Architecture:
     @cached_property
     def _joined(self) -> dict[str, int]:
         """The axis along which the processor joins the inputs of several images, by name: the one that grows."""
+        given, settings = [Image.new("RGB", (64, 48))], {"return_tensors": "pt", "add_special_tokens": False}
         one, two = (
-            self.processor(
-                text=[self.placeholder * count],
-                images=[Image.new("RGB", (64, 48))] * count,
-                return_tensors="pt",
-                add_special_tokens=False,
-            )
-            for count in (1, 2)
+            self.processor(text=[self.placeholder * count], images=given * count, **settings) for count in (1, 2)
         )
         shapes = {name: (one[name].shape, two[name].shape) for name in one if name in self._tower_arguments}
         grown = {name: [a < b for a, b in zip(*pair, strict=True)] for name, pair in shapes.items()}

@@ -92,7 +92,8 @@ class PlainRunner(ModelRunner):
 
     def _forward(self, batch: _Batch, ids: torch.Tensor, vision: dict[str, Any]) -> torch.Tensor:
         architecture, started, ids = self.tokens.architecture, time.perf_counter(), ids.to(self.model.device)
-        more = architecture.build_token_types(ids) if batch.cache is None else {}
+        if batch.cache is None:
+            vision |= architecture.build_token_types(ids)
         with keep_state(self.model) as own:
             own.update(batch.state)
             output = self.model(
@@ -100,12 +101,13 @@ class PlainRunner(ModelRunner):
                 past_key_values=batch.cache,  # None: the model makes one of its own kind
                 use_cache=True,
                 **vision,
-                **more,
                 **architecture.keep_logits(1),
             )
-            batch.cache = output.past_key_values
+            batch.cache = getattr(output, "past_key_values", None)
             batch.state = {name: value for name, value in own.items() if isinstance(value, torch.Tensor)}
         self.stats.forward_seconds += time.perf_counter() - started
+        if batch.cache is None:
+            raise architecture.refuse("keeps no cache of its own")
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits
 
@@ -149,7 +151,7 @@ def build_runner(
     model: PreTrainedModel, tokens: ChatTokens, features: VisionCache, slots: int, stats: scheduler.Stats
 ) -> ModelRunner:
     """Return what runs a model for the engine, by what the model has (`Architecture.find_lack`)."""
-    if tokens.architecture.find_lack() is not None:
+    if tokens.architecture.find_lack() is not None or not hasattr(get_base_model(model), "model"):
         return PlainRunner(model, tokens, slots, stats)
     cache = KVCache(model.config.get_text_config().num_hidden_layers, slots)
     return ModelRunner(model, tokens, features, cache, stats)
