@@ -1,7 +1,7 @@
 """What differs between models, asked of transformers: pixels, image tokens, position ids, masks, image features.
 
-Nothing here names a model. What is asked is relied on as little as possible: `parity.py` compares the engine with a
-plain forward of the model when a run starts. The conventions that a model was trained on (coordinates, tool calls) are in
+Nothing here names a model. `parity.py` compares the engine with a plain forward of the model when a run starts, so what
+is asked here need not be believed. The conventions that a model was trained on (coordinates, tool calls) are in
 `engines/model_profiles.py`.
 
 Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
@@ -29,6 +29,7 @@ from PIL import Image
 from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, PretrainedConfig
 
 from ...errors import ModelError
+from .cache_layers import find_layers
 
 PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -105,6 +106,16 @@ class Architecture:
             kinds = [SLIDING if self.window else CHUNKED if getattr(text, "attention_chunk_size", None) else FULL]
         return frozenset(kinds)
 
+    @property
+    def has_states(self) -> bool:
+        """Whether a layer carries a state from token to token, so that a prompt cannot be followed by several replies."""
+        return not self.layer_kinds <= {FULL, SLIDING, CHUNKED}
+
+    @property
+    def takes_features(self) -> bool:
+        """Whether the model's forward takes image features in place of pixels."""
+        return "mm_encoder_outputs" in self._forward
+
     @cached_property
     def window(self) -> int | None:
         """The tokens that a sliding layer sees, its own included."""
@@ -142,8 +153,11 @@ class Architecture:
             return "its forward takes no `mm_encoder_outputs`"
         if self._base is MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]:
             return "its output layer is part of its language model"
-        unknown = self.layer_kinds - {FULL, SLIDING, CHUNKED}
-        return f"it has layers of {', '.join(sorted(unknown))}" if unknown else None
+        try:
+            find_layers(self.config.get_text_config())
+        except ModelError as error:
+            return f"it has {error}"
+        return None
 
     def check_forward(self) -> None:
         """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
@@ -315,7 +329,7 @@ class Architecture:
     def build_pack_masks(
         self, owners: torch.Tensor, prompts: torch.Tensor, index: torch.Tensor, ids: torch.Tensor
     ) -> Any:
-        """Return the masks of a packed row of N tokens, in which each token reads its own segment and the prompt before.
+        """Return the masks of a packed row of N tokens: each reads its own segment, and the prompt before it.
 
         Args:
             owners, prompts: (N,) the segment of each token, and the one that holds its prompt.
@@ -340,8 +354,8 @@ class Architecture:
         return starts.int().cumsum(1) * image
 
     def _split_by_kind(self, causal: torch.Tensor, mutual: Any, own: torch.Tensor, read: torch.Tensor) -> Any:
-        masks = {}
-        for kind in self.layer_kinds:
+        masks: dict[str, Any] = {}
+        for kind in self.layer_kinds & {FULL, SLIDING, CHUNKED} or {FULL}:
             mask = causal if mutual is None or kind not in (self._mutual or ()) else causal | mutual
             if kind == SLIDING and self.window:
                 mask = mask & (read > own - self.window)
@@ -349,14 +363,14 @@ class Architecture:
                 size = self.config.get_text_config().attention_chunk_size
                 mask = mask & (read // size == own // size)
             masks[kind] = mask
-        return masks if len(masks) > 1 or self._mutual else next(iter(masks.values()))
+        if len(masks) == 1 and not self._mutual:
+            return next(iter(masks.values()))
+        return masks | dict.fromkeys(self.layer_kinds - masks.keys())
 
     # ------------------------------------------------------------------ the vision tower
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
         """Return what image features depend on, also inside a PEFT model: all beside the language model."""
-        model = get_base_model(model)
-        decoder, children = model.get_decoder(), getattr(model, "model", model).children()
-        parts = [child for child in children if all(one is not decoder for one in child.modules())]
+        parts = list_vision_parts(get_base_model(model))
         return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
 
     def get_pixel_dtype(self, model: Any) -> torch.dtype:
@@ -428,6 +442,12 @@ class _CaughtMaskError(Exception):
 def get_base_model(model: Any) -> Any:
     """Return the model itself, without peft's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def list_vision_parts(model: Any) -> list[torch.nn.Module]:
+    """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
+    decoder, children = model.get_decoder(), getattr(model, "model", model).children()
+    return [child for child in children if all(one is not decoder for one in child.modules())]
 
 
 def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 
 from .architectures import Pixels
 from .chat_tokens import ChatTokens
-from .kv_cache import KVCache, to_device
+from .kv_cache import KVCache, measure_slot, to_device
 from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 
@@ -53,6 +53,7 @@ class ModelRunner:
         architecture = self.tokens.architecture
         chunks = [sequence.new_ids for sequence in sequences]
         widths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
+        assert not self.cache.has_states or min(widths) == width  # padding must not enter a state
         ids = torch.full((len(sequences), width), self.tokens.pad_id)
         positions = torch.zeros(architecture.axes, len(sequences), width, dtype=torch.long)
         images: list[tuple[str, Pixels]] = []
@@ -81,8 +82,8 @@ class ModelRunner:
     def decode(self, running: list[Sequence]) -> torch.Tensor:
         """Run the last token of every running sequence through the model.
 
-        Slots of other sequences that lie in between are computed too. What is written there is overwritten later by
-        the next tokens of those sequences.
+        Slots of other sequences that lie in between are computed too, if no slot has states. What is written there is
+        overwritten later by the next tokens of those sequences.
 
         Returns:
             The logits after each sequence's last token, (sequences, vocabulary) float32.
@@ -102,6 +103,10 @@ class ModelRunner:
         self.stats.steps += 1
         slots = [sequence.held_slot for sequence in running]
         return logits if slots == list(range(width)) else logits.index_select(0, to_device(slots, device))
+
+    def measure_slot(self) -> tuple[int, int]:
+        """Return the bytes that a conversation takes: for each token, and for its states whatever its length."""
+        return measure_slot(self.model)
 
     def collect_new_images(self, sequence: Sequence) -> list[tuple[str, Pixels]]:
         """Return the (hash, pixels) of the images among a sequence's new tokens.
@@ -144,6 +149,7 @@ class ModelRunner:
             **architecture.keep_logits(last),  # one position per row: all would be (rows, width, vocabulary)
             **vision,
         )
+        self.cache.store_states()
         logits = output.logits
         if logits.shape[1] > 1:
             logits = logits[range(len(ids)), [one - 1 for one in widths]][:, None]

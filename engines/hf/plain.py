@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from . import scheduler
 from .architectures import Architecture, Pixels, get_base_model
+from .cache_layers import find_layers
 from .chat_tokens import ChatTokens
 from .kv_cache import KVCache
 from .model_runner import ModelRunner
@@ -41,7 +42,7 @@ class PlainRunner(ModelRunner):
     starts_over = True
 
     def __init__(self, model: PreTrainedModel, tokens: ChatTokens, slots: int, stats: scheduler.Stats) -> None:
-        self.model, self.tokens, self.cache, self.stats = model, tokens, KVCache(0, slots), stats
+        self.model, self.tokens, self.cache, self.stats = model, tokens, KVCache([], slots), stats
         self._places: WeakKeyDictionary[scheduler.Sequence, tuple[_Batch, int]] = WeakKeyDictionary()
 
     @torch.no_grad()
@@ -71,6 +72,18 @@ class PlainRunner(ModelRunner):
     def collect_new_images(self, sequence: scheduler.Sequence) -> list[tuple[str, Pixels]]:
         """Return the (hash, pixels) of all images of a conversation. Raise `ImageError`: one cannot be opened."""
         return [(image.hash, self.tokens.get_pixels(image)) for image in sequence.conversation.record.images]
+
+    @torch.no_grad()
+    def measure_slot(self) -> tuple[int, int]:
+        """Return the bytes that a conversation takes: for each token, and for its states whatever its length."""
+        sizes = []
+        for length in (1, 2):
+            batch = _Batch(1)
+            self._forward(batch, torch.full((1, length), self.tokens.end_id), {})
+            held = (value for layer in batch.cache.layers for value in vars(layer).values())
+            held = (one for value in held for one in (value.values() if isinstance(value, dict) else [value]))
+            sizes.append(sum(one.nbytes for one in held if isinstance(one, torch.Tensor)))
+        return sizes[1] - sizes[0], 2 * sizes[0] - sizes[1]
 
     def _start(self, given: dict[scheduler.Sequence, list[int]]) -> torch.Tensor:
         """Compute conversations from their first token, those of one length together."""
@@ -153,5 +166,5 @@ def build_runner(
     """Return what runs a model for the engine, by what the model has (`Architecture.find_lack`)."""
     if tokens.architecture.find_lack() is not None or not hasattr(get_base_model(model), "model"):
         return PlainRunner(model, tokens, slots, stats)
-    cache = KVCache(model.config.get_text_config().num_hidden_layers, slots)
+    cache = KVCache(find_layers(model.config.get_text_config()), slots)
     return ModelRunner(model, tokens, features, cache, stats)
