@@ -4,7 +4,7 @@ The model's own forward is the measure: of the whole conversation at once, with 
 differs from itself, when it reads only the tokens up to a place, is rounding, and `compare` allows a multiple of it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from PIL import Image
@@ -67,7 +67,8 @@ def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
     except (ViewboxError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # models fail in many ways
-        raise tokens.architecture.refuse(f"fails in a conversation of two turns: {describe_error(error, 300)}") from error
+        words = f"fails in a conversation of two turns: {describe_error(error, 300)}"
+        raise tokens.architecture.refuse(words) from error
     noise = _measure_variation(torch.stack([part[-1] for part in parts]), parts[-1])
     allowed = FLOOR[min(4, max(2, model.dtype.itemsize))] + SHARE * noise
     return Comparison(_measure_variation(ours, parts[-1]), noise, allowed)
