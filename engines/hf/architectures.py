@@ -113,7 +113,7 @@ class Architecture:
 
     @property
     def takes_features(self) -> bool:
-        """Whether the model's forward takes image features in place of pixels."""
+        """Whether the model's forward takes image features in place of pixels, in the order of the image tokens."""
         return "mm_encoder_outputs" in self._forward
 
     @cached_property
@@ -137,7 +137,8 @@ class Architecture:
         shell = self._base.__new__(self._base)
         torch.nn.Module.__init__(shell)
         shell.config = self.config
-        shell.spatial_merge_size = getattr(self.config.vision_config, "spatial_merge_size", None)  # Omni reads it there
+        vision = getattr(self.config, "vision_config", None)
+        shell.spatial_merge_size = getattr(vision, "spatial_merge_size", None)  # some models read it there
         return shell
 
     @cached_property
@@ -149,7 +150,7 @@ class Architecture:
 
     def find_lack(self) -> str | None:
         """Return what the model lacks to be played on the engine's own cache; None if nothing is missing."""
-        if not self.joins_images:
+        if not self.takes_features:
             return "its forward takes no `mm_encoder_outputs`"
         if self._base is MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]:
             return "its output layer is part of its language model"
@@ -171,11 +172,6 @@ class Architecture:
         if "pixel_values" not in self._forward or needed[1:] not in ([], ["pixel_values"], ["input_ids"]):
             more = ", ".join(f"`{name}`" for name in needed[1:]) or "no `pixel_values`"
             raise self.refuse(f"cannot be played here: {lack}, and needs {more}")
-
-    @property
-    def joins_images(self) -> bool:
-        """Whether images of several conversations are one list: features go where the image tokens are, in order."""
-        return "mm_encoder_outputs" in self._forward
 
     def keep_logits(self, places: Any) -> dict[str, Any]:
         """Return the argument that asks for the logits at some places, if the model's forward takes it."""

@@ -34,10 +34,15 @@ class Comparison(NamedTuple):
     noise: float  # between the model and itself
     allowed: float
 
-    @property
-    def is_equal(self) -> bool:
-        """Whether they differ by no more than rounding; False if anything is NaN."""
-        return self.difference <= self.allowed
+    def check(self, tokens: ChatTokens) -> None:
+        """Raise `ModelError` if they differ by more than rounding does."""
+        if not self.difference <= self.allowed:  # also NaN
+            raise ModelError(
+                f"model_type {tokens.architecture.model_type!r}: the engine's next token differs from that of the "
+                f"model's own forward, by {self.difference:.2g} of the probability; allowed: {self.allowed:.2g} (that "
+                f"forward differs from itself by {self.noise:.2g}). This model is not supported",
+                key="model.name",
+            )
 
 
 def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
@@ -46,14 +51,7 @@ def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
     Raises:
         ModelError: they differ by more than rounding does, or the conversation cannot be played.
     """
-    found = compare(model, tokens)
-    if not found.is_equal:
-        raise ModelError(
-            f"model_type {tokens.architecture.model_type!r}: the engine's next token differs from that of the model's "
-            f"own forward, by {found.difference:.2g} of the probability; allowed: {found.allowed:.2g} (its own forward "
-            f"differs from itself by {found.noise:.2g}). This model is not supported",
-            key="model.name",
-        )
+    compare(model, tokens).check(tokens)
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """The last resort: a model whose layers our cache cannot serve plays by its own forward, with its own cache.
 
 Each turn computes the whole conversation again, pixels included; conversations of one length do it together, and then
-decode together. Nothing is padded, kept from an earlier turn or shared by a group. That is slower than `model_runner.py`
-and just as exact: it is what `generate` does.
+decode together. Nothing is padded, kept from an earlier turn or shared by a group. That is slower than
+`model_runner.py` and just as exact: it is what `generate` does.
 
 What a model leaves on itself, such as Qwen's `rope_deltas`, is kept with the cache that it belongs to.
 """
@@ -89,7 +89,7 @@ class PlainRunner(ModelRunner):
         """Compute conversations from their first token, those of one length together."""
         architecture, groups = self.tokens.architecture, defaultdict(list)
         for sequence, ids in given.items():
-            groups[len(ids) if architecture.joins_images else id(sequence)].append(sequence)
+            groups[len(ids) if architecture.takes_features else id(sequence)].append(sequence)
         logits: dict[scheduler.Sequence, torch.Tensor] = {}
         for members in groups.values():
             batch, pixels = _Batch(len(members)), [image for one in members for _, image in one.images]
