@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 import torch
 from PIL import Image
 
+from ...images.resample import fit_size
 from .. import model_profiles
-from .architectures import Architecture, get_architecture
+from .architectures import Architecture, Pixels, get_architecture
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -105,6 +106,13 @@ def loses_border(architecture: Architecture) -> bool:
             if all(torch.equal(value, after[name]) for name, value in before.items()):
                 return True
     return False
+
+
+def find_largest_view(architecture: Architecture, max_pixels: int, multiple: int) -> tuple[tuple[int, int], Pixels]:
+    """Return the view of at most `max_pixels` that has most tokens, as (width, height) and as the model takes it."""
+    sizes = {fit_size(side * max_pixels, max_pixels, max_pixels, multiple) for side in (1, 2, 0.5)}
+    views = [(size, architecture.preprocess(Image.new("RGB", size))) for size in sorted(sizes, reverse=True)]
+    return max(views, key=lambda view: view[1].tokens)
 
 
 def get_side(size: Any) -> int | None:
