@@ -154,8 +154,7 @@ def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_
     ("template", "complaint"),
     [
         (refuse("true", "roles must alternate"), "cannot render a conversation: roles must alternate"),
-        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", r"end a reply with .* '<\|im_end\|>'"),
-        (chatml(message="{{ m.role }}{{ '<|im_end|>' }}"), r"does not end a reply with .* '<\|im_end\|>'"),
+        (chatml(message="{{ m.role }}{{ '<|im_end|>' }}"), "leaves out a reply"),
         (chatml(before=refuse("m.role == 'system'", "no system")), "cannot render a system message: no system"),
         (chatml(message="{% if m.role != 'system' %}" + MESSAGE + "{% endif %}"), "leaves out the system message"),
         (chatml().replace(SHOWN, ""), r"writes 0 of <\|image_pad\|> for one image in a user message"),
