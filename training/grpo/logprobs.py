@@ -158,7 +158,10 @@ class EpisodeLogProbs:
             inputs |= self.architecture.build_feature_inputs(images)
             inputs |= self.architecture.build_token_types(ids[None])
         if self.architecture.is_causal:
-            inputs["layout"] = pack.layout
+            inputs |= {
+                "layout": pack.layout,
+                "attention_mask": torch.ones_like(ids[None]),
+            }  # none: some make one of N x N
         else:
             inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids))
         hidden = self.backbone(**inputs, use_cache=False).last_hidden_state[0]

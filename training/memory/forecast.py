@@ -2,7 +2,8 @@
 
 Weights, gradients, the optimizer's state and keys and values are counted exactly, from shapes. What operations keep or
 make for a moment is a number of bytes for each token, layer and picture (`Shapes`), read off the code of Qwen's models
-and applied to the widths of the layers that a model has. `measure.py` runs one batch instead; `benchmarks/memory.py` compares both on the widths of real models.
+and applied to the widths of the layers that a model has. `measure.py` runs one batch instead; `benchmarks/memory.py`
+compares both on the widths of real models.
 """
 
 from collections import Counter
@@ -183,13 +184,13 @@ class Shapes:
             max((size[0] for name, size in sizes.items() if name.endswith(part)), default=self.hidden)
             for part in ("q_proj", "k_proj")
         )
-        self.inner = max(max(size) for name, size in sizes.items() if "attn" not in name and "router" not in name)
+        self.inner = max((max(size) for name, size in sizes.items() if "attn" not in name), default=0)
         if experts := getattr(text, "num_experts_per_tok", None):
             self.inner = max(self.inner, experts * text.moe_intermediate_size)
         self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
         kinds = architecture.layer_kinds
         self.has_states = bool(kinds - {FULL, SLIDING, CHUNKED})
-        self.masks = 0 if is_causal(architecture, model) else len(kinds)
+        self.masks = 0 if self.has_states or is_causal(architecture, model) else len(kinds)
         lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
         self.blocks: Any = max(lists, key=len, default=())
         first = next((layer for layer in tower.modules() if isinstance(layer, FIRST_LAYERS)), None)
@@ -260,8 +261,8 @@ class Shapes:
         always: Counter[str] = Counter({"vision tower": self.count_features(images)})
         if self.tower and self.blocks:
             always["vision tower"] += self.count_vision(self.count_patches(images), checkpointed)
-        if self.masks and self.config.train.method == "grpo":  # of a packed row, as bits and as numbers
-            always["masks"] = self.masks * min(tokens, MAX_TOKENS) ** 2 * (1 + self.computed)
+        if self.masks and self.config.train.method == "grpo":  # of a packed row; a kernel makes one more
+            always["masks"] = (self.masks * (1 + self.computed) + self.computed) * min(tokens, MAX_TOKENS) ** 2
         if self.arguments.world_size > 1:
             always["gradients of DDP"] = self.trained
 
