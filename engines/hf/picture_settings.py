@@ -110,14 +110,16 @@ def loses_border(architecture: Architecture) -> bool:
 
 def find_largest_view(architecture: Architecture, max_pixels: int, multiple: int) -> tuple[tuple[int, int], Pixels]:
     """Return the view of at most `max_pixels` that has most tokens, as (width, height) and as the model takes it."""
-    sizes = {fit_size(side * max_pixels, max_pixels, max_pixels, multiple) for side in (1, 2, 0.5)}
-    views = [(size, architecture.preprocess(Image.new("RGB", size))) for size in sorted(sizes, reverse=True)]
+    sizes = dict.fromkeys(fit_size(side * max_pixels, max_pixels, max_pixels, multiple) for side in (1, 2, 0.5))
+    views = [(size, architecture.preprocess(Image.new("RGB", size))) for size in sizes]
     return max(views, key=lambda view: view[1].tokens)
 
 
 def get_side(size: Any) -> int | None:
-    """Return the side of a square: a number, or {"height": …, "width": …}."""
-    return size if size is None or isinstance(size, int) else int(size["height"])
+    """Return the side of a square: a number, [height, width], or {"height": …, "width": …}."""
+    return (
+        size if size is None or isinstance(size, int) else int(size[0 if isinstance(size, list | tuple) else "height"])
+    )
 
 
 def _count_frames(images: Any) -> int:

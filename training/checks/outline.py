@@ -44,19 +44,22 @@ class Parameters:
         return f"{share}: adapters on {parts} layers" if self.adapted else f"all {self.total / 1e6:.1f} M parameters"
 
 
-def count_parameters(model_config: object, config: Config) -> Parameters:
+def count_parameters(model_config: Any, config: Config) -> Parameters:
     """Return the parameters of a run, from the shapes alone: no weights are made.
 
     Raises:
         ConfigError: `lora.target_modules` names no layer of the model.
     """
+    from ...engines.hf.architectures import get_architecture
+
     model = build_model(config, model_config)
     sizes = {name: weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name}
     total = sum(sizes.values())
     if config.lora is None:
         return Parameters(total, total, {})
     names = {name.partition(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
-    parts = Counter("vision" if ".visual." in name else "language" for name in sorted(names))
+    tower = set(get_architecture(model_config).get_vision_tower(model).modules())
+    parts = Counter("vision" if model.get_submodule(name) in tower else "language" for name in sorted(names))
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return Parameters(total, trained, dict(parts))
 

@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import CHUNKED, FULL, SLIDING, Architecture, Pixels, get_architecture, get_base_model
+from ...engines.hf.architectures import CHUNKED, FULL, SLIDING, Pixels, get_architecture, get_base_model
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
 from ...engines.hf.quantization import KEPT as FULL_SIZE
 from ...engines.hf.settings import Settings
@@ -24,6 +24,7 @@ from ...envs.from_config import build_envs
 from ...envs.mixture import Mixture
 from ...errors import ConfigError
 from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
+from ..checks.way import is_causal
 from ..grpo.batch import split_by_tokens
 from ..grpo.logprobs import MAX_LOGITS
 from ..grpo.packing import MAX_TOKENS
@@ -373,31 +374,6 @@ class Shapes:
         elif (section := config.train.rejection_sampling) is not None:
             played, prompts = section.tasks * section.samples, section.tasks
         return max(played, evaluated), max(prompts, evaluated)
-
-
-class _NoEmbedding(torch.nn.Module):
-    """Stands for the embedding of a model without numbers."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = torch.empty(0, width)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(*ids.shape, self.weight.shape[1])
-
-
-def is_causal(architecture: Architecture, model: Any) -> bool:
-    """Whether the layers of a model without numbers need no mask; also false if that cannot be told."""
-    base = get_base_model(model)
-    embedding = base.get_input_embeddings()
-    base.set_input_embeddings(_NoEmbedding(embedding.weight.shape[1]))
-    try:
-        architecture.learn_masks(base)
-    except Exception:  # models compute more of their numbers before their masks
-        return False
-    finally:
-        base.set_input_embeddings(embedding)
-    return architecture.is_causal
 
 
 def find_products(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:

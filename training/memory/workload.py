@@ -187,6 +187,8 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Pretraine
     check_weights(section)
     try:
         processor = AutoProcessor.from_pretrained(name, **here)
+    except ImportError as error:  # of a package that it needs
+        raise ModelError(f"model.name = {section.name!r}: {str(error).strip()}", key="model.name") from error
     except (OSError, ValueError) as error:
         if all(hasattr(vision, part) for part in ("patch_size", "spatial_merge_size", "temporal_patch_size")):
             return config, None
