@@ -1,7 +1,7 @@
 """What differs between models, asked of transformers: pixels, image tokens, position ids, masks, image features.
 
-Nothing here names a model. What is asked is relied on as little as possible: `parity.py` compares the engine with a
-plain forward of the model when a run starts. The conventions that a model was trained on (coordinates, tool calls) are in
+Nothing here names a model. `parity.py` compares the engine with a plain forward of the model when a run starts, so what
+is asked here need not be believed. The conventions that a model was trained on (coordinates, tool calls) are in
 `engines/model_profiles.py`.
 
 Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
@@ -283,7 +283,7 @@ class Architecture:
     def build_pack_masks(
         self, owners: torch.Tensor, prompts: torch.Tensor, index: torch.Tensor, ids: torch.Tensor
     ) -> Any:
-        """Return the masks of a packed row of N tokens, in which each token reads its own segment and the prompt before.
+        """Return the masks of a packed row of N tokens: each reads its own segment, and the prompt before it.
 
         Args:
             owners, prompts: (N,) the segment of each token, and the one that holds its prompt.

@@ -22,7 +22,7 @@ def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mism
     assert measure_mismatch(model, family, episodes) <= TOLERANCE
 
 
-def test_a_prompt_has_the_ids_of_the_familys_own_processor(family, strips):
+def test_a_prompt_has_the_ids_of_the_familys_own_processor(family):
     messages = [Message("system", ("Be brief.",)), Message("user", ("What is this?", ImageRef.of(draw(90, 60)), "So?"))]
     ids, images = family.tokens.encode_prompt(messages, ())
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image"}, {"type": "text", "text": "So?"}]
