@@ -154,9 +154,14 @@ class PretendedDevice(TorchDispatchMode):
         excluded = torch._C._dispatch_tls_local_exclude_set() - GRAPH
         with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
             found = func(*get_host(args), **get_host(kwargs))
-        if target is not None and not is_cuda(target) or func is aten.copy_.default and not isinstance(args[0], DeviceTensor):
+        if (
+            (target is not None
+            and not is_cuda(target))
+            or (func is aten.copy_.default
+            and not isinstance(args[0], DeviceTensor))
+        ):
             return found
-        return tree_map(lambda x: known.get(id(x), None) if id(x) in known else wrap(x), found)
+        return tree_map(lambda x: known.get(id(x)) if id(x) in known else wrap(x), found)
 
     def _count(self, func: Any, args: Any, kwargs: Any, on: list[DeviceTensor]) -> None:
         kind = None
@@ -170,10 +175,14 @@ class PretendedDevice(TorchDispatchMode):
                 kind = "copy to the host"
             elif to and not at and not kwargs.get("non_blocking"):
                 kind = "copy to the device"
-        elif func is aten.copy_.default and on and isinstance(args[0], DeviceTensor) != isinstance(args[1], DeviceTensor):
+        elif (
+            func is aten.copy_.default and on and isinstance(args[0], DeviceTensor) != isinstance(args[1], DeviceTensor)
+        ):
             kind = "copy to the device" if isinstance(args[0], DeviceTensor) else "copy to the host"
         if kind is not None:
-            frames = [one for one in traceback.extract_stack() if "/torch/" not in one.filename and __file__ != one.filename]
+            frames = [
+                one for one in traceback.extract_stack() if "/torch/" not in one.filename and __file__ != one.filename
+            ]
             self.waits[kind, f"{frames[-1].filename}:{frames[-1].lineno}"] += 1
 
 
