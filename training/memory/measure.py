@@ -102,9 +102,9 @@ def _build_sft_loss(
         pixels = build_batch_pixels(batch, workload, architecture.get_pixel_dtype(model))
         images = [pixels[key] for row in batch["image_keys"].tolist() for key in row]
         batch = {name: value.to(model.device) for name, value in batch.items()}
-        batch |= architecture.build_vision_inputs(images, model.device, torch.float32)
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-        batch |= {**architecture.build_token_types(ids), "weights": batch["tool_mask"].float()}
+        vision = architecture.build_vision_inputs(images, model.device, torch.float32)
+        batch |= {"vision": vision | architecture.build_token_types(ids), "weights": batch["tool_mask"].float()}
         batches.append(batch)
         left -= size
     yield lambda: compute_sft_loss(model, batches, 1.0)
