@@ -8,7 +8,7 @@ from PIL import Image
 
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
-from ...engines.hf.architectures import CHUNKED, FULL, SLIDING, Architecture, get_architecture, get_base_model
+from ...engines.hf.architectures import Architecture, get_architecture, get_base_model
 from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
 from ..precision import build_model
 
@@ -21,7 +21,7 @@ def describe_way(config: Config, model_config: Any) -> str:
     architecture = get_architecture(model_config)
     kinds = ", ".join(sorted(architecture.layer_kinds))
     played = "played on this engine's own cache"
-    if architecture.layer_kinds - {FULL, SLIDING, CHUNKED}:
+    if architecture.has_states:
         return f"{played}, with a state beside it ({kinds}); learned from in padded rows: no prompt is shared"
     if config.train.method != "grpo":
         return f"{played}; learned from in padded rows, by the model's own forward"

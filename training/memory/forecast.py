@@ -15,8 +15,8 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import CHUNKED, FULL, SLIDING, Pixels, get_architecture, get_base_model
-from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
+from ...engines.hf.architectures import Pixels, get_architecture, get_base_model
+from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
 from ...engines.hf.quantization import KEPT as FULL_SIZE
 from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
@@ -27,7 +27,7 @@ from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
 from ..checks.way import is_causal
 from ..grpo.batch import split_by_tokens
 from ..grpo.logprobs import MAX_LOGITS
-from ..grpo.packing import MAX_TOKENS
+from ..grpo.packing import MAX_MASKED_TOKENS, MAX_TOKENS
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES
 from ..trainer_args import build_trainer_arguments
@@ -145,7 +145,9 @@ def predict_workload(
         held["specialists"] = playing
         slots, parts = shapes.predict_generation(_find_cache_bytes(config.rollout, device_memory, held.total()))
         phases.insert(0, Phase("generation", _sort(parts + held)))
-    return Forecast(workload, tuple(phases), slots, device_memory, "" if shapes.blocks else "the vision tower's work")
+    left_out = [] if shapes.blocks else ["what the vision tower computes"]
+    left_out += ["what layers with a state keep for their backward pass"] if shapes.has_states else []
+    return Forecast(workload, tuple(phases), slots, device_memory, " and ".join(left_out))
 
 
 def _sort(parts: Counter[str]) -> dict[str, int]:
@@ -185,13 +187,16 @@ class Shapes:
             max((size[0] for name, size in sizes.items() if name.endswith(part)), default=self.hidden)
             for part in ("q_proj", "k_proj")
         )
-        self.inner = max((max(size) for name, size in sizes.items() if "attn" not in name), default=0)
-        if experts := getattr(text, "num_experts_per_tok", None):
-            self.inner = max(self.inner, experts * text.moe_intermediate_size)
+        self.inner = max((into for name, (_, into) in sizes.items() if "attn" not in name), default=0)
+        if experts := getattr(text, "num_experts_per_tok", None):  # each reads its own copy of the states
+            self.inner = max(self.inner, experts * (text.moe_intermediate_size + self.hidden // 2))
+        layers = max((part for part in decoder.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
+        own = [weight for child in layers[0].children() for weight in child.parameters(recurse=False)]
+        self.norms = sum(weight.shape == (self.hidden,) for weight in own)
         self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
-        kinds = architecture.layer_kinds
-        self.has_states = bool(kinds - {FULL, SLIDING, CHUNKED})
-        self.masks = 0 if self.has_states or is_causal(architecture, model) else len(kinds)
+        self.has_states = architecture.has_states
+        self.masks = 0 if self.has_states or is_causal(architecture, model) else len(architecture.layer_kinds)
+        self.row = MAX_MASKED_TOKENS if self.masks else MAX_TOKENS
         lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
         self.blocks: Any = max(lists, key=len, default=())
         first = next((layer for layer in tower.modules() if isinstance(layer, FIRST_LAYERS)), None)
@@ -263,7 +268,7 @@ class Shapes:
         if self.tower and self.blocks:
             always["vision tower"] += self.count_vision(self.count_patches(images), checkpointed)
         if self.masks and self.config.train.method == "grpo":  # of a packed row; a kernel makes one more
-            always["masks"] = (self.masks * (1 + self.computed) + self.computed) * min(tokens, MAX_TOKENS) ** 2
+            always["masks"] = (self.masks * (1 + self.computed) + self.computed) * min(tokens, self.row) ** 2
         if self.arguments.world_size > 1:
             always["gradients of DDP"] = self.trained
 
@@ -299,7 +304,7 @@ class Shapes:
         logits = min(MAX_LOGITS, episodes * workload.sampled * self.vocabulary) * LOGIT_BYTES
         images = workload.images * groups + workload.result_images * episodes
         attended = round(episodes * longest * (1 + self.query / self.key) / 2) if self.masks else episodes * longest
-        return tokens, attended, logits, images, min(1.0, MAX_TOKENS / tokens)
+        return tokens, attended, logits, images, min(1.0, self.row / tokens)
 
     def count_kept(self, tokens: int, attended: int) -> int:
         """Return what a layer keeps for its backward pass.
@@ -309,7 +314,7 @@ class Shapes:
             attended: tokens of queries and keys, where those of a shared prompt stand once for each episode.
         """
         scale, own = 0 if self.adapted else self.held, self.computed < 4  # a cast makes a copy for each product
-        norms = 2 * (4 + scale) * self.hidden
+        norms = self.norms * (4 + scale) * self.hidden
         if self.norms_queries:
             norms += (4 + (0 if self.adapted else self.computed)) * (self.query + self.key)
         inputs = (5 if own else 2) * self.hidden + self.query + 4 * self.inner
@@ -332,9 +337,8 @@ class Shapes:
         if self.adapted and not self.quantized and self.held == 2:
             computed = 2  # `use_for_generation` leaves autocast aside
         longest, (episodes, prompts) = workload.prompt + workload.completion, self._find_load()
-        each = compute_bytes_per_token(get_base_model(self.model))
-        capacity = cache_bytes // each
-        slots = max(1, min(rollout.slots, episodes, capacity // (longest + 1)))
+        each, state = measure_conversation(get_base_model(self.model))
+        slots = max(1, min(rollout.slots, episodes, cache_bytes // (each * (longest + 1) + state)))
         prompts = min(prompts, slots)
         together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))
         results = max(1, min(slots, rollout.prefill_tokens // workload.result))
@@ -349,7 +353,7 @@ class Shapes:
             patches = self.count_patches(images)
             encoded = min(rows * patches, max(MAX_NUMBERS // max(1, self.patch), patches))
             tower = encoded * computed * (5 * self.width + 2 * self.vision_inner)
-            parts = {"keys and values": slots * columns * each * computed // self.held, CASTS: casts}
+            parts = {"keys and values": slots * (columns * each + state) * computed // self.held, CASTS: casts}
             parts |= {"forward": 0 if logits else max(mask + max(states, attending), tower)}
             parts |= {"image features": rows * self.count_features(images)}
             return Counter(parts | {"logits": 4 * prompts * self.vocabulary + logits})
@@ -374,6 +378,17 @@ class Shapes:
         elif (section := config.train.rejection_sampling) is not None:
             played, prompts = section.tasks * section.samples, section.tasks
         return max(played, evaluated), max(prompts, evaluated)
+
+
+def measure_conversation(model: Any) -> tuple[int, int]:
+    """Return the bytes of a token in the cache and of a conversation's states, of a model without numbers."""
+    try:
+        return measure_slot(model)
+    except RuntimeError:  # products of experts exist without numbers in two bytes only
+        model.to(torch.bfloat16)
+        each, state = measure_slot(model)
+        model.to(torch.float32)
+        return 2 * each, 2 * state
 
 
 def find_products(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:
