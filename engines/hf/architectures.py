@@ -278,7 +278,8 @@ class Architecture:
 
         base = get_base_model(model)
         text = 0 if self.image_id else 1
-        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=model.device)
+        device = base.get_input_embeddings().weight.device
+        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=device)
         handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
         before = getattr(base.model, "rope_deltas", None)
         try:
