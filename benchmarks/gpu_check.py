@@ -28,6 +28,7 @@ from gpu_sides import (
     NO_LIMIT,
     Plan,
     compare_greedy,
+    get_unit,
     measure_parity,
     play_per_turn,
     play_with_engine,
@@ -175,10 +176,9 @@ def load_policy(given: argparse.Namespace) -> tuple[Any, ChatTokens, Plan]:
     """Return the model, its tokens (end tokens are never sampled), and the plan."""
     section = ModelSection(name=given.model, dtype=given.dtype, attention=given.attention)
     _, processor = loading.load_processor(section)
-    images = processor.image_processor
-    unit = images.patch_size * images.merge_size
-    loading.set_max_pixels(processor, (2 * FIRST_SIDE * unit) ** 2)
     model = loading.load_model(section).to(given.device).eval()
+    unit = get_unit(model, processor)
+    loading.set_max_pixels(processor, (2 * FIRST_SIDE * unit) ** 2)
     tokens = ChatTokens(processor, model.config, model.generation_config)
     tokens.never_sampled = tuple(sorted({*tokens.never_sampled, *tokens.stop_ids}))
     picture = ImageRef.of(Image.open(given.image).convert("RGB")) if given.image else None

@@ -17,18 +17,19 @@ import torch
 from PIL import Image
 
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf import Settings
+from viewbox.engines.hf import Settings, loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.engines.hf.model_runner import use_eval_mode
 from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens, Message
 from viewbox.rollouts.play import sample_seed
-from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
+from viewbox.training.grpo.batch import collate
 
 GROUP = 8  # conversations in a group
 FIRST_SIDE, LATER_SIDE = 12, 8  # sides of the first image and of later ones, in image tokens
 BATCH = 8  # episodes of a padded forward
+UNIT = 28
 NO_LIMIT = 10**6  # tokens; a conversation ends after its last turn
 
 
@@ -54,6 +55,11 @@ class Plan:
 
     def start_conversation(self, index: int) -> Conversation:
         return Conversation(self.build_prompt(index), (), sample_seed(0, index), index)
+
+
+def get_unit(model: Any, processor: Any) -> int:
+    """Return the side of an image token in pixels; any will do where an image has as many tokens whatever its size."""
+    return int(loading.get_view_settings(model.config, processor).get("pixel_multiple", UNIT))  # type: ignore[call-overload]
 
 
 @cache
@@ -102,7 +108,7 @@ def generate_replies(
     found = model.generate(
         input_ids=ids,
         attention_mask=mask,
-        mm_token_type_ids=(ids == tokens.image_id).int(),
+        **(tokens.architecture.build_token_types(ids) if pixels else {}),
         **tokens.architecture.build_vision_inputs(pixels, device, model.dtype),
         **({"do_sample": False} | drawing),
         repetition_penalty=1.0,
@@ -175,11 +181,17 @@ def compute_plain_logprobs(
     model: Any, tokens: ChatTokens, episodes: Sequence[EpisodeTokens], temperature: float
 ) -> torch.Tensor:
     """(sampled tokens of all episodes,): their log-probs after one plain, padded forward."""
-    batch = add_pixels(collate(episodes, tokens, model.device), episodes, tokens)
-    inputs = build_model_inputs(batch)
-    if "pixel_values" in inputs:
-        inputs["pixel_values"] = inputs["pixel_values"].to(model.dtype)
-    logits = model(**inputs, use_cache=False, logits_to_keep=batch["completion_ids"].shape[1] + 1).logits[:, :-1]
+    batch = collate(episodes, tokens, model.device)
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    pixels = [tokens.get_pixels(image) for episode in episodes for image in episode.images]
+    logits = model(
+        input_ids=ids,
+        attention_mask=torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+        use_cache=False,
+        logits_to_keep=batch["completion_ids"].shape[1] + 1,
+        **(tokens.architecture.build_token_types(ids) if pixels else {}),
+        **tokens.architecture.build_vision_inputs(pixels, model.device, model.dtype),
+    ).logits[:, :-1]
     found = []
     for row, ids, mask in zip(logits, batch["completion_ids"], batch["tool_mask"].bool(), strict=True):
         logps = torch.log_softmax(row[mask].float() / (temperature or 1.0), dim=-1)

@@ -38,7 +38,10 @@ FAMILIES = {
     "open calls": "<tool_call>{'name': ", "closing tags": "</tool_call>{a", "thinking": "<think>{",
     "thought": "</think>{a: 1", "lists of lists": "[],", "mended lists": "[.1,],",
     "actions": '{"tool": "zoom", "arguments": {', "crossed": "{a: [1}",
-    "surrogates": "\ud800", "accents": "é",
+    "XML heads": "<function=a>", "XML": "<function=a><parameter=b>", "XML values": "<parameter=b>x</parameter>y",
+    "GLM": "<tool_call>a<arg_key>k</arg_key><arg_value>", "Mistral": "[TOOL_CALLS]a[ARGS]{", "Python": "a(b=1), ",
+    "Python lists": "[a(b)]\n", "open Python": "<|tool_call_start|>[a(b='", "Gemma": '<|tool_call>call:a{b:<|"|>',
+    "bare Gemma": "call:a{b:", "surrogates": "\ud800", "accents": "é",
     "prose": "The lesion is on the left. ",
 }  # fmt: skip
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -48,6 +51,8 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ('{{"a": "b", "box": [{}1]}}', {"answer_fields": FIELDS}),
     ("{{a: 'b', box: [{}.1]}}", {"answer_fields": FIELDS}),
     ("<tool_call>{{'name': 'zoom', 'arguments': {{{}", {}),
+    ("<tool_call>\n<function=zoom>\n{}", {}),
+    ("<|tool_call_start|>[{}", {}),
     ("{{a: 'b', {}", {"finish_reason": "length", "last": True, "answer_fields": FIELDS}),
 )
 

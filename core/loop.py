@@ -216,7 +216,12 @@ def _describe_thinking(reply: Reply) -> str:
 def parse_reply(env: AuthoredEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
     """Parse a reply. Without an answer schema, any reply without a tool call is the answer."""
     parsed = parsing.parse_reply(
-        text, answer_fields=env.answer_format.fields, last=last, finish_reason=finish_reason, thinking=env.thinking
+        text,
+        answer_fields=env.answer_format.fields,
+        last=last,
+        finish_reason=finish_reason,
+        thinking=env.thinking,
+        tools=env.tool_schemas,
     )
     if env.answer is not None or isinstance(parsed, parsing.ToolCalls):
         return parsed

@@ -69,24 +69,23 @@ MODELS = (
     ModelDefaults(
         ("qwen3_5", "qwen3_5_moe"),
         r"qwen-?3\.[56]",
-        "coordinates: QwenLM/Qwen3.8-Flash-Next issue 4 (0 to 1000, as before); format: that of Qwen3, since the chat "
-        "template's own (parameters as XML tags) is not read; the rest: chat template",
+        "coordinates: QwenLM/Qwen3.8-Flash-Next issue 4 (0 to 1000, as before); the rest: chat template (parameters as "
+        "XML tags)",
         coordinates="per_mille",
-        reply_format="hermes",
         thinking=THINK,
         tool_images="tool",
     ),
     ModelDefaults(
         ("gemma3",),
         r"gemma-?3(?![\dn])|medgemma",
-        "format: Gemma's documentation of function calling (a JSON object with name and parameters); the chat template "
-        "has no tools and no thinking, coordinates are not documented (google/gemma-3-4b-it discussion 38)",
+        "format: Gemma's documentation of function calling (name and parameters as JSON, or Python calls); the chat "
+        "template has no tools and no thinking; coordinates are not documented (google/gemma-3-4b-it discussion 38)",
         reply_format="json",
     ),
     ModelDefaults(
         ("gemma4",),
         r"gemma-?4(?!\d)",
-        "thinking: chat template; its tool syntax is not read, and no documentation of coordinates was found",
+        "thinking: chat template; calls: chat template (call:name{…}); no documentation of coordinates was found",
         thinking=(("<|channel>thought", "<channel|>"), *THINK),
     ),
     ModelDefaults(
@@ -100,16 +99,26 @@ MODELS = (
     ModelDefaults(
         ("mistral3",),
         r"mistral-small-?3\.|magistral|ministral-?3",
-        "thinking: Magistral's system prompt; the chat template's tool syntax ([TOOL_CALLS]) is not read",
+        "thinking: Magistral's system prompt; calls: chat template ([TOOL_CALLS]), which takes text only from a tool",
         thinking=(("[THINK]", "[/THINK]"), *THINK),
     ),
     ModelDefaults(
         ("glm4v", "glm4v_moe", "glm46v"),
         r"glm-?4\.[156]v|glm-?4v",
         "coordinates: zai-org/GLM-V issue 114 and the model card of GLM-4.5V (scaled by 1000); thinking: model card; "
-        "the chat template's tool syntax (arguments as XML tags) is not read",
+        "calls: chat template of GLM-4.5V and 4.6V (arguments as XML tags)",
         coordinates="per_mille",
         thinking=THINK,
+    ),
+    ModelDefaults(
+        ("lfm2_vl",),
+        r"lfm-?2(\.5)?-?vl",
+        "calls: chat template of LFM2.5-VL (Python calls); no documentation of coordinates was found",
+    ),
+    ModelDefaults(
+        ("smolvlm", "idefics3", "llava", "llava_onevision", "aya_vision"),
+        source="nothing was found; LLaVA 1.5 writes fractions of the image padded to a square (haotian-liu/LLaVA issue "
+        "606), but its processor in transformers crops the image instead",
     ),
     ModelDefaults(
         ("kimi_vl",),

@@ -50,8 +50,9 @@ SLOW = (
     "viewer",
 )
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
-NIGHTLY = (  # benchmarks, a long storm, launchers, servers that end, and trainings of the shipped agents
+NIGHTLY = (  # families of models in every setting, benchmarks, a storm, launchers, servers that end, and trainings of the shipped agents
     "attacks/servers/test_many_hostile_episodes.py",
+    "engines/hf/test_families_at_length.py",
     "engines/vllm/weights/test_ends_of_runs.py",
     "test_benchmarks.py",
     "training/checks/test_accelerate.py",

@@ -1,7 +1,8 @@
 """Reads the faulty JSON that models write, if only one reading is possible.
 
-It accepts single, typographic and CJK quotes and punctuation, keys and single words without quotes, Python's
-literals and tuples, comments, trailing commas, raw line breaks in strings, a comma missing at a line's end, a trailing
+It accepts single, typographic, CJK and Gemma's quotes (<|"|>), CJK punctuation, = for a colon, keys and single words
+without quotes, the arguments of a Python call (those without a name have their place as key), Python's literals and
+tuples, comments, trailing commas, raw line breaks in strings, a comma missing at a line's end, a trailing
 ellipsis among the keys, closing brackets missing at the end. It refuses, with a reason, what could mean two things: a
 quote inside a string, a missing or omitted value (…), a bare word that may be text or a literal (yes, none, nan),
 crossing brackets. Nothing is filled in: if the text ends right after a bare word or a number, the value may be cut off,
@@ -31,13 +32,14 @@ from .strict_json import (
 _TOKEN = re.compile(
     r"""(?P<skip>[\s\ufeff]++|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)
     |(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'
-        |[“”](?:[^“”\\]|\\.)*+[“”]|[‘’](?:[^‘’\\]|\\.)*+[‘’]|「(?:[^「」\\]|\\.)*+」)
-    |(?P<comma>[,，、])|(?P<colon>[:：])|(?P<open>[{\[(｛［])|(?P<close>[}\])｝］])
+        |<\|"\|>(?:(?!<\|"\|>).)*+<\|"\|>|[“”](?:[^“”\\]|\\.)*+[“”]|[‘’](?:[^‘’\\]|\\.)*+[‘’]|「(?:[^「」\\]|\\.)*+」)
+    |(?P<comma>[,，、])|(?P<colon>[:：=])|(?P<open>[{\[(｛［])|(?P<close>[}\])｝］])
     |(?P<number>[-+]?(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+(?![\w.%]))
-    |(?P<word>[^\W\d]\w*+)|(?P<dots>\.\.\.|…)|(?P<fence>```)|(?P<unclosed>["'“”‘’「])
+    |(?P<word>[^\W\d]\w*+)|(?P<dots>\.\.\.|…)|(?P<fence>```)|(?P<unclosed><\|"\|>|["'“”‘’「])
     |(?P<odd>[-+.0-9][\w.+%/-]*+)|(?P<other>.)""",
     re.DOTALL | re.VERBOSE,
 )
+_ARGUMENT_NAME = re.compile(r"[^\W\d]\w*+\s*+=")
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _WIDE = str.maketrans("｛｝［］", "{}[]")
 _LITERALS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -72,7 +74,7 @@ class LenientJson:
 
 
 def parse_lenient_json(text: str, begin: int, limit: int, *, cut: bool = False) -> LenientJson:
-    """Return the object or list that begins at `begin` and ends before `limit`; `cut`: the token budget ended it there.
+    """Return the object, list or ( ) of a call from `begin` to `limit`; `cut`: the token budget ended it there.
 
     >>> text = "{'side': “left”, seen: True, box: [0.1, .5,], // sure\\n}"
     >>> parse_lenient_json(text, 0, len(text)).value
@@ -105,13 +107,13 @@ class _Container:
 
     __slots__ = ("closer", "key", "value")
 
-    def __init__(self, bracket: str) -> None:
+    def __init__(self, bracket: str, is_object: bool) -> None:
         self.closer = _CLOSERS[bracket]
-        self.value: Any = {} if bracket == "{" else []
-        self.key = ""
+        self.value: Any = {} if is_object else []
+        self.key: Any = ""
 
     def add(self, value: object) -> None:
-        if self.closer == "}":
+        if isinstance(self.value, dict):
             self.value[self.key] = value
         else:
             self.value.append(value)
@@ -134,7 +136,7 @@ class _Reader:
     def read_token(self, kind: str, token: re.Match[str]) -> None:
         """Read one more token; what is wrong with it becomes the `complaint`."""
         if self.state == "key":
-            self._read_key(kind, token[0])
+            self._read_key(kind, token[0], token.start())
         elif self.state == "colon":
             self._expect(
                 kind == "colon",
@@ -192,9 +194,12 @@ class _Reader:
         else:
             self.complaint = otherwise
 
-    def _read_key(self, kind: str, word: str) -> None:
+    def _read_key(self, kind: str, word: str, begin: int = 0) -> None:
         if kind == "close":
             self._close_bracket(word)
+        elif self.containers[-1].closer == ")" and _ARGUMENT_NAME.match(self.text, begin) is None:  # a value only
+            self.containers[-1].key = len(self.containers[-1].value)
+            self._read_value(kind, word)
         elif kind == "dots":
             self.state = "elided"
         elif kind in ("string", "word"):
@@ -210,8 +215,9 @@ class _Reader:
     def _read_value(self, kind: str, word: str) -> None:
         if kind == "open":
             bracket = word.translate(_WIDE)
-            self.containers.append(_Container(bracket))
-            self.state = "key" if bracket == "{" else "value"
+            is_object = bracket == "{" or (bracket == "(" and not self.containers)
+            self.containers.append(_Container(bracket, is_object))
+            self.state = "key" if is_object else "value"
             if len(self.containers) > MAX_DEPTH:
                 self.complaint = f"nested more than {MAX_DEPTH} deep"
         elif kind == "string":
@@ -220,7 +226,7 @@ class _Reader:
             self._add_value(self._parse_number(word))
         elif kind == "word":
             self._add_value(self._parse_word(word))
-        elif kind == "close" and self.containers and self.containers[-1].closer != "}":
+        elif kind == "close" and self.containers and isinstance(self.containers[-1].value, list):
             self._close_bracket(word)
         elif kind == "dots":
             self.complaint = "a value is left out (...): write the value"
@@ -234,7 +240,7 @@ class _Reader:
         if self._crossed and kind != "close":
             self.complaint = _CROSSED
         elif kind == "comma":
-            self.state = "key" if inside.closer == "}" else "value"
+            self.state = "key" if isinstance(inside.value, dict) else "value"
         elif kind == "close":
             self._close_bracket(word)
         elif kind == "string" and self.after_newline and inside.closer == "}":  # a comma is missing at the line's end
@@ -253,7 +259,7 @@ class _Reader:
             self._pop_container()
         if bracket != self.containers[-1].closer:
             self.complaint = f"found {bracket}, but {self.containers[-1].closer} is expected"
-        elif bracket == ")" and len(self.containers[-1].value) < 2:
+        elif bracket == ")" and isinstance(self.containers[-1].value, list) and len(self.containers[-1].value) < 2:
             self.complaint = "( ) is not JSON: a list is written [ ]"
         else:
             self._pop_container()
@@ -281,6 +287,8 @@ class _Reader:
             inside.pop()
 
     def _parse_string(self, quoted: str) -> str:
+        if quoted[0] == "<":  # Gemma's quotes: nothing inside is escaped
+            return quoted[5:-5]
         inside = quoted[1:-1]
         if "\\" not in inside:
             return inside

@@ -6,6 +6,7 @@ cannot be run as written keeps its raw text and the reason, so that it gets an e
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -171,6 +172,7 @@ def _iter_objects(
 # ---------------------------------------------------------------------- calls
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
 
+_GLUED_NAME = re.compile(r"([\w./:-]++)\s*+(?:<[|/]\w+\|?>.*+|\(\s*+\))", re.DOTALL)
 _NAMES = ("name", "tool")
 _ARGUMENTS = ("arguments", "parameters")
 _MISNAMED = (*_ARGUMENTS, "args", "kwargs", "params", "input", "tool_input", "action_input")
@@ -195,9 +197,9 @@ def parse_native_call(call: ToolCall) -> ParsedCall:
     >>> parse_native_call(ToolCall("c1", "zoom", '{"factor": 2,}')).call.arguments
     {'factor': 2}
     """
-    written = write_arguments(call.arguments)
-    arguments, error = _parse_arguments(call.name, written)
-    return ParsedCall(ToolCall(call.id, call.name, written if error is not None else arguments), error)
+    written, name = write_arguments(call.arguments), mend_name(call.name)
+    arguments, error = _parse_arguments(name, written)
+    return ParsedCall(ToolCall(call.id, name, written if error is not None else arguments), error)
 
 
 def write_arguments(given: object) -> str:
@@ -263,7 +265,17 @@ def get_call_name(value: object) -> str:
     if not isinstance(value, Mapping):
         return ""
     names = [value[key] for key in _NAMES if key in value]
-    return names[0] if names and isinstance(names[0], str) and names.count(names[0]) == len(names) else ""
+    return mend_name(names[0]) if names and isinstance(names[0], str) and names.count(names[0]) == len(names) else ""
+
+
+def mend_name(name: str) -> str:
+    """Return the name of a call without the control token that a model ran into it, or the ( ) of a Python call.
+
+    >>> mend_name("zoom<|end|>"), mend_name("invert()"), mend_name("no name")
+    ('zoom', 'invert', 'no name')
+    """
+    mended = _GLUED_NAME.fullmatch(name)
+    return name if mended is None else mended[1]
 
 
 def find_calls(value: object, answer_fields: AnswerFields | None) -> list[Any] | None:

@@ -4,13 +4,13 @@ A policy may write anything, so no text makes this raise, and the work is linear
 refused unread. `scan` says what a text holds, `decide` what that means. Strict JSON is tried first; common mistakes
 are repaired if only one reading is possible, and flagged, so that a reward can see them. Nothing is filled in. Every
 format of tool calls is read, whichever the prompt taught: `<tool_call>{…}</tool_call>`, a fenced ```tool block, a JSON
-object with `tool` or `name` and `arguments`.
+object with `tool` or `name` and `arguments`, and what chat templates teach instead (`spelled`).
 """
 
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -22,6 +22,7 @@ from ...utils.frozen import Record
 from ...utils.sanitize import replace_surrogates
 from .lenient_json import parse_lenient_json
 from .objects import AnswerFields, ParsedCall, TagPairs, describe_echo, find_calls, get_call_name, parse_call
+from .spelled import MARK, MARKS, UNMARKED, Tools, read_calls
 from .strict_json import decode_json
 
 MAX_BYTES = 64 * 1024  # of UTF-8
@@ -40,11 +41,10 @@ _OBJECT = (
 )
 _LIST = r"[\[［]\s*+[{｛]\s*+(?:[\"'“”‘’「}｝]|[^\W\d]\w{0,63}+\s*+[:：])"
 _FENCED_CALL = r"```[ \t]*+(?:tool(?:_calls?+|_code|_use)?+|function_calls?+)\b"
-_CALL_TAG = re.compile(r"</?tool_call>")
 _FENCE = re.compile(r"```")
 _LABEL = re.compile(r"(`{3,}+|~{3,}+)([ \t]*+)([\w+-]*+)")  # of a fenced block: the language
-_OPENING = {"</tool_call>": re.compile(r"\s*+(?:```\w*+\s*+)?+"), "```": re.compile(r"\s*+")}  # before a block's JSON
-_CLOSING = re.compile(r"[\s}\])]*+(?:```\s*+)?+")  # after it: space, and brackets that close nothing
+_OPENING = {"": re.compile(r"\s*+(?:```\w*+\s*+)?+"), "```": re.compile(r"\s*+")}  # before what a block holds
+_CLOSING = re.compile(r"[\s,;}\])]*+(?:```\s*+)?+")  # after it: space, and brackets that close nothing
 # A string (perhaps unclosed), or brackets.
 _BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[]++|[}\]]++', re.DOTALL)
 _CALL_START = re.compile(
@@ -100,8 +100,9 @@ class Malformed(Record, frozen=True):
 def _build_patterns(thinking: TagPairs) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Patterns of the beginning of an item, and of the tags at which lenient reading stops."""
     tags = "|".join(re.escape(tag) for pair in thinking for tag in pair if tag)
-    start = "|".join(filter(None, (tags, "<tool_call>", _FENCED_CALL, _LIST, _OBJECT)))
-    return re.compile(start, re.DOTALL), re.compile("|".join(filter(None, (tags, _CALL_TAG.pattern))))
+    marks = "|".join(map(re.escape, MARKS))
+    start = "|".join(filter(None, (tags, marks, _FENCED_CALL, f"(?P<unmarked>{UNMARKED})", _LIST, _OBJECT)))
+    return re.compile(start, re.DOTALL | re.MULTILINE), re.compile("|".join(filter(None, (tags, MARK))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +148,15 @@ class Items:
         self.calls.append(ParsedCall(ToolCall(f"call_{len(self.calls)}", name, text), error))
 
 
-def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> Items:
-    """Return what a reply holds.
+def scan(text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool, tools: Tools) -> Items:
+    """Return what a reply holds; `tools` are the parameters of each tool, as JSON Schema.
 
-    >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False)
+    >>> found = scan('<tool_call>{"name": "reset", "arguments": {}}</tool_call> {"side": "left"}', (), None, False, {})
     >>> found.calls[0].call.name, found.objects[0].value
     ('reset', {'side': 'left'})
     """
     encoded = None if cut else _read_encoded(text, answer_fields)
-    return encoded or _Scanner(text, thinking, answer_fields, cut).items
+    return encoded or _Scanner(text, thinking, answer_fields, cut, tools).items
 
 
 def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None:
@@ -168,7 +169,7 @@ def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None
         return None
     if not (inside.startswith("{") and inside.endswith("}")):
         return None
-    objects = _Scanner(inside, (), answer_fields, False).items.objects
+    objects = _Scanner(inside, (), answer_fields, False, {}).items.objects
     if len(objects) != 1:
         return None
     return Items(text, False, 1, objects=[ReplyObject(objects[0].value, objects[0].complaint, True)])
@@ -177,10 +178,12 @@ def _read_encoded(text: str, answer_fields: AnswerFields | None) -> Items | None
 class _Scanner:
     """One pass over a text."""
 
-    def __init__(self, text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool) -> None:
+    def __init__(
+        self, text: str, thinking: TagPairs, answer_fields: AnswerFields | None, cut: bool, tools: Tools
+    ) -> None:
         self.text = text
         self.items = Items(text, cut)
-        self._answer_fields, self._cut = answer_fields, cut
+        self._answer_fields, self._cut, self._tools = answer_fields, cut, tools
         start, tags = _build_patterns(thinking)
         self._closing_tags = {opening: closing for opening, closing in thinking if opening}
         self._lone_closing_tags = {closing for _, closing in thinking if closing}
@@ -203,8 +206,12 @@ class _Scanner:
             self.items = Items(self.text, self._cut, self.items.count, think_tag=opening)
             return start.end()
         self.items.count += 1
-        if opening == "<tool_call>":
-            return self._read_block(start.end(), self._tags, "</tool_call>")
+        if opening in MARKS:
+            return self._read_block(start.end(), self._tags, MARKS[opening])
+        if start["unmarked"] is not None:
+            name = start["bare_call"] or start["listed_call"]
+            is_call = not name or name in self._tools
+            return (self._read_spelled(start.start(), self._tags, "") if is_call else None) or start.start() + 1
         if opening.startswith("```"):
             return self._read_block(start.end(), self._fences, "```")
         return self._read_value(start.start(), bare=start["bare"] is not None)
@@ -252,17 +259,19 @@ class _Scanner:
 
     def _read_block(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int:
         """Read a tool call between marks; return the position after it."""
-        begin = _OPENING[closing].match(self.text, begin).end()  # type: ignore[union-attr]
+        begin = _OPENING.get(closing, _OPENING[""]).match(self.text, begin).end()  # type: ignore[union-attr]
+        if (end := self._read_spelled(begin, marks, closing)) is not None:
+            return end
         value, end, complaint = decode_json(self.text, begin)
         stop, after, mark = self._find_next_mark(marks, begin if value is None else end)
-        closed = mark == closing
+        closed = bool(closing) and mark == closing
         if value is None and self.text.startswith(_BRACKETS, begin):
             value, end, complaint = parse_lenient_json(self.text, begin, stop, cut=self._cut and not mark).to_strict()
         if value is not None and not closed:
             stop = after = end  # complete, only its closing mark is missing
         text = self.text[begin:stop].strip()
         rest = _CLOSING.match(self.text, end, stop)
-        if value is None and not mark:
+        if value is None and not mark and (closing or self._cut):
             self.items.refuse_call("", text, _CUT_OFF_CALL)
         elif value is None:
             reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
@@ -271,9 +280,29 @@ class _Scanner:
             self.items.add_call(value, text, "a tool call block must hold one JSON object and nothing after it")
         else:
             error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
-            for call in find_calls(value, None) or [value]:
+            for call in find_calls(value, None) or ([value] if value != [] else []):  # [] calls no tool
                 self.items.add_call(call, text, error)
         return after if closed else stop
+
+    def _read_spelled(self, begin: int, marks: list[tuple[int, int, str]], closing: str) -> int | None:
+        """Read calls that are not JSON objects; return the position after them, None if there are none."""
+        limit, after, mark = self._find_next_mark(marks, begin)
+        calls = read_calls(self.text, begin, limit, self._tools, cut=self._cut, is_open=not closing)
+        if not calls:
+            return None
+        last = calls[-1]
+        if last.end > limit:  # the mark stands in a string
+            limit, after, mark = self._find_next_mark(marks, last.end)
+        closed = bool(closing) and mark == closing
+        rest = _CLOSING.match(self.text, last.end, limit)
+        error = last.complaint and f"the call of {show_json(last.value['name'][:64])} cannot be read: {last.complaint}"
+        if error is None and closed and (rest is None or rest.end() < limit):
+            error = "a tool call block must hold tool calls and nothing after them"
+        self.items.count += len(calls) - 1
+        for call in calls:
+            stop = limit if call is last and (closed or error) else call.end
+            self.items.add_call(call.value, self.text[call.begin : stop].strip(), error if call is last else None)
+        return after if closed else limit if error else last.end
 
     def _find_next_mark(self, marks: list[tuple[int, int, str]], position: int) -> tuple[int, int, str]:
         """Return the first of `marks` from `position` on; the end of the text if there is none."""
@@ -319,6 +348,7 @@ def parse_reply(
     answer_fields: AnswerFields | None = None,
     last: bool = False,
     thinking: TagPairs = THINKING,
+    tools: Iterable[Mapping[str, Any]] = (),
 ) -> ParsedReply:
     """Return the tool calls of a reply if it has any, else its JSON object as the answer. Never raises.
 
@@ -333,6 +363,7 @@ def parse_reply(
     last: no further reply is possible. An object that was cut off is then closed after its last complete value.
         Of a list that was cut, the complete numbers are kept, unless the field needs more of them.
     thinking: pairs of tags around thinking.
+    tools: schemas in the OpenAI function format; they say what the text of an XML parameter is.
 
     >>> parse_reply('The lesion is left. {"answer": "left", "continue": "No"}')
     Answer(value={'answer': 'left'}, wants_more=False, flags=frozenset())
@@ -348,7 +379,8 @@ def parse_reply(
     """
     if len(text) > MAX_BYTES or len((text := replace_surrogates(text)).encode()) > MAX_BYTES:
         return Malformed(f"the reply is longer than {MAX_BYTES} bytes", "too_long")
-    items = scan(text, tuple(thinking), answer_fields, finish_reason == "length")
+    parameters = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+    items = scan(text, tuple(thinking), answer_fields, finish_reason == "length", parameters)
     return decide(items, answer_fields, last)
 
 

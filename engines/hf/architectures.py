@@ -1,7 +1,7 @@
 """What differs between models, asked of transformers: pixels, image tokens, position ids, masks, image features.
 
-Nothing here names a model. What is asked is relied on as little as possible: `parity.py` compares the engine with a
-plain forward of the model when a run starts. The conventions that a model was trained on (coordinates, tool calls) are in
+Nothing here names a model. `parity.py` compares the engine with a plain forward of the model when a run starts, so what
+is asked here need not be believed. The conventions that a model was trained on (coordinates, tool calls) are in
 `engines/model_profiles.py`.
 
 Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
@@ -29,6 +29,7 @@ from PIL import Image
 from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, PretrainedConfig
 
 from ...errors import ModelError
+from .cache_layers import find_layers
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
@@ -134,8 +135,11 @@ class Architecture:
         for name in ("mm_encoder_outputs", "logits_to_keep"):
             if name not in self._forward:
                 return f"its forward takes no `{name}`"
-        unknown = self.layer_kinds - {FULL, SLIDING, CHUNKED}
-        return f"it has layers of {', '.join(sorted(unknown))}" if unknown else None
+        try:
+            find_layers(self.config.get_text_config())
+        except ModelError as error:
+            return f"it has {error}"
+        return None
 
     def check_forward(self) -> None:
         """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
@@ -282,7 +286,7 @@ class Architecture:
     def build_pack_masks(
         self, owners: torch.Tensor, prompts: torch.Tensor, index: torch.Tensor, ids: torch.Tensor
     ) -> Any:
-        """Return the masks of a packed row of N tokens, in which each token reads its own segment and the prompt before.
+        """Return the masks of a packed row of N tokens: each reads its own segment, and the prompt before it.
 
         Args:
             owners, prompts: (N,) the segment of each token, and the one that holds its prompt.
@@ -307,8 +311,8 @@ class Architecture:
         return starts.int().cumsum(1) * image
 
     def _split_by_kind(self, causal: torch.Tensor, mutual: Any, own: torch.Tensor, read: torch.Tensor) -> Any:
-        masks = {}
-        for kind in self.layer_kinds:
+        masks: dict[str, Any] = {}
+        for kind in self.layer_kinds & {FULL, SLIDING, CHUNKED} or {FULL}:
             mask = causal if mutual is None or kind not in (self._mutual or ()) else causal | mutual
             if kind == SLIDING and self.window:
                 mask = mask & (read > own - self.window)
@@ -316,7 +320,9 @@ class Architecture:
                 size = self.config.get_text_config().attention_chunk_size
                 mask = mask & (read // size == own // size)
             masks[kind] = mask
-        return masks if len(masks) > 1 or self._mutual else next(iter(masks.values()))
+        if len(masks) == 1 and not self._mutual:
+            return next(iter(masks.values()))
+        return masks | dict.fromkeys(self.layer_kinds - masks.keys())
 
     # ------------------------------------------------------------------ the vision tower
     def get_vision_tower(self, model: Any) -> torch.nn.Module:

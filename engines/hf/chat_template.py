@@ -2,8 +2,8 @@
 
 Each test decides how messages are rendered, or refuses the template with a reason:
 
-- *Tool schemas*: does it list them and teach calls that viewbox can parse? Otherwise viewbox's own text is added to the
-  system message.
+- *Tool schemas*: does it list them, and can viewbox parse the calls that it writes? Otherwise viewbox's own text is
+  added to the system message.
 - *Tool role*: does it show a tool message with its image? Otherwise results become user messages, marked as results.
 - *Parts*: must the content of a message be a list of parts? Some templates drop a string without an error.
 - *End*: does it write an end token after a reply? If not, the tokenizer's own stands there, and `notes` says so.
@@ -17,6 +17,8 @@ Each test decides how messages are rendered, or refuses the template with a reas
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...core.parsing.reply import ToolCalls, parse_reply
+from ...core.settings import ReplyFormat
 from ...errors import ModelError
 from ...utils.frozen import thaw
 
@@ -28,8 +30,10 @@ SYSTEM: TemplateMessage = {"role": "system", "content": "what the system said"}
 USER: TemplateMessage = {"role": "user", "content": [{"type": "text", "text": "q"}]}
 ASSISTANT: TemplateMessage = {"role": "assistant", "content": REPLY}
 PICTURE: list[TemplateMessage] = [{"type": "text", "text": "p"}, {"type": "image"}]
-TOOL = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
-HERMES = ("probe_tool", "<tool_call>", '"arguments"')  # in the output of a template that teaches Hermes calls
+CALL: Mapping[str, object] = {"word": "left", "count": 2, "box": [0.5, 1], "sure": True}
+TYPES = zip(CALL, ("string", "integer", "array", "boolean"), strict=True)
+PARAMETERS = {"type": "object", "properties": {name: {"type": kind, "description": ""} for name, kind in TYPES}}
+TOOL = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": PARAMETERS}}
 
 
 class ChatTemplate:
@@ -50,8 +54,7 @@ class ChatTemplate:
         self.writes_end = True
         self.end = self._find_end_of_reply(ends)
         self._check_prompt()
-        listed = self._try_render([SYSTEM, USER], [TOOL])
-        self.shows_tools = all(part in listed for part in (*HERMES, SYSTEM["content"]))
+        self.taught = self._find_taught_formats()
         self.tool_role = self._can_show_results([{"role": "tool", "content": PICTURE}])
         self.merges = not self._can_show_results([self._build_user_message(PICTURE), self._build_user_message(PICTURE)])
         results = [self.build_tool_result(PICTURE), self.build_tool_result(PICTURE)]
@@ -144,6 +147,21 @@ class ChatTemplate:
         count = self._render_or_refuse("an image", [{"role": "user", "content": PICTURE}]).count(self.image)
         if count != 1:
             raise ModelError(f"the chat template writes {count} of {self.image} for one image in a user message")
+
+    def _find_taught_formats(self) -> frozenset[ReplyFormat]:
+        """Return the reply formats that the template teaches, none if a call that it writes cannot be read back."""
+        question = [SYSTEM, {"role": "user", "content": PICTURE}]
+        listed = self._try_render(question, [TOOL])
+        if listed.count(self.image) != 1 or any(part not in listed for part in ("probe_tool", SYSTEM["content"])):
+            return frozenset()
+        call = {"id": "probecall", "type": "function", "function": {"name": "probe_tool", "arguments": CALL}}
+        text = self._try_render([*question, {"role": "assistant", "content": "", "tool_calls": [call]}], [TOOL])
+        reply = text.removeprefix(listed)
+        found = parse_reply(reply, tools=[TOOL])
+        calls = found.calls if isinstance(found, ToolCalls) else ()
+        if [(one.call.name, thaw(one.call.arguments)) for one in calls] != [("probe_tool", CALL)]:
+            return frozenset()
+        return frozenset({"native", "hermes"} if "<tool_call>" in reply and '"arguments"' in reply else {"native"})
 
     def _can_show_results(self, messages: list[TemplateMessage]) -> bool:
         """Return whether messages after a reply are rendered as tool results with all their images."""

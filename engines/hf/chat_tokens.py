@@ -115,7 +115,7 @@ class ChatTokens:
             ids, images = self._prompts[key]
             return [*ids], [*images]
         rendered = [self._to_template_message(message) for message in messages]
-        by_template = self.template.shows_tools and reply_format in ("hermes", "native")
+        by_template = reply_format in self.template.taught
         if not by_template:
             rendered[0]["content"] += render_tools(tools, reply_format, prompts)
         images = [image for message in messages for image in message.images]

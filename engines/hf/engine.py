@@ -25,8 +25,9 @@ from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
+from .cache_layers import find_layers
 from .chat_tokens import ChatTokens
-from .kv_cache import KVCache, compute_bytes_per_token, find_kv_cache_bytes, to_device
+from .kv_cache import KVCache, find_kv_cache_bytes, measure_slot, to_device
 from .model_runner import ModelRunner, use_eval_mode
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
@@ -69,7 +70,7 @@ class HFGenerator(Generator):
         self._create_cache()
 
     def _create_cache(self) -> None:
-        self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.settings.slots)
+        self.cache = KVCache(find_layers(self.model.config.get_text_config()), self.settings.slots)
         self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats)
 
     @property
@@ -170,20 +171,20 @@ class HFGenerator(Generator):
         lengths = [len(one.prompt_ids) + self.tokens.get_room(one, limit) for one in records]
         if lengths[0] <= self.cache.max_len:
             return self.cache.num_used < len(self.cache.owners)
-        longest, bytes_per_token = max(lengths), compute_bytes_per_token(self.model)
-        capacity = self.kv_cache_bytes // bytes_per_token
-        if len(self.cache.owners) * (longest + 1) <= capacity:
+        longest, (bytes_per_token, bytes_of_states) = max(lengths), measure_slot(self.model)
+        needed = (longest + 1) * bytes_per_token + 2 * bytes_of_states  # those now, and those at the end of the prompt
+        if len(self.cache.owners) * needed <= self.kv_cache_bytes:
             self.cache.max_len = longest
             return self.cache.num_used < len(self.cache.owners)
         if self.cache.num_used:
             return False
-        if longest > capacity - 1:
+        if needed > self.kv_cache_bytes:
             raise ModelError(
-                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs {(longest + 1) * bytes_per_token} "
+                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs {needed} "
                 f"bytes ({longest} tokens, of which at most {limit} after the prompt); allowed: at least that, or a "
                 "lower rollout.max_completion_tokens"
             )
-        slots = min(self.settings.slots, capacity // (longest + 1))
+        slots = min(self.settings.slots, self.kv_cache_bytes // needed)
         if slots < len(self.cache.owners):
             log.warning(
                 "keys and values of %d episodes of %d tokens fit into %.1f GiB (rollout.kv_cache_bytes); %d slots were "
@@ -208,13 +209,21 @@ class HFGenerator(Generator):
                 key = sequence.prompt = (tuple(record.prompt_ids), tuple(image.hash for image in record.images))
             groups.setdefault(key, []).append(sequence)
         batch: list[list[Sequence]] = []
-        for group in sorted(groups.values(), key=lambda group: len(group[0].new_ids)):
-            if batch and (len(batch) + 1) * len(group[0].new_ids) > self.settings.prefill_tokens:
+        last = None
+        for group in sorted(groups.values(), key=self._get_shape):
+            shape = self._get_shape(group)
+            full = (len(batch) + 1) * shape[0] > self.settings.prefill_tokens
+            if batch and (full or (self.cache.has_states and shape != last)):
                 yield batch
                 batch = []
             batch.append(group)
+            last = shape
         if batch:
             yield batch
+
+    def _get_shape(self, group: list[Sequence]) -> tuple[int, bool]:
+        """Return the new tokens of a group, and whether it has states already."""
+        return len(group[0].new_ids), self.cache.has_states and group[0].length > 0
 
     def _prefill(self, batch: list[list[Sequence]]) -> None:
         """Compute the new tokens of one sequence of each group, copy them to the others, sample the first token."""
@@ -226,7 +235,7 @@ class HFGenerator(Generator):
         for group, source in zip(batch, sources, strict=True):
             first = source or group[0]
             if source is None and first.prompt is not None and first.length == len(first.prompt[0]):
-                first.after_prompt = logits[first], first.position
+                first.after_prompt = logits[first], first.position, self.cache.copy_states(first.held_slot)
             others = [sequence for sequence in group if sequence is not first]
             if others:
                 assert first.prompt is not None
@@ -235,7 +244,8 @@ class HFGenerator(Generator):
                 for sequence in others:
                     sequence.length, sequence.position = length, first.after_prompt[1]
                     sequence.after_prompt = first.after_prompt
-                self.cache.copy_prefix(first.held_slot, [sequence.held_slot for sequence in others], length)
+                targets = [sequence.held_slot for sequence in others]
+                self.cache.copy_prefix(first.held_slot, targets, length, first.after_prompt[2])
             sequences += group
             rows += [logits[first] if source is None else first.after_prompt[0]] * len(group)  # type: ignore[index]
         for sequence in sequences:

@@ -1,26 +1,26 @@
-"""Keys and values of many conversations in one preallocated cache.
+"""Keys, values and states of many conversations in one preallocated cache.
 
-Each conversation owns one slot until it ends, so its keys and values stay there across turns. A decode step reads the
+Each conversation owns one slot until it ends, so what it has computed stays there across turns. A decode step reads the
 first slots as a plain slice, without a copy. Slots in that slice whose sequences wait for a tool are computed in vain.
-If there are too many of them, `compact` moves the running sequences together.
+If there are too many of them, `compact` moves the running sequences together; with states, one is too many
+(`cache_layers.py`).
 
 Used of transformers, and checked by `tests/engines/hf/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |
 | `cache_utils.Cache(layers=…)` | calls `update` of the layer with the index of the attention layer |
-| `cache_utils.CacheLayerMixin` | the abstract methods that `KVCacheLayer` implements |
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
+from .cache_layers import CacheIndex, KVCacheLayer, LayerFactory, StateLayer, find_layers
 from .scheduler import Sequence
 
 GROWTH = 128  # columns added at least when the cache grows
@@ -29,83 +29,21 @@ GPU_SHARE = 0.8  # of the free memory; the rest is for activations of a prefill,
 CPU_SHARE = 0.5  # of the available memory, which other programs need, too
 
 
-@dataclass
-class CacheIndex:
-    """Which part of the cache the current forward writes and reads; shared by all layers."""
-
-    capacity: int = 0  # allocated columns
-    slots: Any = None  # (rows,) slots written
-    columns: Any = None  # (rows, width) columns written
-    num_read: int = 0  # columns read
-    first_slots: int | None = None  # if the slots are 0 … n - 1: n
-
-    def set(self, slots: torch.Tensor, columns: torch.Tensor, num_read: int, first_slots: int | None) -> None:
-        """Set what the next forward writes and reads."""
-        self.slots, self.columns, self.num_read, self.first_slots = slots, columns, num_read, first_slots
-
-
-class KVCacheLayer(CacheLayerMixin):
-    """Keys and values of one layer, (slots, heads, capacity, head size)."""
-
-    keys: Any
-    values: Any
-
-    def __init__(self, index: CacheIndex, slots: int) -> None:
-        super().__init__()
-        self.index, self.slots = index, slots
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocates the tensors, with the heads, head size and dtype of the first states."""
-        shape = (self.slots, key_states.shape[1], self.index.capacity)
-        self.keys = key_states.new_zeros(*shape, key_states.shape[3])
-        self.values = value_states.new_zeros(*shape, value_states.shape[3])
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the states of this forward; return what attention reads.
-
-        Args:
-            key_states, value_states: (rows, heads, width, head size).
-
-        Returns:
-            Keys and values, each (rows, heads, `num_read`, head size).
-        """
-        key_states = key_states.to(value_states.dtype)  # autocast makes them wider than attention accepts
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        index = self.index
-        self.keys[index.slots[:, None], :, index.columns] = key_states.transpose(1, 2)
-        self.values[index.slots[:, None], :, index.columns] = value_states.transpose(1, 2)
-        if index.first_slots is not None:
-            first, read = index.first_slots, index.num_read
-            return self.keys[:first, :, :read], self.values[:first, :, :read]
-        return self.keys[index.slots, :, : index.num_read], self.values[index.slots, :, : index.num_read]
-
-    def get_mask_sizes(self, query_length: object) -> tuple[int, int]:
-        return self.index.num_read, 0
-
-    def get_seq_length(self) -> int:
-        return self.index.num_read
-
-    def get_max_length(self) -> int:
-        return self.index.capacity
-
-    get_max_cache_shape = get_max_length
-
-
 class KVCache(Cache):
     """The cache of all layers, and which sequence owns each slot."""
 
-    def __init__(self, layers: int, slots: int) -> None:
-        self.index, self.num_layers = CacheIndex(), layers
+    def __init__(self, layers: list[LayerFactory], slots: int) -> None:
+        self.factories = layers
         self.bytes_copied = 0  # within the cache, by `copy_prefix`, `compact` and growth
-        self.owners: list[Sequence | None] = [None] * slots
-        self.max_len = 0  # tokens a slot may hold; 0: no limit
-        super().__init__(layers=[KVCacheLayer(self.index, slots) for _ in range(layers)])
+        self.allocate(slots, 0)
+        super().__init__(layers=self.layers)
 
     # ------------------------------------------------------------------ slots
+    @property
+    def has_states(self) -> bool:
+        """Whether slots hold states: then all rows of a forward must be equally long, and all new or none."""
+        return bool(self._state_layers)
+
     @property
     def num_used(self) -> int:
         """How many slots have an owner."""
@@ -125,10 +63,12 @@ class KVCache(Cache):
         """Replace the contents by empty slots; memory is taken when they are written.
 
         Args:
-            max_len: tokens a slot may hold; one more column takes the padding.
+            max_len: tokens a slot may hold; one more column takes the padding. 0: no limit.
         """
-        self.owners, self.max_len, self.index = [None] * slots, max_len, CacheIndex()
-        self.layers = [KVCacheLayer(self.index, slots) for _ in range(self.num_layers)]
+        self.owners: list[Sequence | None] = [None] * slots
+        self.max_len, self.index = max_len, CacheIndex()
+        self.layers = [build(self.index, slots) for build in self.factories]
+        self._state_layers = [layer for layer in self.layers if isinstance(layer, StateLayer)]
 
     def compact(self, running: Collection[Sequence]) -> int:
         """Move the running sequences into the first slots if too much of a decode step would be wasted.
@@ -137,7 +77,7 @@ class KVCache(Cache):
             How many of the first slots a decode step must read.
         """
         width = 1 + max(sequence.held_slot for sequence in running)
-        if width - len(running) <= MAX_WASTE * width:
+        if width - len(running) <= (0 if self.has_states else MAX_WASTE * width):
             return width
         holes = [
             slot for slot, owner in enumerate(self.owners[: len(running)]) if owner is None or owner not in running
@@ -171,11 +111,20 @@ class KVCache(Cache):
             The columns written, (rows, width).
         """
         self.reserve(num_read)
-        columns = to_device(list(lengths), device)[:, None] + torch.arange(width, device=device)
+        lengths = list(lengths)
+        columns = to_device(lengths, device)[:, None] + torch.arange(width, device=device)
         columns = columns.clamp_(max=self.index.capacity - 1)
         first = len(slots) if list(slots) == list(range(len(slots))) else None
         self.index.set(to_device(list(slots), device), columns, num_read, first)
+        assert not self.has_states or all(lengths) or not any(lengths)  # not every model begins with zeros
+        for layer in self._state_layers:
+            layer.load_states(fresh=not any(lengths))
         return columns
+
+    def store_states(self) -> None:
+        """Put the states of the forward's rows back into their slots, when it is done."""
+        for layer in self._state_layers:
+            layer.store_states()
 
     def reserve(self, num_read: int) -> None:
         """Grows the cache until it has more than `num_read` columns; the last one takes padding."""
@@ -190,17 +139,31 @@ class KVCache(Cache):
         """Return the keys and values of all layers that hold any."""
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
-    def copy_prefix(self, source: int, targets: Collection[int], length: int) -> None:
-        """Copy the first `length` columns of one slot to others."""
-        for states in self.list_tensors():
-            states[list(targets), :, :length] = states[source, :, :length]
-            self.bytes_copied += len(targets) * states[source, :, :length].nbytes
+    def list_states(self) -> list[torch.Tensor]:
+        """Return the states of all slots, each (slots, …)."""
+        return [states for layer in self._state_layers for states in layer.stored.values()]
+
+    def copy_states(self, slot: int) -> list[torch.Tensor]:
+        """Return a copy of the states that a slot has now."""
+        return [states[slot].clone() for states in self.list_states()]
+
+    def copy_prefix(
+        self, source: int, targets: Collection[int], length: int, states: Iterable[torch.Tensor] = ()
+    ) -> None:
+        """Copy the first `length` columns of one slot to others, and give them the `states` it had there."""
+        for tensor in self.list_tensors():
+            tensor[list(targets), :, :length] = tensor[source, :, :length]
+            self.bytes_copied += len(targets) * tensor[source, :, :length].nbytes
+        for tensor, state in zip(self.list_states(), states, strict=True):
+            tensor[list(targets)] = state
+            self.bytes_copied += len(targets) * state.nbytes
 
     def _move(self, targets: dict[int, int], length: int) -> None:
-        """Copy the first `length` columns of several slots at once; `targets` maps each slot to its new place."""
-        for states in self.list_tensors() if targets else ():
-            moving = states[list(targets), :, :length]
-            states[list(targets.values()), :, :length] = moving
+        """Move several slots at once, of which `length` columns count; `targets` maps each slot to its new place."""
+        parts = [*(tensor[:, :, :length] for tensor in self.list_tensors()), *self.list_states()]
+        for tensor in parts if targets else ():
+            moving = tensor[list(targets)]
+            tensor[list(targets.values())] = moving
             self.bytes_copied += moving.nbytes
 
     def _grow(self, capacity: int) -> None:
@@ -211,16 +174,28 @@ class KVCache(Cache):
         self.index.capacity = capacity  # last: if memory runs out, the cache can still be used
 
     def _get_initialized_layers(self) -> list[Any]:
-        layers: list[Any] = self.layers
-        return [layer for layer in layers if layer.is_initialized]
+        return [layer for layer in self.layers if isinstance(layer, KVCacheLayer) and layer.is_initialized]
+
+
+@torch.no_grad()
+def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
+    """Return the bytes that a conversation takes: for each token, and for its states whatever its length.
+
+    They are those of one token that goes through the language model, also of a model without weights (`meta`): heads
+    and sizes differ between layers of some models, and no config says what a state takes.
+    """
+    cache = KVCache(find_layers(model.config.get_text_config()), 1)
+    cache.prepare([0], [0], 1, 1, model.device)
+    ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    model.get_decoder().forward(input_ids=ids, past_key_values=cache)  # hooks count forwards of conversations only
+    cache.store_states()
+    numbers = sum(tensor[0, :, 0].numel() for tensor in cache.list_tensors())
+    return numbers * model.dtype.itemsize, sum(states.nbytes for states in cache.list_states())
 
 
 def compute_bytes_per_token(model: PreTrainedModel) -> int:
     """Bytes of keys and values that one token of one conversation takes."""
-    config = model.config.get_text_config()
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * head * model.dtype.itemsize)
+    return measure_slot(model)[0]
 
 
 def find_kv_cache_bytes(device: torch.device) -> int:

@@ -51,6 +51,7 @@ class ModelRunner:
         architecture = self.tokens.architecture
         chunks = [sequence.new_ids for sequence in sequences]
         widths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
+        assert not self.cache.has_states or min(widths) == width  # padding must not enter a state
         ids = torch.full((len(sequences), width), self.tokens.pad_id)
         positions = torch.zeros(architecture.axes, len(sequences), width, dtype=torch.long)
         images: list[tuple[str, Pixels]] = []
@@ -79,8 +80,8 @@ class ModelRunner:
     def decode(self, running: list[Sequence]) -> torch.Tensor:
         """Run the last token of every running sequence through the model.
 
-        Slots of other sequences that lie in between are computed too. What is written there is overwritten later by
-        the next tokens of those sequences.
+        Slots of other sequences that lie in between are computed too, if no slot has states. What is written there is
+        overwritten later by the next tokens of those sequences.
 
         Returns:
             The logits after each sequence's last token, (sequences, vocabulary) float32.
@@ -142,6 +143,7 @@ class ModelRunner:
             logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
             **vision,
         )
+        self.cache.store_states()
         logits: torch.Tensor = output.logits[:, 0].float()
         self.stats.forward_seconds += time.perf_counter() - started
         return logits

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from ...errors import ModelError
 from ..generator import Conversation, TokenRecord
+from .cache_layers import find_layers
 from .chat_tokens import ChatTokens
 from .kv_cache import KVCache
 from .model_runner import ModelRunner, use_eval_mode
@@ -62,7 +63,7 @@ def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) ->
     """Return the logits after each step, (4, vocabulary)."""
     sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=[])), due=0)
     features = VisionCache(model, tokens.architecture)
-    cache = KVCache(model.config.get_text_config().num_hidden_layers, 1)
+    cache = KVCache(find_layers(model.config.get_text_config()), 1)
     cache.take_slot(sequence)
     runner = ModelRunner(model, tokens, features, cache, Stats())
     logits = []

@@ -42,7 +42,7 @@ class Sequence:
     uniform: Any = None  # random numbers of this reply, (tokens the reply may have,)
     images: list[tuple[str, Pixels]] = field(default_factory=list)  # (hash, pixels) of the images in `new_ids`
     prompt: tuple[tuple[int, ...], tuple[str, ...]] | None = None  # (ids, image hashes); equal prompts are copied
-    after_prompt: tuple[torch.Tensor, int] | None = None  # (logits, next position) at the end of the prompt
+    after_prompt: tuple[torch.Tensor, int, Any] | None = None  # (logits, next position, states) at its end
     finished: bool = False  # its conversation has ended
     late: bool = False  # missed its deadline; the engine no longer waits for it
 

@@ -82,7 +82,7 @@ def test_a_good_reply_starts_the_count_in_a_row_again(good):
     assert play.say_and_read("hm").startswith(NUDGE)
 
 
-@pytest.mark.parametrize("failed", [write_call("nothing"), write_call(factor=9), "<tool_call>zoom(2)</tool_call>"])
+@pytest.mark.parametrize("failed", [write_call("nothing"), write_call(factor=9), "<tool_call>zoom 2</tool_call>"])
 def test_a_failed_call_does_not_start_the_count_in_a_row_again(failed):
     play = Play(Find(max_turns=10))
     play.say("hm", "hm", failed)
@@ -108,7 +108,7 @@ def test_how_many_malformed_replies_end_it_is_a_setting(limit):
 
 
 def test_calls_that_cannot_be_read_count_as_malformed():
-    episode = play_replies(Find(max_turns=20), *["<tool_call>zoom(2)</tool_call>"] * 5)
+    episode = play_replies(Find(max_turns=20), *["<tool_call>zoom 2</tool_call>"] * 5)
     assert (episode.end_reason, episode.num_turns) == ("malformed", 5)
 
 
@@ -179,7 +179,7 @@ def test_a_call_is_understood_in_every_format_whichever_was_taught(reply, taught
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        ("<tool_call>zoom(2)</tool_call>", "JSON"),
+        ("<tool_call>zoom 2</tool_call>", "JSON"),
         ("```tool\nzoom, twice\n```", "JSON"),
         ('{"tool": "zoom", "arguments": 3}', '"arguments"'),
         (Reply("", (ToolCall("x", "zoom", "[2]"),)), '"arguments"'),

@@ -57,7 +57,7 @@ def test_a_text_call_whose_id_a_native_call_has_gets_another():
         (write_call("nothing"), 'unknown tool "nothing"'),
         (write_call(factor=9), "allowed: 0.5 to 4"),
         (write_call(center=[2, 0]), "out of range"),
-        ("<tool_call>zoom</tool_call>", "JSON"),
+        ("<tool_call>zoom 2</tool_call>", "JSON"),
     ],
 )
 def test_a_failing_call_says_why_and_the_others_still_run(bad, words):

@@ -219,6 +219,8 @@ def native(*factors):
         (ZOOM, native(3), [3.0, 2.0]),
         (ZOOM, native(2, 2), [2.0, 2.0]),
         (ZOOM + ZOOM, native(2), [2.0, 2.0]),
+        ("<function=zoom>\n<parameter=factor>\n2\n</parameter>\n</function>", native(2), [2.0]),
+        ("<|tool_call_start|>[zoom(factor=2)]<|tool_call_end|>", native(2), [2.0]),
         (ZOOM + ZOOM, (), [2.0, 2.0]),
     ],
 )

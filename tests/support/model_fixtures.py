@@ -7,14 +7,16 @@ all tests, because they import torch.
 import asyncio
 import json
 from functools import cache
+from inspect import signature
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 
-from tests.support.tiny_models import FAMILIES, Kit, Pairs, Strips, Words, build_qwen2_5_processor
+from tests.support.tiny_models import FAMILIES, FamilyKit, Kit, Pairs, Strips, Words, build_qwen2_5_processor
 from viewbox.engines.hf import tiny_model
+from viewbox.engines.hf.architectures import get_base_model
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.digits.canvas import LABELS
@@ -71,6 +73,8 @@ def kits(corpus):
 
     @cache
     def kit(name):
+        if name not in FAMILIES:
+            return FamilyKit(name)
         tok = tiny_model.build_tokenizer(corpus, 480)
         return Kit(name, tiny_model.build_processor(tok) if name == "qwen3_vl" else build_qwen2_5_processor(tok))
 
@@ -185,6 +189,13 @@ def played(play_mixed):
     return once
 
 
+def read_pixels(kit, images):
+    """What the family's own processor makes of all pictures of an episode in one call, without ids."""
+    placeholder = kit.tokens.architecture.placeholder
+    found = kit.processor(text=[placeholder * len(images)], images=images, return_tensors="pt")
+    return {name: value for name, value in found.items() if not name.endswith(("_ids", "attention_mask"))}
+
+
 @pytest.fixture(scope="session")
 def plain_logps():
     """Log-probs of a completion after one forward of the episode alone: no cache, the model's own position ids."""
@@ -194,10 +205,11 @@ def plain_logps():
         ids = torch.tensor([tokens.prompt_ids + tokens.completion_ids])
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if tokens.images:
-            inputs |= kit.processor.image_processor(
-                images=[image.open().convert("RGB") for image in tokens.images], return_tensors="pt"
-            )
-            inputs["mm_token_type_ids"] = (ids == model.config.image_token_id).int()
+            inputs |= read_pixels(kit, [image.open().convert("RGB") for image in tokens.images])
+            names = {"mm_token_type_ids", "token_type_ids"} & signature(
+                type(get_base_model(model)).forward
+            ).parameters.keys()
+            inputs |= dict.fromkeys(names, (ids == kit.tokens.image_id).int())
         logits = model(**inputs, use_cache=False).logits[0, len(tokens.prompt_ids) - 1 : -1].float()
         logps = torch.log_softmax(logits / temperature, dim=-1)
         return logps.gather(1, torch.tensor(tokens.completion_ids)[:, None])[:, 0]

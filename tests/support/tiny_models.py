@@ -14,6 +14,7 @@ from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProce
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
+from tests.support.families import build_family
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.hf import Settings, tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
@@ -158,3 +159,24 @@ class Kit:
         given = {"slots": 4, "max_reply_tokens": 12, "max_completion_tokens": 600} | settings
         own = {name: given.pop(name) for name in ("vision_cache", "model_name") if name in given}
         return HFGenerator(self.model() if model is None else model, self.tokens, Settings(**given), **own)
+
+
+class FamilyKit(Kit):
+    """Any family of `tests/support/families`, with an output layer as above."""
+
+    def __init__(self, name):
+        self.name, self.processor = name, build_family(name)[1]
+        self.tokens = ChatTokens(self.processor, self.model().config, self.model().generation_config)
+
+    def model(self, seed=0, *, bias=None, ends=3.0):
+        model, _ = build_family(self.name, seed)
+        torch.manual_seed(seed + 1)
+        model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
+        head = torch.nn.Linear(*reversed(model.get_output_embeddings().weight.shape))
+        torch.nn.init.normal_(head.weight, std=0.12)
+        torch.nn.init.zeros_(head.bias)
+        with torch.no_grad():
+            for one, offset in {self.tokenizer.eos_token_id: ends, **(bias or {})}.items():
+                head.bias[one] += offset
+        model.set_output_embeddings(head)
+        return model.eval()

@@ -124,6 +124,7 @@ def tokenize_conversation(
         raise StoreError("begins with the assistant; allowed: a system or user message before the first reply")
     if tools and messages[0].role != "system":
         messages = [Message("system", ("",)), *messages]  # the list of tools stands in it
+    reply_format = "hermes" if reply_format == "native" else reply_format  # the prompt teaches what is written here
     conversation = Conversation(
         [], tools, seed=0, index=0, reply_format=reply_format, prompts=Prompts() if prompts is None else prompts
     )

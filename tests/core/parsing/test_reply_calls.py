@@ -28,7 +28,8 @@ def test_a_call_without_arguments_has_none():
 @pytest.mark.parametrize(
     ("block", "name", "words"),
     [
-        ("zoom(2)", "", "not valid JSON"),
+        ("zoom(2)", "zoom", "a value has no name"),
+        ("zoom 2", "", "not valid JSON"),
         ("", "", "not valid JSON"),
         ("[1]", "", "one JSON object"),
         ('{"arguments": {}}', "", 'no "name"'),

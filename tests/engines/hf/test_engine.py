@@ -248,7 +248,7 @@ def test_the_cache_never_grows_past_what_an_episode_can_need(qwen3, play):
     episodes = play(env, [env.tasks[i] for i in range(4)], generator)
     longest = max(len(episode.tokens.prompt_ids) for episode in episodes)
     assert generator.cache.max_len == longest + generator.max_completion_tokens
-    cache = type(generator.cache)(1, 4)
+    cache = type(generator.cache)(generator.cache.factories[:1], 4)
     cache.max_len, widths = 1000, []
     for num_read in range(1, 1001):  # growth by half alone would end at 1,200 columns or more
         cache.prepare([0], [num_read - 1], 1, num_read, torch.device("cpu"))

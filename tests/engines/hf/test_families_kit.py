@@ -5,10 +5,20 @@ import pytest
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
-from viewbox.tests.support.families import FAMILIES, build_family, save_family
 
-# Image tokens of two pictures of 72 × 56 pixels, by hand from each processor's rule.
-TOKENS: dict = {}
+from tests.support.families import FAMILIES, build_family, save_family
+
+# Image tokens of a picture of 72 × 56 pixels, by hand from each processor's rule.
+TOKENS = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "glm4v", "glm46v"), 16),
+    **dict.fromkeys(("gemma4", "gemma4_31b"), 9 * 7),  # the largest grid of that shape with 70 cells
+    **dict.fromkeys(("smolvlm", "idefics3", "internvl", "aya_vision"), 5 * 4),  # four tiles and the whole
+    "gemma3": 4,
+    "llava": 16,
+    "llava_onevision": 16 + 1,  # of two pictures; alone, one has tiles
+    "mistral3": 4 * 4,
+    "lfm2_vl": 4 * 4 + 2,
+}
 QUESTION, REPLY = "Which digit is this?\n", "seven"
 
 
@@ -57,13 +67,12 @@ def test_family(name, tmp_path):
     first, other = draw(0), draw(1)
     inputs = encode(processor, text, [first, other])
     image_id = getattr(model.config, "image_token_id", None) or model.config.image_token_index
-    assert (inputs["input_ids"] == image_id).sum() > 0
+    assert (inputs["input_ids"] == image_id).sum() == 2 * TOKENS[name]
     logits = compute_logits(model, inputs)
     assert logits.isfinite().all()
     assert logits.std(-1).mean() > 0.5, "the logits tell tokens apart"
     changed = compute_logits(model, encode(processor, text, [draw(2), other]))
     moved = (logits[-1].softmax(-1) - changed[-1].softmax(-1)).abs().sum()
-    print(f"{name:16} {sum(w.numel() for w in model.parameters()):7} {inputs['input_ids'].shape[1]:4} {(inputs['input_ids'] == image_id).sum():3} std {logits.std(-1).mean():.2f} p {logits.softmax(-1).max(-1)[0].mean():.2f} moved {moved:.3f} {type(reply).__name__}")
     assert moved > 0.01, "they see the picture"
 
     ends = processor.tokenizer.convert_tokens_to_ids(list(family.ends))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewbox.engines.hf.kv_cache import KVCache
+from viewbox.engines.hf.kv_cache import KVCache, KVCacheLayer
 from viewbox.engines.hf.scheduler import Sequence
 
 LAYERS, SLOTS, HEADS, SIZE = 2, 6, 2, 3
@@ -17,7 +17,7 @@ class Model:
     """Puts numbers that are never the same into a cache, and remembers what each row must find."""
 
     def __init__(self):
-        self.cache, self.rows, self.kept, self.next = KVCache(LAYERS, SLOTS), [], {}, 0.0
+        self.cache, self.rows, self.kept, self.next = KVCache([KVCacheLayer] * LAYERS, SLOTS), [], {}, 0.0
 
     def write(self, rows, slots, width, lengths):
         """One forward: `width` columns a slot, of which `lengths` count for the rows (None: nobody's)."""

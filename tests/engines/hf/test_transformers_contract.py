@@ -23,7 +23,7 @@ def test_a_cache_layer_implements_every_abstract_method():
 
 
 def test_the_cache_passes_states_on_to_the_layer_of_their_index():
-    cache, called = KVCache(layers=3, slots=1), []
+    cache, called = KVCache(layers=[KVCacheLayer] * 3, slots=1), []
     for number, layer in enumerate(cache.layers):
         layer.update = lambda keys, values, *rest, number=number: called.append(number) or (keys, values)
     states = torch.zeros(1, 1, 1, 1)
@@ -50,7 +50,7 @@ REFUSED = {  # and what each lacks
     "BlipConfig": "has no token for images",
     "MllamaConfig": "takes no `mm_encoder_outputs`",
     "Qwen3Config": "is no model of images and text",
-    "Qwen3_5Config": "it has layers of linear_attention",
+    "Qwen4ExpConfig": "layers of indexed_attention",
 }
 
 

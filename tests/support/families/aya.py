@@ -1,8 +1,10 @@
-"""Aya Vision: Cohere's text layers (sliding ones with positions, full ones without), scaled logits, tiles."""
+"""Aya Vision: Cohere's text layers (sliding ones with positions, full ones without), tiles.
+
+Its config has a `logit_scale`, which transformers' class for the model with pictures does not apply (the text's does).
+"""
 
 from typing import Any
 
-import torch
 import transformers as hf
 
 from .parts import TEXT, VISION, build_tokenizer, build_weights, get_text_ids, read_template
@@ -58,7 +60,4 @@ def build_aya_vision(seed: int) -> tuple[Any, Any]:
         alignment_intermediate_size=128,
         image_token_index=tokenizer.convert_tokens_to_ids("<|IMG_PATCH|>"),
     )
-    model = build_weights(hf.AyaVisionForConditionalGeneration, config, seed)
-    with torch.no_grad():
-        model.get_input_embeddings().weight.mul_(4)  # the head has the same weights, and its logits are scaled down
-    return model, processor
+    return build_weights(hf.AyaVisionForConditionalGeneration, config, seed), processor

@@ -31,7 +31,7 @@ VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "n
 class Family:
     """A tiny model of a released family."""
 
-    name: str  # the config's model_type
+    name: str  # the config's model_type, and what sets it apart where one type has several shapes
     released: str  # the model whose processor, special tokens and template these are
     build: Callable[[int], tuple[Any, Any]]  # seed → a new model, a new processor
     template_source: str

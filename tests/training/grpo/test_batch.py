@@ -44,7 +44,7 @@ def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
     whole = add_pixels(batch, episodes, kit.tokens)
     flat = [kit.tokens.get_pixels(image) for episode in episodes for image in episode.images]
     assert whole["image_grid_thw"].tolist() == [list(one.grid) for one in flat]
-    assert torch.equal(whole["pixel_values"], torch.cat([one.values for one in flat]))
+    assert torch.equal(whole["pixel_values"], torch.cat([one.inputs["pixel_values"] for one in flat]))
     assert batch["mm_token_type_ids"].sum(dim=1).tolist() == per_sample
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     assert torch.equal(batch["mm_token_type_ids"] == 1, ids == kit.tokens.image_id)

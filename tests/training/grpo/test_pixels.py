@@ -32,7 +32,7 @@ def find_distinct(inputs):
 def test_a_batch_prepares_and_holds_exactly_its_distinct_pictures(qwen3, tmp_path, looking, room):
     trainer = make_trainer(qwen3, tmp_path, looking)
     cache = trainer.tokens.pixel_cache
-    cache._pixels = LRUCache(room, getsizeof=lambda pixels: pixels.values.nbytes or 1)
+    cache._pixels = LRUCache(room, getsizeof=lambda pixels: pixels.nbytes or 1)
     if not room:
         cache._pixels = LRUCache(1, getsizeof=lambda pixels: 1)  # the next picture drives the last one out
     before = cache.num_prepared
@@ -42,7 +42,7 @@ def test_a_batch_prepares_and_holds_exactly_its_distinct_pictures(qwen3, tmp_pat
     assert inputs["image_tokens"].bool().sum() == 16  # which eight episodes show
     assert cache.num_prepared - before == 6
     assert set(trainer.log_probs.pixels) == distinct
-    assert {pixels.values.device.type for pixels in trainer.log_probs.pixels.values()} == {"cpu"}
+    assert {pixels.inputs["pixel_values"].device.type for pixels in trainer.log_probs.pixels.values()} == {"cpu"}
     trainer._compute_loss(trainer.model, inputs)
     assert cache.num_prepared - before == 6
 
@@ -53,5 +53,5 @@ def test_pixels_take_two_bytes_where_the_tower_does_and_four_elsewhere(qwen3, tm
         trainer = make_trainer(qwen3, tmp_path, looking, model=model)
         trainer.tokens.pixel_cache._pixels.clear()
         generate_batch(trainer)
-        assert {pixels.values.itemsize for pixels in trainer.log_probs.pixels.values()} == {size}
+        assert {pixels.inputs["pixel_values"].itemsize for pixels in trainer.log_probs.pixels.values()} == {size}
     qwen3.tokens.pixel_cache.dtype = torch.float32

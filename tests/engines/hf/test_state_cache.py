@@ -1,0 +1,425 @@
+"""States of recurrences and convolutions in the cache: each conversation finds its own, whatever the others do.
+
+What the model computes over the cache is compared with one plain forward of each whole conversation. In float64 they
+agree to the last digits where transformers computes in float64 (LFM2). The gated delta rule always computes in float32,
+and its normalization magnifies rounding where a head's output is near zero. The yardstick is then what float32 does to
+the plain forward itself, and the decay is set so slow that heads remember many tokens.
+"""
+
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers as hf
+from transformers import cache_utils
+
+from tests.support.tiny_models import Kit
+from viewbox.engines.hf.cache_layers import KVAndStateLayer, KVCacheLayer, StateLayer, find_layers
+from viewbox.engines.hf.kv_cache import KVCache, measure_slot
+from viewbox.engines.hf.scheduler import Sequence
+from viewbox.errors import ModelError
+
+IMAGE, WORDS, GRID = 290, 280, (4, 8)
+TOKENS = GRID[0] * GRID[1] // 4  # of a picture
+TEXT = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+VISION = {"hidden_size": 32, "intermediate_size": 64, "patch_size": 8}
+ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
+DELTA = {"linear_key_head_dim": 16, "linear_value_head_dim": 24, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
+
+
+def build(model_class, config, dtype=torch.float32, seed=0):
+    torch.manual_seed(seed)
+    model = model_class(config).float().eval()
+    for name, weight in model.named_parameters():
+        if weight.ndim in (2, 3):
+            torch.nn.init.normal_(weight, std=0.15 if weight.ndim == 2 else 0.4)
+        if name.endswith("A_log"):
+            torch.nn.init.constant_(weight, math.log(0.1))
+    return model.to(dtype)
+
+
+def build_qwen3_5(dtype=torch.float32, tokenizer=None, **text):
+    ids = dict(zip(("image", "video", "vision_start", "vision_end"), range(IMAGE, IMAGE + 4), strict=True))
+    if tokenizer is not None:
+        names = {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}
+        ids = {name: tokenizer.convert_tokens_to_ids(f"<|{token}|>") for name, token in names.items()}
+    rope = {**ROPE, "mrope_section": [2, 1, 1], "mrope_interleaved": True, "partial_rotary_factor": 0.5}
+    config = hf.Qwen3_5Config(
+        text_config={**TEXT, **DELTA, "num_hidden_layers": 4, "head_dim": 16, "rope_parameters": rope, **text},
+        vision_config={**VISION, "depth": 2, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 64},
+        **{f"{name}_token_id": number for name, number in ids.items()},
+    )
+    return build(hf.Qwen3_5ForConditionalGeneration, config, dtype)
+
+
+def build_lfm2_vl(dtype=torch.float32):
+    kinds = ["conv", "full_attention", "conv"]
+    text = {**TEXT, "model_type": "lfm2", "num_hidden_layers": 3, "layer_types": kinds, "rope_parameters": ROPE}
+    vision = {**VISION, "model_type": "siglip2_vision_model", "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = hf.Lfm2VlConfig(
+        text_config=text, vision_config={**vision, "num_patches": 64}, image_token_id=IMAGE, projector_hidden_size=48
+    )
+    return build(hf.Lfm2VlForConditionalGeneration, config, dtype)
+
+
+def build_falcon_h1(dtype=torch.float32):
+    """Text only: each layer has attention beside a recurrence."""
+    mamba = {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16}
+    config = hf.FalconH1Config(**TEXT, **mamba, num_hidden_layers=2, head_dim=16, mamba_chunk_size=16)
+    return build(hf.FalconH1ForCausalLM, config, dtype)
+
+
+FAMILIES = {"qwen3_5": build_qwen3_5, "lfm2_vl": build_lfm2_vl}
+
+
+class Row(Sequence):
+    """A conversation: its ids, the seeds of its pictures, and the logits after each token so far."""
+
+    def __init__(self):
+        super().__init__(None, 0)
+        self.ids, self.seeds, self.logits, self.at_prompt = [], [], [], None
+
+
+class Player:
+    """Plays conversations in the slots of a cache as the engine does, and compares them with plain forwards."""
+
+    def __init__(self, model, slots=5, seed=0):
+        self.model, self.dice, self.rows = model, random.Random(seed), []
+        self.cache = KVCache(find_layers(model.config.get_text_config()), slots)
+        self.asks_positions = hasattr(model.model, "get_rope_index")
+
+    def write_text(self, length):
+        return [self.dice.randrange(5, WORDS) for _ in range(length)]
+
+    def make_picture(self, seed):
+        torch.manual_seed(seed)
+        patches, dtype = GRID[0] * GRID[1], self.model.dtype
+        if self.asks_positions:
+            return {"pixel_values": torch.randn(patches, 384).to(dtype), "image_grid_thw": torch.tensor([[1, *GRID]])}
+        mask = torch.ones(1, patches, dtype=torch.long)
+        values = torch.randn(1, patches, 192).to(dtype)
+        return {"pixel_values": values, "spatial_shapes": torch.tensor([GRID]), "pixel_attention_mask": mask}
+
+    def compute_positions(self, ids, start):
+        if not self.asks_positions:
+            return torch.arange(start, start + len(ids))[None], start + len(ids)
+        tokens, pictures = torch.tensor([ids]), ids.count(IMAGE) // TOKENS
+        grids = torch.tensor([(1, *GRID)] * pictures) if pictures else None
+        types = (tokens == IMAGE).int()
+        found, _ = self.model.model.get_rope_index(tokens, mm_token_type_ids=types, image_grid_thw=grids)
+        return found[:, 0] + start, int(found.max()) + start + 1
+
+    def join(self):
+        row = Row()
+        self.cache.take_slot(row)
+        self.rows.append(row)
+        return row
+
+    def leave(self, row):
+        self.check(row)
+        self.cache.free_slot(row)
+        self.rows.remove(row)
+
+    @torch.no_grad()
+    def prefill(self, rows, texts, pictures=False):
+        seeds = [self.dice.randrange(1000) for _ in rows] if pictures else []
+        given = [text[:1] + [IMAGE] * TOKENS + text[1:] if pictures else text for text in texts]
+        kept = {}
+        if pictures:
+            encode = self.model.model.get_image_features
+            features = [encode(**self.make_picture(seed), return_dict=True).pooler_output[0] for seed in seeds]
+            kept = {"mm_encoder_outputs": {"image": SimpleNamespace(pooler_output=features)}}
+        found = [self.compute_positions(ids, row.position) for row, ids in zip(rows, given, strict=True)]
+        logits = self.forward(rows, given, torch.stack([positions for positions, _ in found], 1), **kept)
+        for i, (row, (_, following)) in enumerate(zip(rows, found, strict=True)):
+            row.position = following
+            row.seeds += seeds[i : i + 1]
+            row.logits.append(logits[i])
+
+    @torch.no_grad()
+    def decode(self, rows):
+        width = self.cache.compact(rows)
+        assert width == len(rows)  # no row that is away is computed
+        held = list(self.cache.owners[:width])
+        positions = torch.tensor([row.position for row in held])[None, :, None]
+        positions = positions.expand(3 if self.asks_positions else 1, -1, -1)
+        for row, logits in zip(held, self.forward(held, [self.write_text(1) for _ in held], positions), strict=True):
+            row.position += 1
+            row.logits.append(logits)
+
+    def forward(self, rows, given, positions, **kept):
+        lengths, ids = [row.length for row in rows], torch.tensor(given)
+        slots, width = [row.held_slot for row in rows], ids.shape[1]
+        num_read = max(lengths) + width
+        columns = self.cache.prepare(slots, lengths, width, num_read, ids.device)
+        mask = torch.arange(num_read)[None, None, None, :] <= columns[:, None, :, None]
+        if self.asks_positions:
+            kept["mm_token_type_ids"] = (ids == IMAGE).int()
+        output = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions if self.asks_positions else positions[0],
+            past_key_values=self.cache,
+            use_cache=True,
+            **kept,
+        )
+        self.cache.store_states()
+        for row, new in zip(rows, given, strict=True):
+            row.ids += new
+            row.length += len(new)
+        return output.logits
+
+    def keep_prompt(self, row):
+        row.at_prompt = row.length, row.position, list(row.seeds), self.cache.copy_states(row.held_slot)
+
+    def fork(self, source, targets):
+        length, position, seeds, states = source.at_prompt
+        self.cache.copy_prefix(source.held_slot, [row.held_slot for row in targets], length, states)
+        for row in targets:
+            row.ids, row.seeds, row.length, row.position = source.ids[:length], list(seeds), length, position
+            row.logits = [torch.cat(source.logits)[:length]]
+            row.at_prompt = source.at_prompt
+
+    @torch.no_grad()
+    def run_plain(self, row, model=None):
+        """Return the logits of one forward without a cache."""
+        model = model or self.model
+        ids, pictures = torch.tensor([row.ids]), [self.make_picture(seed) for seed in row.seeds]
+        kept = {name: torch.cat([one[name] for one in pictures]) for name in pictures[0]} if pictures else {}
+        if self.asks_positions:
+            kept["mm_token_type_ids"] = (ids == IMAGE).int()
+        if pictures:
+            kept["pixel_values"] = kept["pixel_values"].to(model.dtype)
+        return model(input_ids=ids, use_cache=False, **kept).logits[0]
+
+    def measure(self, row):
+        return (torch.cat(row.logits) - self.run_plain(row)).abs().max().item()
+
+    def check(self, row):
+        if row.length:
+            assert self.measure(row) < 1e-12
+
+
+def play(player, steps):
+    """Random joins, leaves, prefills, forks and decode steps; each conversation is checked when it leaves."""
+    dice, done = player.dice, dict.fromkeys(("join", "leave", "prefill", "decode", "fork"), 0)
+    for _ in range(steps):
+        begun = [row for row in player.rows if row.length]
+        fresh = [row for row in player.rows if not row.length]
+        sources = [row for row in begun if row.at_prompt]
+        allowed = {"join": None in player.cache.owners, "leave": len(begun) > 2, "prefill": player.rows}
+        allowed |= {"decode": begun, "fork": sources and fresh}
+        what = dice.choice([name for name, fine in allowed.items() if fine])
+        done[what] += 1
+        if what == "join":
+            player.join()
+        elif what == "leave":
+            player.leave(dice.choice(begun))
+        elif what == "prefill":
+            among = dice.choice([rows for rows in (begun, fresh) if rows])
+            rows, length = dice.sample(among, dice.randint(1, len(among))), dice.randint(1, 70)
+            player.prefill(rows, [player.write_text(length) for _ in rows], dice.random() < 0.5)
+            for row in rows if among is fresh else ():
+                player.keep_prompt(row)
+        elif what == "decode":
+            rows = dice.sample(begun, dice.randint(1, len(begun)))
+            for _ in range(dice.randint(1, 4)):
+                player.decode(rows)
+        else:
+            player.fork(dice.choice(sources), dice.sample(fresh, dice.randint(1, len(fresh))))
+    for row in [*player.rows]:
+        player.leave(row)
+    return done
+
+
+def test_random_plays_are_those_of_plain_forwards_to_the_last_digits():
+    model = build_lfm2_vl(torch.float64)
+    done = [play(Player(model, seed=seed), 60) for seed in range(3)]
+    assert all(sum(one[name] for one in done) > 5 for name in done[0])
+
+
+def test_a_delta_rule_over_turns_differs_from_a_plain_forward_by_no_more_than_rounding():
+    player, exact = Player(build_qwen3_5()), build_qwen3_5(torch.float64)
+    rows = [player.join() for _ in range(4)]
+    player.prefill(rows[2:], [player.write_text(2) for _ in range(2)])  # shorter than the convolution
+    player.prefill(rows[:2], [player.write_text(70) for _ in range(2)], pictures=True)
+    player.keep_prompt(rows[1])
+    for turn in range(3):
+        for _ in range(5):
+            player.decode([rows[1], rows[3]] if turn % 2 else rows[:3])
+        player.prefill([rows[3], rows[0]], [player.write_text(100 + turn) for _ in range(2)], pictures=turn == 1)
+    (late,) = (player.join(),)
+    player.fork(rows[1], [late])  # which has moved on since
+    player.decode([late, rows[0]])
+    for row in player.rows:
+        rounding = (player.run_plain(row).double() - player.run_plain(row, exact)).abs()
+        found = (torch.cat(row.logits).double() - player.run_plain(row, exact)).abs()
+        assert found.max() < 4 * rounding.max() < 4e-4
+        assert found.mean() < 2 * rounding.mean() < 4e-5
+    assert player.run_plain(rows[0]).std() > 0.5
+
+
+def test_a_layer_with_keys_values_and_states_keeps_all_of_them():
+    player = Player(build_falcon_h1())
+    rows = [player.join() for _ in range(3)]
+    player.prefill(rows, [player.write_text(30) for _ in rows])
+    player.keep_prompt(rows[1])
+    for turn in range(3):
+        player.decode([rows[0], rows[2]] if turn % 2 else rows)
+        player.prefill([rows[2], rows[0]], [player.write_text(7) for _ in range(2)])
+    player.fork(rows[1], [player.join()])
+    player.decode([player.rows[-1], rows[0]])
+    assert max(map(player.measure, player.rows)) < 1e-4  # Mamba computes in float32
+    assert {type(layer) for layer in player.cache.layers} == {KVAndStateLayer}
+
+
+def test_a_conversation_in_a_used_slot_begins_without_a_state():
+    player = Player(build_lfm2_vl(torch.float64), slots=1)
+    for length in (9, 1, 5):
+        row = player.join()
+        player.prefill([row], [player.write_text(length)])
+        player.decode([row])
+        player.leave(row)
+
+
+# ---------------------------------------------------------------------- the engine
+class StateKit(Kit):
+    """Qwen3.5 with the tokens of the other tiny models."""
+
+    def model(self, seed=0, *, ends=3.0):
+        tokenizer = self.tokenizer
+        model = build_qwen3_5(
+            tokenizer=tokenizer,
+            vocab_size=len(tokenizer),
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            max_position_embeddings=4096,
+        )
+        model.lm_head = torch.nn.Linear(64, len(tokenizer))
+        torch.nn.init.normal_(model.lm_head.weight, std=0.15)
+        with torch.no_grad():
+            model.lm_head.bias.zero_()[tokenizer.eos_token_id] = ends
+        return model.eval()
+
+
+@pytest.fixture(scope="module")
+def qwen3_5(qwen3):
+    return StateKit("qwen3_5", qwen3.processor)
+
+
+@pytest.fixture(scope="module")
+def seen(qwen3_5, play_mixed):
+    """12 episodes in 5 slots, and the ids of all forwards."""
+    model, ids = qwen3_5.model(), []
+    model.register_forward_pre_hook(lambda module, args, given: ids.append(given["input_ids"]), with_kwargs=True)
+    return SimpleNamespace(model=model, episodes=play_mixed(qwen3_5.generator(model, slots=5)), ids=ids)
+
+
+def test_log_probs_of_the_engine_are_those_of_a_plain_forward(qwen3_5, seen, measure_mismatch):
+    assert measure_mismatch(seen.model, qwen3_5, seen.episodes) < 1e-4
+    assert {len(episode.tokens.images) for episode in seen.episodes} >= {1, 2, 3}
+
+
+def test_no_padding_enters_a_state(qwen3_5, seen):
+    prefills = [ids for ids in seen.ids if ids.shape[1] > 1]
+    assert max(len(ids) for ids in prefills) > 1
+    assert not any((ids == qwen3_5.tokens.pad_id).any() for ids in seen.ids)
+
+
+def test_prompts_are_forked_at_once_and_later(qwen3_5, play, words, measure_mismatch):
+    model = qwen3_5.model()
+    generator, ahead = qwen3_5.generator(model, slots=3), []
+    copy = generator.cache.copy_prefix
+
+    def fork(source, targets, length, states):
+        ahead.append(generator.cache.owners[source].length - length)
+        copy(source, targets, length, states)
+
+    generator.cache.copy_prefix = fork
+    episodes = play(words, words.tasks[:2], generator, group=5, concurrency=10)
+    assert min(ahead) == 0 < max(ahead)
+    assert measure_mismatch(model, qwen3_5, episodes) < 1e-4
+
+
+def test_a_budget_counts_the_states_of_a_slot_and_those_kept_of_its_prompt(qwen3_5, play, words):
+    model = qwen3_5.model()
+    token, states = measure_slot(model)
+    chosen = words.tasks[:4]
+    longest = max(len(e.tokens.prompt_ids) for e in play(words, chosen, qwen3_5.generator(model)))
+    each = (longest + 600 + 1) * token + 2 * states
+    for budget, slots in ((2 * each, 2), (2 * each - 1, 1)):
+        generator = qwen3_5.generator(model, slots=4, kv_cache_bytes=budget)
+        play(words, chosen, generator)
+        assert len(generator.cache.owners) == slots
+    with pytest.raises(ModelError, match=f"one episode needs {each} bytes"):
+        play(words, chosen, qwen3_5.generator(model, kv_cache_bytes=each - 1))
+
+
+# ---------------------------------------------------------------------- layers
+def test_bytes_are_those_of_each_layer():
+    conv = (2 * 2 * 16 + 4 * 24) * 4  # of queries, keys and values, by the width of the kernel
+    assert measure_slot(build_qwen3_5()) == (2 * 2 * 16 * 4, 3 * 4 * (conv + 4 * 16 * 24))
+    assert measure_slot(build_lfm2_vl(torch.float64)) == (2 * 2 * 16 * 8, 2 * 8 * 64 * 3)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bytes_are_measured_without_weights(name):
+    model = FAMILIES[name]()
+    assert measure_slot(model.to("meta")) == measure_slot(FAMILIES[name]())
+
+
+def test_bytes_of_layers_that_differ_or_share():
+    kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+    config = hf.Gemma4TextConfig(
+        **TEXT,
+        num_hidden_layers=4,
+        layer_types=kinds,
+        head_dim=16,
+        global_head_dim=32,
+        num_global_key_value_heads=1,
+        attention_k_eq_v=True,
+        num_kv_shared_layers=0,
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=300,
+        pad_token_id=0,
+    )
+    model = build(hf.Gemma4ForCausalLM, config)
+    assert measure_slot(model) == (4 * 2 * 2 * (2 * 16 + 1 * 32), 0)
+
+
+def test_transformers_chooses_which_layers_keep_what():
+    kinds = ["full_attention", "sliding_attention", "conv", "linear_attention", "hybrid", "hybrid_sliding"]
+    config = hf.Qwen3Config(num_hidden_layers=6)
+    config.layer_types, config.sliding_window, config.number_of_conv_states = kinds, 8, 2
+    layers = KVCache(find_layers(config), 2).layers
+    assert [type(layer) for layer in layers] == [
+        *[KVCacheLayer] * 2,
+        *[StateLayer] * 2,
+        *[KVAndStateLayer] * 2,
+    ]
+    assert [len(layer.conv_states) for layer in layers[2:]] == [2] * 4
+    config.layer_types = ["full_attention", "indexed_attention", *kinds[:4]]
+    with pytest.raises(ModelError, match="layers of indexed_attention: allowed are layers that keep"):
+        find_layers(config)
+
+
+def test_transformers_changes_states_in_place():
+    """So a decode step of the first slots needs no copy of their states."""
+    layer = cache_utils.LinearAttentionLayer(number_of_states=2)
+    layer.update_conv_state(torch.ones(2, 3, 5), state_idx=1, conv_kernel_size=4)
+    layer.update_recurrent_state(torch.ones(2, 3, 5), state_idx=1)
+    before = layer.conv_states[1], layer.recurrent_states[1]
+    assert layer.has_previous_state == {0: False, 1: True}
+    layer.update_conv_state(torch.zeros(2, 3, 2), state_idx=1, conv_kernel_size=4)
+    layer.update_recurrent_state(torch.zeros(2, 3, 5), state_idx=1)
+    assert (layer.conv_states[1], layer.recurrent_states[1]) == before
+    assert before[0].sum() == 12
+    assert not before[1].any()
