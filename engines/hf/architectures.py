@@ -105,6 +105,16 @@ class Architecture:
             kinds = [SLIDING if self.window else CHUNKED if getattr(text, "attention_chunk_size", None) else FULL]
         return frozenset(kinds)
 
+    @property
+    def has_states(self) -> bool:
+        """Whether a layer carries a state from token to token, so that a prompt cannot be followed by several replies."""
+        return not self.layer_kinds <= {FULL, SLIDING, CHUNKED}
+
+    @property
+    def takes_features(self) -> bool:
+        """Whether the model's forward takes image features in place of pixels."""
+        return "mm_encoder_outputs" in self._forward
+
     @cached_property
     def window(self) -> int | None:
         """The tokens that a sliding layer sees, its own included."""
@@ -327,9 +337,7 @@ class Architecture:
     # ------------------------------------------------------------------ the vision tower
     def get_vision_tower(self, model: Any) -> torch.nn.Module:
         """Return what image features depend on, also inside a PEFT model: all beside the language model."""
-        model = get_base_model(model)
-        decoder = model.get_decoder()
-        parts = [child for child in model.model.children() if all(one is not decoder for one in child.modules())]
+        parts = list_vision_parts(get_base_model(model))
         return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
 
     def get_pixel_dtype(self, model: Any) -> torch.dtype:
@@ -388,6 +396,12 @@ class _CaughtMaskError(Exception):
 def get_base_model(model: Any) -> Any:
     """Return the model itself, without peft's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def list_vision_parts(model: Any) -> list[torch.nn.Module]:
+    """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
+    decoder = model.get_decoder()
+    return [child for child in model.model.children() if all(one is not decoder for one in child.modules())]
 
 
 def _stack(values: Sequence[torch.Tensor]) -> torch.Tensor:

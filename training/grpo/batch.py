@@ -76,10 +76,11 @@ def collect_pixels(episodes: Iterable[EpisodeTokens], tokens: ChatTokens) -> dic
 
 
 def add_pixels(batch: dict[str, Any], episodes: Sequence[EpisodeTokens], tokens: ChatTokens) -> dict[str, Any]:
-    """Return the batch of these episodes with `pixel_values` and `image_grid_thw` of all images in order, if it has
-    any."""
+    """Return the batch of these episodes with `vision`: the model's arguments for all images in order; {} for none."""
     pixels = [tokens.get_pixels(image) for episode in episodes for image in episode.images]
-    return batch | tokens.architecture.build_vision_inputs(pixels, batch["prompt_ids"].device, torch.float32)
+    ids, architecture = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1), tokens.architecture
+    vision = architecture.build_vision_inputs(pixels, ids.device, torch.float32)
+    return batch | {"vision": vision | architecture.build_token_types(ids) if vision else {}}
 
 
 def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -89,11 +90,10 @@ def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     """Return the keyword arguments of the model's forward pass for a collated batch with its pixels (`add_pixels`)."""
-    vision = ("pixel_values", "image_grid_thw", "mm_token_type_ids") if "pixel_values" in batch else ()
     return {
         "input_ids": torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
         "attention_mask": torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-        **{name: batch[name] for name in vision},
+        **batch["vision"],
     }
 
 

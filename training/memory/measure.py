@@ -101,9 +101,10 @@ def _build_sft_loss(
         pixels = build_batch_pixels(batch, model)
         images = [pixels[key] for row in batch["image_keys"].tolist() for key in row]
         batch = {name: value.to(model.device) for name, value in batch.items()}
-        batch |= get_architecture(model.config).build_vision_inputs(images, model.device, torch.float32)
+        architecture = get_architecture(model.config)
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-        batch |= {"mm_token_type_ids": (ids == image_id).int(), "weights": batch["tool_mask"].float()}
+        vision = architecture.build_vision_inputs(images, model.device, torch.float32)
+        batch |= {"vision": vision | architecture.build_token_types(ids), "weights": batch["tool_mask"].float()}
         batches.append(batch)
         left -= size
     yield lambda: compute_sft_loss(model, batches, 1.0)
