@@ -12,7 +12,7 @@ reads a number of the device (`.item()`, `.tolist()`, `nonzero`) goes on. Gradie
 torch's own `FakeTensorMode` has no numbers: towers that read sizes from the device end there, and so does `backward`.
 """
 
-import traceback
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,6 +100,9 @@ class PretendedDevice(TorchDispatchMode):
             (torch.cuda, "mem_get_info"): lambda device=None: (2**33, 2**34),
             (torch.cuda, "memory_reserved"): lambda device=None: 0,
             (torch.cuda, "memory_allocated"): lambda device=None: 0,
+            (torch.cuda, "get_device_capability"): lambda device=None: (9, 0),
+            (torch.cuda, "is_bf16_supported"): lambda including_emulation=True: True,
+            (torch.cuda.amp.common, "amp_definitely_not_available"): lambda: False,
             (torch.Tensor, "pin_memory"): lambda tensor, device=None: tensor,
         }
         build = torch.tensor
@@ -115,6 +118,21 @@ class PretendedDevice(TorchDispatchMode):
             for (owner, name), own in before.items():
                 setattr(owner, name, own)
 
+    def watch(self, owner: Any, name: str) -> "Counter[Any]":
+        """Count apart what a method of an object makes the host wait for; also ("calls", "")."""
+        found: Counter[Any] = Counter()
+        method = getattr(owner, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            before = self.waits.copy()
+            result = method(*given, **named)
+            found.update(self.waits - before)
+            found["calls", ""] += 1
+            return result
+
+        setattr(owner, name, call)
+        return found
+
     def move(self, model: torch.nn.Module) -> list[torch.Tensor]:
         """Move a model's weights and buffers; return the weights inside, which get the gradients."""
         moved: dict[int, Any] = {}
@@ -122,7 +140,9 @@ class PretendedDevice(TorchDispatchMode):
             for name, weight in module._parameters.items():
                 if weight is not None and id(weight) not in moved:
                     inside = weight.detach().clone().requires_grad_(weight.is_floating_point())
-                    moved[id(weight)] = weight, torch.nn.Parameter(DeviceTensor(inside), requires_grad=False)
+                    outside: Any = torch.nn.Parameter(DeviceTensor(inside), requires_grad=False)
+                    outside.held = inside  # and not what `Parameter` made of it
+                    moved[id(weight)] = weight, outside
                 module._parameters[name] = None if weight is None else moved[id(weight)][1]
             for name, values in module._buffers.items():
                 module._buffers[name] = None if values is None else DeviceTensor(values)
@@ -154,14 +174,9 @@ class PretendedDevice(TorchDispatchMode):
         excluded = torch._C._dispatch_tls_local_exclude_set() - GRAPH
         with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
             found = func(*get_host(args), **get_host(kwargs))
-        if (
-            (target is not None
-            and not is_cuda(target))
-            or (func is aten.copy_.default
-            and not isinstance(args[0], DeviceTensor))
-        ):
+        if target is not None and not is_cuda(target) or func is aten.copy_.default and not isinstance(args[0], DeviceTensor):
             return found
-        return tree_map(lambda x: known.get(id(x)) if id(x) in known else wrap(x), found)
+        return tree_map(lambda x: known.get(id(x), None) if id(x) in known else wrap(x), found)
 
     def _count(self, func: Any, args: Any, kwargs: Any, on: list[DeviceTensor]) -> None:
         kind = None
@@ -175,15 +190,13 @@ class PretendedDevice(TorchDispatchMode):
                 kind = "copy to the host"
             elif to and not at and not kwargs.get("non_blocking"):
                 kind = "copy to the device"
-        elif (
-            func is aten.copy_.default and on and isinstance(args[0], DeviceTensor) != isinstance(args[1], DeviceTensor)
-        ):
+        elif func is aten.copy_.default and on and isinstance(args[0], DeviceTensor) != isinstance(args[1], DeviceTensor):
             kind = "copy to the device" if isinstance(args[0], DeviceTensor) else "copy to the host"
         if kind is not None:
-            frames = [
-                one for one in traceback.extract_stack() if "/torch/" not in one.filename and __file__ != one.filename
-            ]
-            self.waits[kind, f"{frames[-1].filename}:{frames[-1].lineno}"] += 1
+            frame: Any = sys._getframe(2)
+            while "/torch/" in frame.f_code.co_filename or frame.f_code.co_filename == __file__:
+                frame = frame.f_back
+            self.waits[kind, f"{frame.f_code.co_filename}:{frame.f_lineno}"] += 1
 
 
 def _get_number(value: Any) -> Any:
