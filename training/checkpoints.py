@@ -17,6 +17,7 @@ import torch
 from accelerate import Accelerator, PartialState
 from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.core_model_loading import revert_weight_conversion
 
 from ..configs.sections import ModelSection
 from ..engines.hf.loading import describe_damage, load_model
@@ -88,9 +89,11 @@ def check_resumable(checkpoint: Path) -> Path:
 def _describe_weights(checkpoint: Path) -> str | None:
     """Return which weights in a checkpoint are not the model's or an adapter's, or are not finite; None if none."""
     adapter = checkpoint / "adapter_model.safetensors"
+    weights: dict[str, torch.Tensor] | None = None  # by the names of the file, where buffers may be infinite
     try:
         if not adapter.is_file():
-            load_model(ModelSection(name=str(checkpoint)), with_numbers=False)
+            model = load_model(ModelSection(name=str(checkpoint)), with_numbers=False)
+            weights = revert_weight_conversion(model, dict(model.named_parameters()))
     except ModelError as error:
         return str(error).partition(": ")[2]
     for path in sorted(checkpoint.glob("*.safetensors")):
@@ -98,7 +101,7 @@ def _describe_weights(checkpoint: Path) -> str | None:
             for name in file.keys():  # noqa: SIM118
                 if path == adapter and not name.startswith("base_model.model."):
                     return f"{name} in {path.name} is no weight of an adapter"
-                if not file.get_tensor(name).isfinite().all():
+                if (weights is None or name in weights) and not file.get_tensor(name).isfinite().all():
                     return f"{name} in {path.name} holds NaN or infinity"
     return None
 
