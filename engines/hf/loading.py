@@ -114,6 +114,15 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     return config, processor
 
 
+def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[str, Any]:
+    """Return the settings of an image processor that are not those of the model's folder."""
+    from transformers import AutoProcessor
+
+    saved = AutoProcessor.from_pretrained(resolve_model_path(str(section.name)), revision=section.revision, **SAFE)
+    own = saved.image_processor.to_dict()
+    return {name: value for name, value in image_processor.to_dict().items() if value != own.get(name)}
+
+
 def silence_transformers() -> None:
     """Leave out what transformers prints while it loads; what matters of it is raised."""
     from transformers.utils import logging
