@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,12 @@ from typing import Any
 import torch
 import transformers
 from PIL import Image
-from transformers import IMAGE_PROCESSOR_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, VIDEO_PROCESSOR_MAPPING
+from transformers import (
+    IMAGE_PROCESSOR_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    MODEL_MAPPING,
+    VIDEO_PROCESSOR_MAPPING,
+)
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from viewbox.engines.hf.architectures import Architecture
@@ -77,7 +82,12 @@ def shrink(given: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
         if heads and given.get(name) == given[heads]:
             made[name] = made[heads]
     for name, value in given.items():
-        if layers and isinstance(value, list) and len(value) == given.get("num_hidden_layers") and "layer_types" not in name:
+        if (
+            layers
+            and isinstance(value, list)
+            and len(value) == given.get("num_hidden_layers")
+            and "layer_types" not in name
+        ):
             made[name] = made[name][:layers]
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value) and "layer" in name:
             made[name] = list(dict.fromkeys(value))[:4]
@@ -154,7 +164,9 @@ def build_config(config_class: Any, tokenizer: Any, image_id: int) -> Any:
 
     set_ids(made)
     if "vocabulary_map" in given:  # the codes of pictures are words
-        codes = {f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z": 100 + code for code in range(64)}
+        codes = {
+            f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z": 100 + code for code in range(64)
+        }
         if config_class.model_type == "emu3":
             codes = {f"<|visual token {code:06d}|>": 100 + code for code in range(64)} | {"<|extra_200|>": 99}
         made["vocabulary_map"] = {"<image>": image_id, **codes}
@@ -261,7 +273,10 @@ def build_processor(config_class: Any, tokenizer: Any, config: Any, count: int |
     image_class = find_class(IMAGE_PROCESSOR_MAPPING, config_class) or transformers.Qwen2VLImageProcessor
     image_class = changes.get("image_class", image_class)
     known = inspect.signature(processor_class.__init__).parameters
-    parts: dict[str, Any] = {"tokenizer": tokenizer, "image_processor": build_image_processor(image_class, changes.get("images", {}))}
+    parts: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "image_processor": build_image_processor(image_class, changes.get("images", {})),
+    }
     if "video_processor" in known:
         videos = find_class(VIDEO_PROCESSOR_MAPPING, config_class) or transformers.Qwen2VLVideoProcessor
         parts["video_processor"] = videos()
@@ -275,7 +290,7 @@ def build_processor(config_class: Any, tokenizer: Any, config: Any, count: int |
         "downsample_factor": getattr(config, "downsample_factor", None),
         "vision_feature_select_strategy": getattr(config, "vision_feature_select_strategy", None),
         "feature_extractor": None,
-    } | {name: count for name in ("image_seq_length", "image_seq_len", "num_image_tokens", "num_query_tokens")}
+    } | dict.fromkeys(("image_seq_length", "image_seq_len", "num_image_tokens", "num_query_tokens"), count)
     parts |= {n: v for n, v in offers.items() if n in known and (v is not None or n == "feature_extractor")}
     return processor_class(**{**parts, **changes.get("parts", {})})
 
@@ -300,7 +315,11 @@ class StandIn:
 def find_placeholder(processor: Any, image_id: int | None) -> tuple[str, int]:
     """Return the text for a picture, and the token that stands for its features."""
     tokenizer = processor.tokenizer
-    tokens = [getattr(o, n, None) for n in ("image_placeholder_token", "image_token", "boi_token", "fake_image_token", "start_image_token") for o in (processor, tokenizer)]
+    tokens = [
+        getattr(o, n, None)
+        for n in ("image_placeholder_token", "image_token", "boi_token", "fake_image_token", "start_image_token")
+        for o in (processor, tokenizer)
+    ]
     found = getattr(processor, "image_token_id", None)
     if found is None or isinstance(found, list):
         text = next(one for one in tokens if isinstance(one, str))
@@ -372,7 +391,9 @@ def try_type(config_class: Any) -> Row:
         if DEBUG:
             raise
         return row
-    row.result = ("last resort" if tokens.architecture.find_lack() else "seam") if row.difference <= BOUND else "differs"
+    row.result = (
+        ("last resort" if tokens.architecture.find_lack() else "seam") if row.difference <= BOUND else "differs"
+    )
     return row
 
 
@@ -436,19 +457,53 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "aria": {"projector_patch_to_query_dict": {1225: 4}, "vision_config": {"image_size": 490, "patch_size": 14}},
     "gemma3": {"mm_tokens_per_image": 4},
     "got_ocr2": {"vision_config": {"image_size": 512}},
-    "granite4_vision": {"image_grid_pinpoints": GRIDS, "deepstack_layer_map": [[-1, 0]], "spatial_target_layers": [1], "downsample_rate": "1/2"},
-    "cohere_compass": {"text_config": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}}}},
+    "granite4_vision": {
+        "image_grid_pinpoints": GRIDS,
+        "deepstack_layer_map": [[-1, 0]],
+        "spatial_target_layers": [1],
+        "downsample_rate": "1/2",
+    },
+    "cohere_compass": {
+        "text_config": {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}
+            }
+        }
+    },
     "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"]}},
     "diffusion_gemma": {"text_config": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}},
     "dots3_note": {"audio_config": {"adapter_input_size": WIDTH, "hidden_size": WIDTH}},
     "ernie4_5_vl_moe": {"text_config": {"rope_parameters": {"mrope_section": [3, 3, 2]}}},
-    "hunyuan_vl": {"text_config": {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0, "mrope_section": [2, 2, 2, 2], "factor": 1.0}}},
+    "hunyuan_vl": {
+        "text_config": {
+            "head_dim": 16,
+            "rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0, "mrope_section": [2, 2, 2, 2], "factor": 1.0},
+        }
+    },
     "inkling_mm_model": {"vision_config": {"patch_size": 40}},
-    "llama4": {"vision_config": {"vision_output_dim": WIDTH, "projector_input_dim": WIDTH, "projector_output_dim": WIDTH, "intermediate_size": 256}},
-    "mllama": {"vision_config": {"vision_output_dim": 3 * WIDTH}, "text_config": {"cross_attention_layers": [1], "num_hidden_layers": 3}},
+    "llama4": {
+        "vision_config": {
+            "vision_output_dim": WIDTH,
+            "projector_input_dim": WIDTH,
+            "projector_output_dim": WIDTH,
+            "intermediate_size": 256,
+        }
+    },
+    "mllama": {
+        "vision_config": {"vision_output_dim": 3 * WIDTH},
+        "text_config": {"cross_attention_layers": [1], "num_hidden_layers": 3},
+    },
     "muse_glimmer": {"out_hidden_size": 4 * WIDTH},
     "muse_spark": {"out_hidden_size": 4 * WIDTH},
-    "qwen4_exp": {"text_config": {"indexer_compress_ratio": 4, "indexer_budget": 16, "indexer_head_dim": 16, "indexer_n_heads": 4, "indexer_kv_heads": 1}},
+    "qwen4_exp": {
+        "text_config": {
+            "indexer_compress_ratio": 4,
+            "indexer_budget": 16,
+            "indexer_head_dim": 16,
+            "indexer_n_heads": 4,
+            "indexer_kv_heads": 1,
+        }
+    },
     "kimi_k25": {"text_config": {"head_dim": 8}},
     "llava_next": {"image_grid_pinpoints": GRIDS},
     "llava_next_video": {"image_grid_pinpoints": GRIDS},
@@ -458,14 +513,23 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 PROCESSORS: dict[str, dict[str, Any]] = {
     "aria": {"images": {"max_image_size": 490}, "parts": {"size_conversion": {490: 4}}},
     "cohere2_vision": {"images": {"patch_size": 2}},
-    "deepseek_vl_hybrid": {"images": {"high_res_size": {"height": SIDE, "width": SIDE}}, "parts": {"num_image_tokens": 16}},
+    "deepseek_vl_hybrid": {
+        "images": {"high_res_size": {"height": SIDE, "width": SIDE}},
+        "parts": {"num_image_tokens": 16},
+    },
     "got_ocr2": {"images": {"size": {"height": 512, "width": 512}}},
-    "lfm2_vl": {"images": {"encoder_patch_size": PATCH, "tile_size": 64, "max_image_tokens": 16, "min_image_tokens": 4}},
+    "lfm2_vl": {
+        "images": {"encoder_patch_size": PATCH, "tile_size": 64, "max_image_tokens": 16, "min_image_tokens": 4}
+    },
     "llava": CLS,
     "llava_next": CLS,
     "llava_next_video": CLS,
     "muse_glimmer": {"images": {"max_image_tokens": 16}},
-    "step3p7": {"images": {"vision_patch_size": PATCH, }},
+    "step3p7": {
+        "images": {
+            "vision_patch_size": PATCH,
+        }
+    },
     "granite_docling": {"parts": {"image_seq_len": 1}},
     "inkling2": {"images": {"size": {"height": 2 * PATCH, "width": 2 * PATCH}}},
     "inkling_mm_model": {"images": {"patch_size": 40}},
@@ -485,7 +549,10 @@ def main() -> None:
     for one in list_types():
         if not names or one.model_type in names:
             row = try_type(one)
-            print(f"{row.kind:24} {row.result:12} {row.difference if row.difference is None else f'{row.difference:.1e}'} {row.processor[:110]} {row.reason}", flush=True)
+            print(
+                f"{row.kind:24} {row.result:12} {row.difference if row.difference is None else f'{row.difference:.1e}'} {row.processor[:110]} {row.reason}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from functools import partial
 import pytest
 import torch
 
-from tests.support.device import PretendedDevice, get_host
+from tests.support.device import CUDA, DeviceTensor, PretendedDevice, get_host
 from tests.support.families import FAMILIES
+from viewbox.engines.hf.architectures import Architecture
+from viewbox.engines.hf.kv_cache import KVCache
 from viewbox.engines.hf.parity import measure_difference
 from viewbox.training.grpo.batch import collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
