@@ -116,6 +116,11 @@ class Architecture:
         """Whether the model's forward takes image features in place of pixels, in the order of the image tokens."""
         return "mm_encoder_outputs" in self._forward
 
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether the loss computes a prompt once for all episodes that begin with it (`training/grpo/logprobs.py`)."""
+        return self.takes_features and not self.has_states
+
     @cached_property
     def window(self) -> int | None:
         """The tokens that a sliding layer sees, its own included."""

@@ -11,6 +11,10 @@ of its rows: padding is on the right, where no token looks. So the fast kernels 
 and keys and values are not repeated for grouped heads. The queries of a prompt are computed again with each row; this
 costs P² / 2 pairs of tokens a row, less than a mask would (it computes the pairs that it hides).
 
+Where a layer sees less or more (a window, a chunk, an image all of itself), the packed row has a mask for each kind of
+layer instead. A layer that carries a state cannot read two rests after one prompt: episodes are then rows of their own,
+padded right, where the model's own masks are right. A model that takes no features gets each episode alone, as pixels.
+
 Used of transformers, and checked by `tests/training/grpo/test_grouped_attention.py`:
 
 | name | what is relied on |
@@ -75,7 +79,7 @@ class EpisodeLogProbs:
     ) -> None:
         self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
         self.temperature, self.pixels, self.vision_cache = temperature, pixels or {}, vision_cache
-        self.device, self.shares_prompts = model.device, architecture.takes_features and not architecture.has_states
+        self.device = model.device
         if not architecture.takes_features:
             return
         base = get_base_model(model)
@@ -98,7 +102,7 @@ class EpisodeLogProbs:
         return logps, entropies
 
     def _split(self, groups: list[Group]) -> Iterator[Pack]:
-        if self.shares_prompts:
+        if self.architecture.shares_prompts:
             return split_into_packs(groups, self.device, masked=not self.architecture.is_causal)
         rows = [row for group in groups for row in group.rows]
         return pad_into_packs(rows, None if self.architecture.takes_features else 1)
@@ -127,7 +131,7 @@ class EpisodeLogProbs:
         for number, (prompt, completion, sampled, shown) in enumerate(zip(*self._unpad(batch), images, strict=True)):
             before = self._count_prompt_images(prompt, shown)
             name = (tuple(prompt), *shown[:before])
-            cut = len(prompt) - 1 if self.shares_prompts and prompt[-1:] != [self.image_id] else 0
+            cut = len(prompt) - 1 if self.architecture.shares_prompts and prompt[-1:] != [self.image_id] else 0
             if name not in groups:
                 shared, after = self._build_segment(prompt[:cut], shown[:before], 0) if cut > 0 else (None, 0)
                 groups[name] = Group(shared, []), after
@@ -192,7 +196,7 @@ class EpisodeLogProbs:
         inputs |= architecture.build_feature_inputs(images) if images else {}
         if architecture.is_causal:
             inputs["layout"], inputs["attention_mask"] = pack.layout, torch.ones_like(ids)  # no mask is made of ones
-        elif self.shares_prompts:
+        elif architecture.shares_prompts:
             inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids[0]))
         states: torch.Tensor = self.backbone(
             **inputs, position_ids=architecture.to_position_ids(positions)
@@ -427,7 +431,7 @@ class BatchLogProbs:
         count = len(batch["prompt_ids"])
         parts = [list(range(count))[start : start + size] for start in range(0, count, size)]
         if self.micro_batch_tokens is not None:
-            parts = split_by_tokens(batch, self.micro_batch_tokens)
+            parts = split_by_tokens(batch, self.micro_batch_tokens, share=self.tokens.architecture.shares_prompts)
         unwrapped = self.accelerator.unwrap_model(model)
         logps = torch.cat([self.compute(unwrapped, select(batch, part))[0] for part in parts])
         return logps[torch.tensor([k for part in parts for k in part], device=logps.device).argsort()]
