@@ -17,8 +17,8 @@ from ...errors import ConfigError, ModelError, suggest_nearest
 from ...utils.terminal import describe_error
 from . import tiny_model
 from .architectures import get_architecture
-from .picture_settings import get_view_settings as get_view_settings
 from .picture_settings import get_side, loses_border, show_whole
+from .picture_settings import get_view_settings as get_view_settings
 from .picture_settings import set_max_pixels as set_max_pixels
 from .quantization import Quantization, build_quantization_config, keep_weights
 

@@ -201,8 +201,8 @@ class Shapes:
         self.blocks: Any = max(lists, key=len, default=())
         first = next((layer for layer in tower.modules() if isinstance(layer, FIRST_LAYERS)), None)
         self.width, self.patch = (1, 0) if first is None else (first.weight.shape[0], first.weight[0].numel())
-        sizes = [layer.weight.shape for _, layer in find_products(self.blocks[0])] if self.blocks else []
-        self.vision_inner = sum(out for out, into in sizes if into < out != 3 * into)  # three: queries, keys, values
+        block = [layer.weight.shape for _, layer in find_products(self.blocks[0])] if self.blocks else []
+        self.vision_inner = sum(out for out, into in block if into < out != 3 * into)  # three: queries, keys, values
         self.feature_layers = 1 + len(getattr(model.config.vision_config, "deepstack_visual_indexes", None) or ())
         self.adapted = config.lora is not None
         self.quantized = config.lora is not None and config.lora.quantize is not None
@@ -240,7 +240,7 @@ class Shapes:
 
     def count_features(self, images: Sequence[Pixels]) -> int:
         """Return the features of images."""
-        return sum(image.tokens for image in images) * self.hidden * self.computed * self.feature_layers
+        return int(sum(image.tokens for image in images) * self.hidden * self.computed * self.feature_layers)
 
     def count_patches(self, images: Sequence[Pixels]) -> int:
         """Return in how many places the vision tower computes."""

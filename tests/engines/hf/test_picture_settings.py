@@ -26,25 +26,33 @@ RELEASED = {
     "gemma3": {"images.size": {"height": 896, "width": 896}, "tokens": 256},
     "gemma4": {"images.patch_size": 16, "images.max_soft_tokens": 280},
     "llava": {
-        **{"patch_size": 14, "images.size": {"shortest_edge": 336}},
+        "patch_size": 14,
+        "images.size": {"shortest_edge": 336},
         "images.crop_size": {"height": 336, "width": 336},
     },
     "internvl": {"images.size": {"height": 448, "width": 448}, "images.max_patches": 12, "image_seq_length": 256},
     "aya_vision": {
-        **{"images.size": {"height": 364, "width": 364}, "images.max_patches": 12},
-        **{"img_size": 364, "patch_size": 28},
+        "images.size": {"height": 364, "width": 364},
+        "images.max_patches": 12,
+        "img_size": 364,
+        "patch_size": 28,
     },
     "smolvlm": {
-        **{"images.size": {"longest_edge": 1536}, "images.max_image_size": {"longest_edge": 384}},
+        "images.size": {"longest_edge": 1536},
+        "images.max_image_size": {"longest_edge": 384},
         "image_seq_len": 81,
     },
     "idefics3": {
-        **{"images.size": {"longest_edge": 1456}, "images.max_image_size": {"longest_edge": 364}},
+        "images.size": {"longest_edge": 1456},
+        "images.max_image_size": {"longest_edge": 364},
         "image_seq_len": 169,
     },
     "lfm2_vl": {
-        **{"images.encoder_patch_size": 16, "images.tile_size": 512, "images.max_tiles": 10},
-        **{"images.min_image_tokens": 64, "images.max_image_tokens": 256},
+        "images.encoder_patch_size": 16,
+        "images.tile_size": 512,
+        "images.max_tiles": 10,
+        "images.min_image_tokens": 64,
+        "images.max_image_tokens": 256,
     },
 }
 MULTIPLES = {
