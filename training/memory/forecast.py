@@ -17,7 +17,7 @@ import torch
 from ...configs.schema import Config
 from ...engines.hf.architectures import Pixels, get_architecture, get_base_model
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
-from ...engines.hf.quantization import list_kept
+from ...engines.hf.quantization import KEPT as FULL_SIZE
 from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
 from ...envs.from_config import build_envs
@@ -201,8 +201,8 @@ class Shapes:
         self.blocks: Any = max(lists, key=len, default=())
         first = next((layer for layer in tower.modules() if isinstance(layer, FIRST_LAYERS)), None)
         self.width, self.patch = (1, 0) if first is None else (first.weight.shape[0], first.weight[0].numel())
-        shapes = [layer.weight.shape for _, layer in find_products(self.blocks[0])] if self.blocks else []
-        self.vision_inner = sum(out for out, into in shapes if into < out != 3 * into)  # three: queries, keys, values
+        block = [layer.weight.shape for _, layer in find_products(self.blocks[0])] if self.blocks else []
+        self.vision_inner = sum(out for out, into in block if into < out != 3 * into)  # three: queries, keys, values
         self.feature_layers = 1 + len(getattr(model.config.vision_config, "deepstack_visual_indexes", None) or ())
         self.adapted = config.lora is not None
         self.quantized = config.lora is not None and config.lora.quantize is not None
@@ -225,8 +225,7 @@ class Shapes:
         if not self.adapted and bool(getattr(self.arguments, "beta", 0)):
             held["reference model"] = held["weights"]
         if self.quantized:
-            kept = list_kept(get_base_model(self.model))
-            linear = [weight for name, weight in self.products if not any(part in name for part in kept)]
+            linear = [weight for name, weight in self.products if not any(part in name for part in FULL_SIZE)]
             held["weights"] -= sum(round(weight.nbytes - FOUR_BIT_BYTES * weight.numel()) for weight in linear)
             held["dequantized weight"] = max(weight.nbytes for weight in linear)  # one at a time
         elif self.adapted:  # the weight that is being widened, and the columns of the others
@@ -241,7 +240,7 @@ class Shapes:
 
     def count_features(self, images: Sequence[Pixels]) -> int:
         """Return the features of images."""
-        return sum(image.tokens for image in images) * self.hidden * self.computed * self.feature_layers
+        return int(sum(image.tokens for image in images) * self.hidden * self.computed * self.feature_layers)
 
     def count_patches(self, images: Sequence[Pixels]) -> int:
         """Return in how many places the vision tower computes."""
