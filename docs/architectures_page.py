@@ -12,8 +12,9 @@ import inspect
 import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 import transformers
 from PIL import Image
 from transformers import (
+    FEATURE_EXTRACTOR_MAPPING,
     IMAGE_PROCESSOR_MAPPING,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     MODEL_MAPPING,
@@ -30,7 +32,8 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.engines.hf.parity import measure_difference
+from viewbox.engines.hf.parity import build_steps, compare
+from viewbox.engines.hf.plain import compute_logits
 from viewbox.engines.hf.tiny_model import build_tokenizer as build_base_tokenizer
 from viewbox.errors import ModelError
 from viewbox.utils.terminal import describe_error
@@ -280,6 +283,8 @@ def build_processor(config_class: Any, tokenizer: Any, config: Any, count: int |
     if "video_processor" in known:
         videos = find_class(VIDEO_PROCESSOR_MAPPING, config_class) or transformers.Qwen2VLVideoProcessor
         parts["video_processor"] = videos()
+    if "feature_extractor" in known and (sound := find_class(FEATURE_EXTRACTOR_MAPPING, config_class)):
+        parts["feature_extractor"] = sound()
     vision = getattr(config, "vision_config", None)
     merge_size = getattr(vision, "spatial_merge_size", None) or getattr(config, "spatial_merge_size", None)
     offers = {
@@ -289,9 +294,8 @@ def build_processor(config_class: Any, tokenizer: Any, config: Any, count: int |
         "spatial_merge_size": merge_size,
         "downsample_factor": getattr(config, "downsample_factor", None),
         "vision_feature_select_strategy": getattr(config, "vision_feature_select_strategy", None),
-        "feature_extractor": None,
     } | dict.fromkeys(("image_seq_length", "image_seq_len", "num_image_tokens", "num_query_tokens"), count)
-    parts |= {n: v for n, v in offers.items() if n in known and (v is not None or n == "feature_extractor")}
+    parts |= {n: v for n, v in offers.items() if n in known and v is not None}
     return processor_class(**{**parts, **changes.get("parts", {})})
 
 
@@ -312,7 +316,7 @@ class StandIn:
         return self.tokenizer.apply_chat_template(messages, chat_template=self.chat_template, **settings)
 
 
-def find_placeholder(processor: Any, image_id: int | None) -> tuple[str, int]:
+def find_placeholder(processor: Any) -> tuple[str, int]:
     """Return the text for a picture, and the token that stands for its features."""
     tokenizer = processor.tokenizer
     tokens = [
@@ -349,52 +353,70 @@ class Row:
 
     kind: str
     result: str = ""
-    difference: float | None = None
-    processor: str = "its own"
+    difference: str = ""
+    processor: str = ""
     reason: str = ""
+
+    def write(self) -> str:
+        """Return the row of the table."""
+        cells = (f"`{self.kind}`", self.result, self.difference, self.processor, self.reason)
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
 
 
 def try_type(config_class: Any) -> Row:
     """Return how a type plays."""
     row = Row(config_class.model_type)
-    processor_class = find_class(PROCESSOR_MAPPING, config_class)
     try:
-        tokenizer = build_tokenizer(processor_class)
+        tokenizer = build_tokenizer(find_class(PROCESSOR_MAPPING, config_class))
         config = build_config(config_class, tokenizer, tokenizer.convert_tokens_to_ids("<image>"))
-    except Exception as error:
-        row.result, row.reason = "not built", f"config: {describe_error(error, 160)}"
-        return row
-    try:
-        Architecture(config)
-    except ModelError as error:
-        row.result, row.reason = "refused", str(error).partition("' ")[2]
-        return row
-    try:
+        Architecture(config).check_forward()
+        row.processor = "its own"
         processor, config = fit_processor(config_class, tokenizer, config, row)
         model = build_model(config)
+    except ModelError as error:
+        return refuse(row, error)
     except Exception as error:
-        row.result, row.reason = "not built", describe_error(error, 160)
-        if DEBUG:
-            raise
+        row.result, row.processor, row.reason = "could not be built", "", describe_error(error, 110)
         return row
     try:
         tokens = ChatTokens(processor, config)
-        tokens.architecture.check_forward()
-        row.difference = measure_difference(model, tokens)
+        found = compare(model, tokens)
+        row.difference = f"{found.difference:.0e}"
+        if found.difference > BOUND:
+            found.check(tokens)
     except ModelError as error:
-        row.result, row.reason = "refused", str(error).partition("' ")[2] or str(error)
-        if DEBUG:
-            raise
+        return refuse(row, error)
+    if not sees_pictures(model, tokens):
+        row.result, row.reason = "could not be built", "as a tiny random model it does not tell pictures apart"
         return row
-    except Exception as error:
-        row.result, row.reason = "fails", describe_error(error, 160)
-        if DEBUG:
-            raise
-        return row
-    row.result = (
-        ("last resort" if tokens.architecture.find_lack() else "seam") if row.difference <= BOUND else "differs"
-    )
+    lack = tokens.architecture.find_lack()
+    row.result, row.reason = ("exact, last resort", lack) if lack else ("exact", "")
+    if not lack and tokens.architecture.has_states:
+        row.result = "exact, with states"
     return row
+
+
+def refuse(row: Row, error: ModelError) -> Row:
+    """Return a row with the reason why a run would end."""
+    row.result, row.reason = "refused", str(error).removeprefix(f"model_type {row.kind!r}").lstrip(": ")
+    row.reason = row.reason.partition("; allowed")[0]
+    return row
+
+
+@torch.no_grad()
+def sees_pictures(model: Any, tokens: ChatTokens) -> bool:
+    """Return whether the next token depends on what the pictures show; else the figures would mean nothing."""
+    steps = build_steps(tokens)
+    ids = torch.tensor([[i for some, _ in steps for i in some]])
+    pictures = [picture for _, some in steps for picture in some]
+    other = [
+        replace(one, inputs={name: -x if x.is_floating_point() else x for name, x in one.inputs.items()})
+        for one in pictures
+    ]
+    seen, unlike = (
+        compute_logits(model, tokens.architecture, ids, some)[0, -1].softmax(-1) for some in (pictures, other)
+    )
+    return bool((seen - unlike).abs().sum() > 1e-4)
 
 
 def fit_processor(config_class: Any, tokenizer: Any, config: Any, row: Row) -> tuple[Any, Any]:
@@ -402,15 +424,11 @@ def fit_processor(config_class: Any, tokenizer: Any, config: Any, row: Row) -> t
     try:
         count = count_features(config)
         processor = build_processor(config_class, tokenizer, config, count)
-        placeholder, image_id = find_placeholder(processor, None)
+        placeholder, image_id = find_placeholder(processor)
         if len(tokenizer) > config.get_text_config().vocab_size:
             raise ValueError("it adds tokens")
     except Exception as error:
-        if DEBUG:
-            import traceback
-
-            traceback.print_exc()
-        row.processor = f"stand-in ({describe_error(error, 90)})"
+        row.processor = f"stand-in: {describe_error(error, 70)}"
         placeholder, image_id = "<image>", tokenizer.convert_tokens_to_ids("<image>")
         changes = PROCESSORS.get(config_class.model_type, {})
         image_class = changes.get("image_class") or find_class(IMAGE_PROCESSOR_MAPPING, config_class)
@@ -443,7 +461,40 @@ def count_features(config: Any) -> int | None:
 
 
 def list_types() -> list[Any]:
+    """Return the config classes of all types, by name."""
     return sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.keys(), key=lambda one: one.model_type)
+
+
+INTRO = """# Which models play here
+
+viewbox asks transformers what a model needs ([engine](engine.md)); it has no list of models. This table is what comes of
+it for each type of `AutoModelForImageTextToText` in transformers VERSION, tried with a tiny random model of the type's own
+config class (`python docs/architectures_page.py`). Your own model: `viewbox rollout --model FOLDER --check-model`.
+
+- *exact*: on the engine's cache, turn by turn, image features computed once. *with states*: its layers carry a state from
+  token to token. *last resort*: by the model's own forward and its own cache, the whole conversation again at each turn:
+  slower.
+- *differs by*: the largest total variation between the engine's distribution of a next token and that of a plain forward
+  of the whole conversation (two turns, three pictures), in float32. All that is exact stays below 1e-5.
+- *refused*: a run ends when it starts, with this reason. *could not be built*: here, as a tiny model; nothing is said
+  about the type.
+- *processor*: that of the type, of its own classes with small sizes and a small vocabulary. A stand-in has the type's image
+  processor, and repeats the image token as often as its tower gives features. The chat template is one for all; those of
+  released models are in the [tests](https://github.com/viewbox/viewbox/tree/main/tests/support/families).
+
+SUMMARY
+
+| `model_type` | plays | differs by | processor | why |
+|---|---|---|---|---|
+"""
+
+
+def build_page(rows: list[Row]) -> str:
+    """Return the whole page."""
+    counts = Counter(row.result for row in rows)
+    summary = f"{len(rows)} types: " + ", ".join(f"{count} {result}" for result, count in counts.most_common()) + "."
+    intro = INTRO.replace("VERSION", transformers.__version__).replace("SUMMARY", summary)
+    return intro + "".join(f"{row.write()}\n" for row in rows)
 
 
 GRIDS = [[2 * SIDE, SIDE], [SIDE, 2 * SIDE], [2 * SIDE, 2 * SIDE]]
@@ -455,6 +506,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "qwen2_5_omni_thinker": START,
     "qwen3_omni_moe_thinker": START,
     "aria": {"projector_patch_to_query_dict": {1225: 4}, "vision_config": {"image_size": 490, "patch_size": 14}},
+    "gemma4": {"vision_config": {"position_embedding_size": 1024}},
+    "gemma4_unified": {"vision_config": {"mm_posemb_size": 1120}},
     "gemma3": {"mm_tokens_per_image": 4},
     "got_ocr2": {"vision_config": {"image_size": 512}},
     "granite4_vision": {
@@ -537,22 +590,19 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "video_llava": {"images": {"size": {"shortest_edge": SIDE}, "crop_size": {"height": SIDE, "width": SIDE}}},
     "llava_onevision": {"parts": {"num_image_tokens": 16}},
 }
-DEBUG = False
 
 
 def main() -> None:
-    global DEBUG
+    """Write the page; with names of types, print their rows."""
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
-    names = sys.argv[1:]
-    DEBUG = "--debug" in names
-    for one in list_types():
-        if not names or one.model_type in names:
-            row = try_type(one)
-            print(
-                f"{row.kind:24} {row.result:12} {row.difference if row.difference is None else f'{row.difference:.1e}'} {row.processor[:110]} {row.reason}",
-                flush=True,
-            )
+    chosen = [one for one in list_types() if not sys.argv[1:] or one.model_type in sys.argv[1:]]
+    rows = []
+    for one in chosen:
+        rows.append(try_type(one))
+        print(rows[-1].write(), flush=True)
+    if not sys.argv[1:]:
+        PAGE.write_text(build_page(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
