@@ -19,6 +19,7 @@ NonNegativeFloat = Annotated[float, Field(ge=0, strict=True)]
 Probability = Annotated[float, Field(ge=0, le=1, strict=True)]
 FilePath = Annotated[str, AfterValidator(expand_path)]  # a file or folder, or a name that may stand in its place
 Bytes = Annotated[ByteSize, Field(ge=1024)]
+Freeze = Literal["none", "vision", "projector"]
 MAX_THREADS = 1024
 DEFAULT_ENGINE = "hf"
 
@@ -62,6 +63,15 @@ class ModelSection(Section):
     )
     max_pixels: PositiveInt | None = Field(
         default=None, description="the processor shrinks images with more pixels; default: `env.max_pixels`"
+    )
+    # Trainers of RL train the tower too: verl (actor.freeze_vision_tower: False) and TRL; tools of supervised tuning
+    # freeze both: LLaMA-Factory (freeze_vision_tower, freeze_multi_modal_projector) and ms-swift (freeze_vit,
+    # freeze_aligner). A model that is built from scratch needs its tower trained.
+    freeze: Freeze = Field(
+        default="none",
+        description="what is left as it is: vision: the vision tower; projector: what projects its features, too, so "
+        "that only the language model is trained and each image is encoded once for all steps; none: nothing. "
+        "Adapters on all-linear layers stay out of it",
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)] | None = Field(

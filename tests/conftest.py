@@ -50,7 +50,7 @@ SLOW = (
     "viewer",
 )
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
-NIGHTLY = (  # families of models in every setting, benchmarks, a storm, launchers, servers that end, and trainings of the shipped agents
+NIGHTLY = (  # families in every setting, benchmarks, a long storm, launchers, servers that end, trained agents
     "attacks/servers/test_many_hostile_episodes.py",
     "engines/hf/test_families_at_length.py",
     "engines/vllm/weights/test_ends_of_runs.py",

@@ -5,14 +5,17 @@ rounded away. At a learning rate of 1e-6 that is nearly every step of full fine-
 kept in float32 and computed with under autocast; the frozen weights beside LoRA adapters may have two bytes.
 """
 
+import re
 import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..configs.schema import Config
+from ..configs.sections import Freeze
 from ..configs.train_sections import LoraSection
 from ..engines.hf.quantization import is_quantized
 from ..errors import ConfigError, suggest_nearest
+from .freezing import find_frozen, freeze_parts
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 # that of its `SFTConfig`. LoRA learns best at about ten times the rate of full fine-tuning, in both methods (Schulman
 # et al. 2025, "LoRA Without Regret"); 2e-4 is the rate of Dettmers et al. 2023 (QLoRA, arXiv 2305.14314, appendix B).
 LEARNING_RATES = {("grpo", False): 1e-6, ("grpo", True): 1e-5, ("sft", False): 2e-5, ("sft", True): 2e-4}
+
+
+ALL_LINEAR = "all-linear"  # peft's name for every linear layer but the output layer
 
 
 def get_learning_rate(config: Config) -> float:
@@ -75,14 +81,19 @@ def describe_precision(config: Config) -> str:
     return "every weight is trained, in float32"
 
 
-def build_lora_config(section: LoraSection | None) -> "LoraConfig | None":
-    """Return the peft config of a section; None without one."""
+def build_lora_config(section: LoraSection | None, model: Any = None, freeze: Freeze = "none") -> "LoraConfig | None":
+    """Return the peft config of a section; None without one. Of a model, all-linear leaves out what is frozen."""
     if section is None:
         return None
     from peft import LoraConfig
 
+    names = find_frozen(model, freeze) if section.target_modules == ALL_LINEAR else {}
     return LoraConfig(
-        r=section.r, lora_alpha=section.alpha, lora_dropout=section.dropout, target_modules=section.target_modules
+        r=section.r,
+        lora_alpha=section.alpha,
+        lora_dropout=section.dropout,
+        target_modules=section.target_modules,
+        exclude_modules=rf"({'|'.join(map(re.escape, names))})(\..*)?" if names else None,
     )
 
 
@@ -90,7 +101,8 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
     """Return the model of a run in its precision, with its adapters: without numbers, or random ones on a device.
 
     Raises:
-        ConfigError: `lora.target_modules` names no layer of the model, or one whose weight another layer shares.
+        ConfigError: `lora.target_modules` names no layer of the model, a frozen one, or one whose weight another layer
+            shares.
     """
     import torch
     from peft import get_peft_model
@@ -105,25 +117,40 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
         warnings.simplefilter("ignore")
         settings = {"dtype": dtype, "attn_implementation": config.model.attention}
         model = AutoModelForImageTextToText.from_config(model_config, **settings)
+        freeze_parts(model, config.model.freeze)
         if config.lora is None:
             return model
         model.requires_grad_(False)
+        modules = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
         try:
-            adapted = get_peft_model(model, build_lora_config(config.lora))
+            adapted = get_peft_model(model, build_lora_config(config.lora, model, config.model.freeze))
             _check_output_layer(adapted, config)
+            _check_frozen(model, config)
             return adapted
         except ConfigError:
             raise
         except ValueError as error:
-            modules = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
             layers = {name.rpartition(".")[2] for name, _ in modules}
             given = config.lora.target_modules
             near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
             raise ConfigError(
-                f"lora.target_modules = {given!r}: matches no layer of the model; allowed: all-linear, or names "
-                f"such as {', '.join(sorted(layers)[:12])}{near}",
+                f"lora.target_modules = {given!r}: matches no linear layer of the model; allowed: all-linear (with "
+                f"model.freeze: projector of the language model alone), or names such as "
+                f"{', '.join(sorted(layers)[:12])}{near}",
                 key="lora.target_modules",
             ) from error
+
+
+def _check_frozen(model: Any, config: Config) -> None:
+    """Raise `ConfigError` for an adapter in a part of the model that is frozen."""
+    assert config.lora is not None
+    for name, part in find_frozen(model, config.model.freeze).items():
+        if any(weight.requires_grad for weight in part.parameters()):
+            raise ConfigError(
+                f"lora.target_modules = {config.lora.target_modules!r}: matches layers of {name}, which model.freeze = "
+                f"{config.model.freeze} leaves as it is; allowed: all-linear, other layers, or model.freeze: none",
+                key="lora.target_modules",
+            )
 
 
 def _check_output_layer(model: Any, config: Config) -> None:

@@ -107,7 +107,7 @@ _OPTIMIZER = "the checkpoint holds the state of that optimizer"
 _ORDER = "it decides on the order of the tasks, and the run is in the middle of it"
 REFUSED = {
     **dict.fromkeys(("env.name", "train.method"), "a run is of one environment and one method"),
-    **dict.fromkeys(("model.name", "model.revision", "model.tiny"), _WEIGHTS),
+    **dict.fromkeys(("model.name", "model.revision", "model.tiny", "model.freeze"), _WEIGHTS),
     **dict.fromkeys(("lora.r", "lora.alpha", "lora.target_modules", "lora.quantize"), _WEIGHTS),
     **dict.fromkeys(("train.optim", "train.optim_args", "train.optim_target_modules"), _OPTIMIZER),
     **{

@@ -33,6 +33,7 @@ from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .evaluate import HeldOutEvaluation, evaluate, store_episodes
+from .freezing import freeze_parts
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
@@ -74,6 +75,7 @@ class Run:
         self.config, self.folder = config, location.folder
         self.checkpoint, self.step = location.checkpoint, location.step
         self.env, self.held_out, self.model, self.processor = policy or open_policy(config)
+        freeze_parts(self.model, config.model.freeze)
         self.threads = self._choose_threads()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         check_parity(self.model, self.tokens)
@@ -276,7 +278,7 @@ class Run:
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
             processing_class=self.processor,
-            peft_config=build_lora_config(self.config.lora),
+            peft_config=build_lora_config(self.config.lora, self.model, self.config.model.freeze),
             callbacks=self._build_callbacks(every=1),
             env=self.env,
             rollout=self.config.rollout,
@@ -334,7 +336,7 @@ class Run:
 
     def _build_sft_settings(self, every: int) -> dict[str, Any]:
         """Return what both supervised trainers take; a line is printed every so many steps."""
-        lora = build_lora_config(self.config.lora)
+        lora = build_lora_config(self.config.lora, self.model, self.config.model.freeze)
         return {
             "model": self.model if lora is None else get_peft_model(self.model, lora),
             "processing_class": self.processor,

@@ -197,11 +197,6 @@ def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
     return numbers * model.dtype.itemsize, sum(states.nbytes for states in cache.list_states())
 
 
-def compute_bytes_per_token(model: PreTrainedModel) -> int:
-    """Bytes of keys and values that one token of one conversation takes."""
-    return measure_slot(model)[0]
-
-
 def find_kv_cache_bytes(device: torch.device) -> int:
     """Bytes that keys and values may take on a device, from the memory that is free now.
 

@@ -132,8 +132,8 @@ def test_pixels_and_grids_are_those_of_our_own_trainer(played, worker):
         if has_row(episode):
             ours = add_pixels(collate([episode.tokens], tokens), [episode.tokens], tokens)
             theirs = output.non_tensor_batch["multi_modal_inputs"][i]
-            assert torch.equal(theirs["pixel_values"].float(), ours["pixel_values"])
-            assert torch.equal(theirs["image_grid_thw"], ours["image_grid_thw"])
+            assert torch.equal(theirs["pixel_values"].float(), ours["vision"]["pixel_values"])
+            assert torch.equal(theirs["image_grid_thw"], ours["vision"]["image_grid_thw"])
 
 
 def agent_loop_tokens(worker):

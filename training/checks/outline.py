@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,6 +15,7 @@ from ...core.tasks import to_sequence
 from ...engines.table import get_server_engine
 from ...errors import ConfigError
 from ...records import Task
+from ..freezing import list_untrained
 from ..precision import build_model, describe_precision
 
 MAX_COMPARED = 5000  # tasks of each environment
@@ -27,11 +28,13 @@ class Parameters:
 
     Args:
         adapted: the number of adapted layers in each part of the model ("language", "vision").
+        untrained: the parts in which nothing is trained.
     """
 
     total: int
     trained: int
     adapted: dict[str, int]
+    untrained: Sequence[str] = ()
 
     def describe(self) -> str:
         """Return the parameters in one line.
@@ -40,25 +43,28 @@ class Parameters:
         '0.0 M of 4.0 M parameters: adapters on 14 language and 2 vision layers'
         """
         share = f"{self.trained / 1e6:.1f} M of {self.total / 1e6:.1f} M parameters"
-        parts = " and ".join(f"{count} {name}" for name, count in self.adapted.items())
-        return f"{share}: adapters on {parts} layers" if self.adapted else f"all {self.total / 1e6:.1f} M parameters"
+        parts, rest = (" and ".join(f"{n} {name}" for name, n in self.adapted.items())), ", ".join(self.untrained)
+        if self.adapted:
+            return f"{share}: adapters on {parts} layers{'; none in ' if rest else ''}{rest}"
+        return f"{share}; frozen: {rest}" if rest else f"all {self.total / 1e6:.1f} M parameters"
 
 
-def count_parameters(model_config: object, config: Config) -> Parameters:
+def count_parameters(model_config: Any, config: Config) -> Parameters:
     """Return the parameters of a run, from the shapes alone: no weights are made.
 
     Raises:
-        ConfigError: `lora.target_modules` names no layer of the model.
+        ConfigError: `lora.target_modules` names no layer of the model, or a frozen one.
     """
+    from ...engines.hf.architectures import get_architecture
+
     model = build_model(config, model_config)
     sizes = {name: weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name}
     total = sum(sizes.values())
-    if config.lora is None:
-        return Parameters(total, total, {})
     names = {name.partition(".lora_")[0] for name, _ in model.named_parameters() if ".lora_" in name}
-    parts = Counter("vision" if ".visual." in name else "language" for name in sorted(names))
+    tower = set(get_architecture(model_config).get_vision_tower(model).modules())
+    parts = Counter(sorted("vision" if model.get_submodule(name) in tower else "language" for name in names))
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    return Parameters(total, trained, dict(parts))
+    return Parameters(total, trained, dict(parts), list_untrained(model))
 
 
 def outline_run(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, arguments: Any) -> dict[str, str]:

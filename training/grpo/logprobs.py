@@ -11,6 +11,10 @@ of its rows: padding is on the right, where no token looks. So the fast kernels 
 and keys and values are not repeated for grouped heads. The queries of a prompt are computed again with each row; this
 costs P² / 2 pairs of tokens a row, less than a mask would (it computes the pairs that it hides).
 
+Where a layer sees less or more (a window, a chunk, an image all of itself), the packed row has a mask for each kind of
+layer instead. A layer that carries a state cannot read two rests after one prompt: episodes are then rows of their own,
+padded right, where the model's own masks are right. A model that takes no features gets each episode alone, as pixels.
+
 Used of transformers, and checked by `tests/training/grpo/test_grouped_attention.py`:
 
 | name | what is relied on |
@@ -19,7 +23,7 @@ Used of transformers, and checked by `tests/training/grpo/test_grouped_attention
 | `forward(layout=…)` | unknown arguments of a model reach its attention function, also when it is computed again |
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
@@ -41,7 +45,7 @@ from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.model_runner import to_additive_mask
 from ...engines.hf.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
 from .batch import get_sampled, select, split_by_tokens
-from .packing import AttentionPart, Group, Pack, Segment, split_into_packs
+from .packing import AttentionPart, Group, Pack, Segment, pad_into_packs, split_into_packs
 
 LARGEST_LOG_RATIO = 20.0  # keeps exp finite
 MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is computed again for its gradient
@@ -75,24 +79,33 @@ class EpisodeLogProbs:
     ) -> None:
         self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
         self.temperature, self.pixels, self.vision_cache = temperature, pixels or {}, vision_cache
+        self.device = model.device
+        if not architecture.takes_features:
+            return
         base = get_base_model(model)
         self.backbone, self.head = base.model, build_head(base)
         architecture.learn_masks(model)
         use_grouped_attention(base.get_decoder().config)
-        self.device = model.device
 
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
-        features = self._compute_features(images)
-        groups = self._build_groups(batch, images)
+        shown: Mapping[int, Any] = self.pixels
+        if self.architecture.takes_features:
+            shown = self._compute_features(images)
         width = batch["completion_ids"].shape[1]
-        packs = list(split_into_packs(groups, self.device))
-        results = [self._compute_pack(pack, features, width) for pack in packs]
+        packs = list(self._split(self._build_groups(batch, images)))
+        results = [self._compute_pack(pack, shown, width) for pack in packs]
         order = [segment.episode for pack in packs for segment in pack.segments if segment.episode >= 0]
         places = torch.tensor(order, device=self.device).argsort()
         logps, entropies = (torch.cat(values)[places] for values in zip(*results, strict=True))
         return logps, entropies
+
+    def _split(self, groups: list[Group]) -> Iterator[Pack]:
+        if self.architecture.shares_prompts:
+            return split_into_packs(groups, self.device, masked=not self.architecture.is_causal)
+        rows = [row for group in groups for row in group.rows]
+        return pad_into_packs(rows, None if self.architecture.takes_features else 1)
 
     def _read_images(self, batch: dict[str, Any]) -> list[list[BatchImage]]:
         """Return each episode's images, in order."""
@@ -118,17 +131,20 @@ class EpisodeLogProbs:
         for number, (prompt, completion, sampled, shown) in enumerate(zip(*self._unpad(batch), images, strict=True)):
             before = self._count_prompt_images(prompt, shown)
             name = (tuple(prompt), *shown[:before])
+            cut = len(prompt) - 1 if self.architecture.shares_prompts and prompt[-1:] != [self.image_id] else 0
             if name not in groups:
-                shared, after = self._build_segment(prompt[:-1], shown[:before], 0) if len(prompt) > 1 else (None, 0)
+                shared, after = self._build_segment(prompt[:cut], shown[:before], 0) if cut > 0 else (None, 0)
                 groups[name] = Group(shared, []), after
             group, after = groups[name]
-            rest, _ = self._build_segment(prompt[-1:] + completion, shown[before:], after)
-            group.rows.append(replace(rest, sampled=sampled, first=len(prompt[-1:]), episode=number))
+            rest, _ = self._build_segment(prompt[cut:] + completion, shown[before if cut else 0 :], after)
+            rest = replace(rest, sampled=sampled, start=cut, first=len(prompt) - cut, episode=number)
+            group.rows.append(rest)
         return [group for group, _ in groups.values()]
 
     def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[Segment, int]:
         """Return a segment whose first position is `start`, and the position after it."""
-        positions, after = self.architecture.compute_positions(ids, [self.pixels[image.key] for image in images], start)
+        pixels = [self.pixels[image.key] for image in images if self.architecture.takes_features]
+        positions, after = self.architecture.compute_positions(ids, pixels, start)
         return Segment(ids, positions, [image.key for image in images]), after
 
     def _unpad(self, batch: dict[str, Any]) -> list[list[list[int]]]:
@@ -147,47 +163,63 @@ class EpisodeLogProbs:
             left, count = left - images[count].tokens, count + 1
         return count
 
-    def _compute_pack(self, pack: Pack, features: dict[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (episodes of the pack, width), after one forward pass."""
-        ids = torch.tensor([i for segment in pack.segments for i in segment.ids], device=self.device)
-        positions = torch.cat([segment.positions for segment in pack.segments], dim=1)
-        position_ids = self.architecture.to_position_ids(positions[:, None].to(self.device))
-        inputs: dict[str, Any] = {"input_ids": ids[None], "position_ids": position_ids}
-        images = [features[key] for segment in pack.segments for key in segment.images]
-        if images:
-            inputs |= self.architecture.build_feature_inputs(images)
-            inputs |= self.architecture.build_token_types(ids[None])
-        if self.architecture.is_causal:
-            inputs["layout"] = pack.layout
-        else:
-            inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids))
-        hidden = self.backbone(**inputs, use_cache=False).last_hidden_state[0]
+    def _compute_pack(self, pack: Pack, shown: Mapping[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (episodes of the pack, width), after one forward pass.
+
+        `shown` are the features of each image, or the pixels of a model that takes no features.
+        """
+        flat = torch.full((pack.shape[0] * pack.shape[1],), self.pad_id)
+        positions = torch.arange(pack.shape[1]).repeat(self.architecture.axes, pack.shape[0])
+        for segment, start in zip(pack.segments, pack.starts, strict=True):
+            flat[start : start + len(segment.ids)] = torch.tensor(segment.ids)
+            positions[:, start : start + len(segment.ids)] = segment.positions
+        ids, positions = flat.to(self.device), positions.view(-1, *pack.shape).to(self.device)
+        images = [shown[key] for segment in pack.segments for key in segment.images]
+        states = self._run_backbone(pack, ids.view(pack.shape), positions, images).flatten(0, 1)
         episodes = [(s, start) for s, start in zip(pack.segments, pack.starts, strict=True) if s.episode >= 0]
         at = [(i, start + s.first + k, k) for i, (s, start) in enumerate(episodes) for k in s.sampled]
         row, token, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)
         empty = torch.zeros(len(episodes), width, device=self.device)
-        logps, entropies = self._compute_token_log_probs(hidden[token - 1], ids[token])
+        logps, entropies = self._compute_token_log_probs(states[token - 1], ids[token])
         return empty.index_put((row, place), logps), empty.index_put((row, place), entropies)
+
+    def _run_backbone(self, pack: Pack, ids: torch.Tensor, positions: torch.Tensor, images: list[Any]) -> torch.Tensor:
+        """(rows, tokens, width): the states from which the head computes logits; the logits themselves of a model that
+        takes no features."""
+        architecture = self.architecture
+        inputs: dict[str, Any] = {"input_ids": ids, "use_cache": False}
+        inputs |= architecture.build_token_types(ids) if images else {}
+        if not architecture.takes_features:
+            vision = architecture.build_vision_inputs(images, self.device, self.model.dtype)
+            logits: torch.Tensor = self.model(**inputs, **vision).logits
+            return logits
+        inputs |= architecture.build_feature_inputs(images) if images else {}
+        if architecture.is_causal:
+            inputs["layout"], inputs["attention_mask"] = pack.layout, torch.ones_like(ids)  # no mask is made of ones
+        elif architecture.shares_prompts:
+            inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids[0]))
+        states: torch.Tensor = self.backbone(
+            **inputs, position_ids=architecture.to_position_ids(positions)
+        ).last_hidden_state
+        return states
 
     def _build_masks(self, pack: Pack, ids: torch.Tensor) -> Any:
         """Return the masks of a packed row: each token reads its own segment, and the prompt before it."""
-        owners, prompts, index, prompt, length = [], [], [], -1, 0
+        tokens: list[tuple[int, int, int]] = []
+        prompt = -1
         for number, segment in enumerate(pack.segments):
-            if segment.episode < 0:
-                prompt, length = number, len(segment.ids)
-            alone = segment.episode >= 0 and segment.positions[0, 0] == 0
-            before = length if segment.episode >= 0 and not alone else 0
-            owners += [number] * len(segment.ids)
-            prompts += [-1 if alone else prompt] * len(segment.ids)
-            index += range(before, before + len(segment.ids))
-        rows = (torch.tensor(row, device=self.device) for row in (owners, prompts, index))
-        return self.architecture.build_pack_masks(*rows, ids)
+            prompt = number if segment.episode < 0 else prompt
+            before = prompt if segment.start else -1
+            tokens += [(number, before, segment.start + place) for place in range(len(segment.ids))]
+        owners, prompts, index = torch.tensor(tokens, device=self.device).unbind(1)
+        return self.architecture.build_pack_masks(owners, prompts, index, ids)
 
     def _compute_token_log_probs(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""
 
         def compute(hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            logp = torch.log_softmax(self.head(hidden).float() / self.temperature, dim=-1)
+            logits = self.head(hidden) if self.architecture.takes_features else hidden
+            logp = torch.log_softmax(logits.float() / self.temperature, dim=-1)
             return logp.gather(1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(dim=-1)
 
         most = max(1, MAX_LOGITS // self.model.config.get_text_config().vocab_size)
@@ -399,7 +431,7 @@ class BatchLogProbs:
         count = len(batch["prompt_ids"])
         parts = [list(range(count))[start : start + size] for start in range(0, count, size)]
         if self.micro_batch_tokens is not None:
-            parts = split_by_tokens(batch, self.micro_batch_tokens)
+            parts = split_by_tokens(batch, self.micro_batch_tokens, share=self.tokens.architecture.shares_prompts)
         unwrapped = self.accelerator.unwrap_model(model)
         logps = torch.cat([self.compute(unwrapped, select(batch, part))[0] for part in parts])
         return logps[torch.tensor([k for part in parts for k in part], device=logps.device).argsort()]

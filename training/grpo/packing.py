@@ -14,6 +14,9 @@ from itertools import chain
 import torch
 
 MAX_TOKENS = 16_384  # in a packed row, which bounds what gradient checkpointing computes again at once
+# With masks: the square is 64 MB, 128 MB as a kernel of two bytes takes it (268 and 537 MB at 16,384 tokens), and the
+# pairs that it hides, which are computed all the same, cost less than the layers' products below 6 widths of tokens.
+MAX_MASKED_TOKENS = 8192
 MAX_PADDING = 0.1  # largest share of padding in the attention of rows that are computed together
 
 
@@ -25,6 +28,7 @@ class Segment:
     positions: torch.Tensor  # (3, len(ids)) position ids
     images: list[int]  # the keys of its images
     sampled: list[int] = field(default_factory=list)  # indices of the sampled tokens in the completion
+    start: int = 0  # the place of the first token in its conversation; not 0: after the prompt before it in the row
     first: int = 0  # the index in `ids` at which the completion begins
     episode: int = -1  # the number of the episode in the batch; -1: a prompt
 
@@ -60,29 +64,48 @@ class AttentionPart:
 
 @dataclass(frozen=True)
 class Pack:
-    """A packed row: its segments, in order, the index of the first token of each, and the parts of its attention."""
+    """What one forward takes: a packed row, or padded rows of one segment each.
+
+    Args:
+        starts: the index of the first token of each segment, in the flattened rows.
+        shape: rows, and tokens of each.
+        layout: the parts of the attention of a packed row.
+    """
 
     segments: list[Segment]
     starts: list[int]
-    layout: list[AttentionPart]
+    shape: tuple[int, int]
+    layout: list[AttentionPart] = field(default_factory=list)
 
 
-def split_into_packs(groups: Sequence[Group], device: torch.device) -> Iterator[Pack]:
-    """Pack groups into rows of at most `MAX_TOKENS` tokens. A larger group is split: each part has its own prompt."""
+def split_into_packs(groups: Sequence[Group], device: torch.device, *, masked: bool = False) -> Iterator[Pack]:
+    """Pack groups into rows of at most `MAX_TOKENS` tokens, or of `MAX_MASKED_TOKENS`. A larger group is split: each
+    part has its own prompt."""
+    most = MAX_MASKED_TOKENS if masked else MAX_TOKENS
     held: list[Group] = []
-    for group in chain.from_iterable(map(_split_group, groups)):
-        if held and sum(each.count_tokens() for each in [*held, group]) > MAX_TOKENS:
+    for group in chain.from_iterable(_split_group(group, most) for group in groups):
+        if held and sum(each.count_tokens() for each in [*held, group]) > most:
             yield _build_pack(held, device)
             held = []
         held.append(group)
     yield _build_pack(held, device)
 
 
-def _split_group(group: Group) -> Iterator[Group]:
-    """Yield the group in parts of at most `MAX_TOKENS` tokens, or of one episode."""
+def pad_into_packs(rows: Sequence[Segment], most: int | None = None) -> Iterator[Pack]:
+    """Put rows of similar length together, padded right: at most `most` of them, and at most `MAX_TOKENS` tokens."""
+    for part in split_by_length([len(row.ids) for row in rows]):
+        width = len(rows[part[0]].ids)
+        count = most or max(1, MAX_TOKENS // width)
+        for start in range(0, len(part), count):
+            some = [rows[k] for k in part[start : start + count]]
+            yield Pack(some, [k * width for k in range(len(some))], (len(some), width))
+
+
+def _split_group(group: Group, most: int) -> Iterator[Group]:
+    """Yield the group in parts of at most `most` tokens, or of one episode."""
     rows: list[Segment] = []
     for row in group.rows:
-        if rows and Group(group.prompt, [*rows, row]).count_tokens() > MAX_TOKENS:
+        if rows and Group(group.prompt, [*rows, row]).count_tokens() > most:
             yield Group(group.prompt, rows)
             rows = []
         rows.append(row)
@@ -113,7 +136,7 @@ def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:
             tokens = firsts[:, None] + columns.minimum(lengths[:, None] - 1)
             kept = (columns < lengths[:, None]).flatten().nonzero()[:, 0]
             layout.append(AttentionPart(prompt, tokens.to(device), kept.to(device), with_prompt=number == 0))
-    return Pack(segments, starts, layout)
+    return Pack(segments, starts, (1, end), layout)
 
 
 def split_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:

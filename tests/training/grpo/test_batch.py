@@ -43,8 +43,8 @@ def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
     assert len(store) == len({image.hash for episode in episodes for image in episode.images})  # each once
     whole = add_pixels(batch, episodes, kit.tokens)
     flat = [kit.tokens.get_pixels(image) for episode in episodes for image in episode.images]
-    assert whole["image_grid_thw"].tolist() == [list(one.grid) for one in flat]
-    assert torch.equal(whole["pixel_values"], torch.cat([one.inputs["pixel_values"] for one in flat]))
+    assert whole["vision"]["image_grid_thw"].tolist() == [list(one.grid) for one in flat]
+    assert torch.equal(whole["vision"]["pixel_values"], torch.cat([one.inputs["pixel_values"] for one in flat]))
     assert batch["mm_token_type_ids"].sum(dim=1).tolist() == per_sample
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     assert torch.equal(batch["mm_token_type_ids"] == 1, ids == kit.tokens.image_id)
@@ -54,7 +54,7 @@ def test_a_batch_without_pictures_has_no_pixel_entries(kit, play, words):
     model = kit.model()
     episodes = [episode.tokens for episode in play(words, words.tasks[:3], kit.generator(model))]
     batch = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
-    assert not {"pixel_values", "image_grid_thw"} & set(batch)
+    assert batch["vision"] == {}
     assert batch["image_keys"].shape == (3, 0)
     assert set(build_model_inputs(batch)) == {"input_ids", "attention_mask"}
     assert model(**build_model_inputs(batch)).logits.isfinite().all()

@@ -113,7 +113,7 @@ def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, scored, batch
     lengths = batch["prompt_mask"].sum(1).view(3, 4)[:, 0]
     completions = int(batch["completion_mask"].sum())
     assert text == [(1, int(lengths.sum()) - 3 + 12 + completions)]
-    assert sum(patches) < int(batch["image_grid_thw"].prod(1).sum())
+    assert sum(patches) < int(batch["vision"]["image_grid_thw"].prod(1).sum())
 
 
 def checkpoint(model, batch, patch):
