@@ -61,7 +61,7 @@ def start(tmp_path, tiny_folder, capsys):
         (["train.learning_rate=0.0"], ["train.learning_rate = 0.0; allowed: above 0"]),
         (["train.gradient_accumulation_steps=0"], ["gradient_accumulation_steps = 0; allowed: at least 1"]),
         (["train.sync_ref_model=true", "train.beta=0.1", "lora.r=4"], ["train.sync_ref_model", "train.beta", "lora"]),
-        (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no layer", "q_proj"]),
+        (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no linear layer", "q_proj"]),
         (["log.eval_patience=2"], ["log.eval_patience = 2: counts evaluations"]),
         (["log.eval_steps=2", "log.eval_tasks=0"], ["log.eval_steps = 2: log.eval_tasks = 0"]),
         (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),
