@@ -104,6 +104,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, reward_funcs=score_nothing, **kwargs)
+        self.aux_loss_enabled = False  # a mixture of experts: no loss of its routers, whose logits are not computed
         use_float32_adapters(self.model)
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
             raise ConfigError("the launcher chose FSDP or DeepSpeed; allowed: one device, or several with DDP")
