@@ -196,7 +196,7 @@ class Checkpoints:
 
     def load_weights(self, checkpoint: Path) -> None:
         """Load the weights of a checkpoint, and nothing else of it."""
-        self._load_from_checkpoint(str(checkpoint))  # type: ignore[attr-defined]
+        self._load_from_checkpoint(str(checkpoint))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Load the weights of a checkpoint, or its adapter.

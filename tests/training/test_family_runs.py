@@ -127,7 +127,10 @@ def test_plain_transformers_and_rollout_load_a_saved_model_and_give_the_same_log
         adapter = saved.parent / "adapter"
         assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == str(family)
         adapted = PeftModel.from_pretrained(load(family), adapter).eval()
-        assert measure_difference(adapted.merge_and_unload(), AutoProcessor.from_pretrained(adapter), episodes) <= TOLERANCE
+        assert (
+            measure_difference(adapted.merge_and_unload(), AutoProcessor.from_pretrained(adapter), episodes)
+            <= TOLERANCE
+        )
 
 
 @pytest.mark.parametrize("kind", RUNS)

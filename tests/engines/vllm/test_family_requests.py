@@ -21,7 +21,9 @@ from viewbox.images.ref import ImageRef
 
 # Whitespace and punctuation beside a picture: what stands for it may begin and end with newlines that merge with them
 TEXTS = ("Look?{}\nWhat?", "\n\n{}", "b]{}", "{}\n\n\nc")
-PICTURES = tuple(ImageRef.of(Image.linear_gradient("L").resize(size)) for size in ((224, 168), (140, 336), (64, 64), (90, 30)))
+PICTURES = tuple(
+    ImageRef.of(Image.linear_gradient("L").resize(size)) for size in ((224, 168), (140, 336), (64, 64), (90, 30))
+)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
