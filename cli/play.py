@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
@@ -60,6 +60,7 @@ def rollout(
     held_out: bool = False,
     tasks: int = 100,
     check_tokens: bool = False,
+    check_model: bool = False,
     **options: Unpack[PlayOptions],
 ) -> None:
     """Play an environment's tasks against an endpoint or a local model, and store every episode.
@@ -76,9 +77,16 @@ def rollout(
         check_tokens: with --endpoint: compare each prompt's token ids with those of viewbox's own engine; vLLM returns
             them. Ends with status 1 if a text differs or cannot be compared. endpoint.tokenizer names the model's
             folder, if --model does not.
+        check_model: play nothing: print how a local model works here, and how far the engine differs from the model's
+            own forward. Ends with status 2 if it cannot be played.
     """
     from ..rollouts.job import build_job
     from ..rollouts.session import create_rollout_folder
+
+    if check_model:
+        for line in _check_model(overrides, options):
+            typer.echo(line)
+        return
 
     check_out(options.get("out", "runs"), "folder")
     out, retry_failed = options.pop("out", None), options.pop("retry_failed", False)
@@ -91,6 +99,20 @@ def rollout(
             typer.echo(line)
         status = status or int(not check.passed)
     raise typer.Exit(status)
+
+
+def _check_model(overrides: Sequence[str], options: PlayOptions) -> Iterator[str]:
+    """Yield what is found of a local model; its environment is not asked."""
+    from ..errors import ConfigError
+    from ..rollouts.job import read_config
+
+    if "endpoint" in options:
+        raise ConfigError("--check-model: looks at a local model; leave out --endpoint", key="endpoint")
+    env = None if "config" in options else options.get("env", "digits")
+    run, _ = read_config(options.get("config"), env=env, model=options.get("model"), overrides=overrides)
+    from ..engines.hf.model_report import describe_model
+
+    yield from describe_model(run.model)
 
 
 def evaluate(

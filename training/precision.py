@@ -78,7 +78,7 @@ def describe_precision(config: Config) -> str:
     if config.lora is not None:
         beside = f"4 bits in the language layers, {dtype} elsewhere" if config.lora.quantize else dtype
         return f"LoRA adapters are trained, in float32; the weights beside them: {beside}"
-    return "every weight is trained, in float32"
+    return f"every weight {'is' if config.model.freeze == 'none' else 'that is not frozen is'} trained, in float32"
 
 
 def build_lora_config(section: LoraSection | None, model: Any = None, freeze: Freeze = "none") -> "LoraConfig | None":
@@ -135,7 +135,8 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
             near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
             raise ConfigError(
                 f"lora.target_modules = {given!r}: matches no linear layer of the model; allowed: all-linear (with "
-                f"model.freeze: projector of the language model alone), or names such as {', '.join(sorted(layers)[:12])}{near}",
+                f"model.freeze: projector of the language model alone), or names such as "
+                f"{', '.join(sorted(layers)[:12])}{near}",
                 key="lora.target_modules",
             ) from error
 

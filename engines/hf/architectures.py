@@ -31,6 +31,8 @@ from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, Pr
 from ...errors import ModelError
 from .cache_layers import find_layers
 
+MAX_SIZES = 4096  # of images, whose texts are remembered
+PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
@@ -88,8 +90,9 @@ class Architecture:
         if self.image_id < 0:
             raise self.refuse("has no token for images in its config (`image_token_id`)")
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
+        self._shown: dict[tuple[int, int], tuple[int, str]] = {}  # tokens and text of an image, by its size
         self._mutual: set[str] | None = None
-        self._output: tuple[type, list[bool]] | None = None  # of the tower, and which of its fields are lists
+        self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
 
     def refuse(self, reason: str) -> ModelError:
         """Return the error that says why such a model cannot be played."""
@@ -107,13 +110,18 @@ class Architecture:
 
     @property
     def has_states(self) -> bool:
-        """Whether a layer carries a state from token to token, so that a prompt cannot be followed by several replies."""
+        """Whether a layer carries a state from token to token, so that replies cannot share a prompt in one row."""
         return not self.layer_kinds <= {FULL, SLIDING, CHUNKED}
 
     @property
     def takes_features(self) -> bool:
-        """Whether the model's forward takes image features in place of pixels."""
+        """Whether the model's forward takes image features in place of pixels, in the order of the image tokens."""
         return "mm_encoder_outputs" in self._forward
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether the loss computes a prompt once for all episodes that begin with it (`training/grpo/logprobs.py`)."""
+        return self.takes_features and not self.has_states
 
     @cached_property
     def window(self) -> int | None:
@@ -123,8 +131,10 @@ class Architecture:
 
     @cached_property
     def axes(self) -> int:
-        """The axes of a token's position: 1, or 3 where images have rows and columns."""
-        return 1 if self._shell is None else 3
+        """The axes of a token's position: 1, or more where images have rows and columns."""
+        if self._shell is None:
+            return 1
+        return len(self._shell.get_rope_index(**self._select_rope(input_ids=torch.zeros(1, 2, dtype=torch.long)))[0])
 
     @cached_property
     def _shell(self) -> Any:
@@ -134,17 +144,23 @@ class Architecture:
         shell = self._base.__new__(self._base)
         torch.nn.Module.__init__(shell)
         shell.config = self.config
+        vision = getattr(self.config, "vision_config", None)
+        shell.spatial_merge_size = getattr(vision, "spatial_merge_size", None)  # some models read it there
         return shell
 
     @cached_property
     def _tower_arguments(self) -> frozenset[str]:
+        if self.find_lack() is not None:  # then the whole model takes them
+            own = ("input_ids", "position_ids", "attention_mask")
+            return frozenset(name for name in self._forward if name not in own and not name.endswith("token_type_ids"))
         return frozenset(inspect.signature(self._base.get_image_features).parameters)
 
     def find_lack(self) -> str | None:
         """Return what the model lacks to be played on the engine's own cache; None if nothing is missing."""
-        for name in ("mm_encoder_outputs", "logits_to_keep"):
-            if name not in self._forward:
-                return f"its forward takes no `{name}`"
+        if not self.takes_features:
+            return "its forward takes no `mm_encoder_outputs`"
+        if self._base is MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]:
+            return "its output layer is part of its language model"
         try:
             find_layers(self.config.get_text_config())
         except ModelError as error:
@@ -153,15 +169,27 @@ class Architecture:
 
     def check_forward(self) -> None:
         """Raise `ModelError` if this engine cannot run the model; a server or verl may, with the same tokens."""
-        if (lack := self.find_lack()) is not None:
-            raise self.refuse(f"cannot be played here: {lack}")
+        if "cross_attention_mask" in self._forward:
+            raise self.refuse("lets text see the images after it (`cross_attention_mask`): a conversation cannot grow")
+        if (lack := self.find_lack()) is None:
+            return
+        needed = [
+            name for name, one in self._forward.items() if one.default is one.empty and one.kind < one.VAR_KEYWORD
+        ]
+        if "pixel_values" not in self._forward or needed[1:] not in ([], ["pixel_values"], ["input_ids"]):
+            more = ", ".join(f"`{name}`" for name in needed[1:]) or "no `pixel_values`"
+            raise self.refuse(f"cannot be played here: {lack}, and needs {more}")
+
+    def keep_logits(self, places: Any) -> dict[str, Any]:
+        """Return the argument that asks for the logits at some places, if the model's forward takes it."""
+        return {"logits_to_keep": places} if "logits_to_keep" in self._forward else {}
 
     # ------------------------------------------------------------------ an image in a prompt
     @cached_property
     def placeholder(self) -> str:
         """The text that a chat template writes for an image."""
         owners = (self.processor, self.processor.tokenizer)
-        named = (getattr(owner, name, None) for name in ("image_token", "boi_token") for owner in owners)
+        named = (getattr(owner, name, None) for name in PLACEHOLDERS for owner in owners)
         candidates = [*dict.fromkeys(one for one in named if one), self.processor.tokenizer.decode([self.image_id])]
         for parts in ([{"type": "image"}, {"type": "text", "text": "q"}], [{"type": "image"}]):
             try:
@@ -172,15 +200,26 @@ class Architecture:
         return str(candidates[0])
 
     def preprocess(self, image: Image.Image) -> Pixels:
-        """Return one image as the vision tower takes it, alone. Raise what the processor raises."""
-        output = self.processor(
-            text=[self.placeholder], images=[image.convert("RGB")], return_tensors="pt", add_special_tokens=False
-        )
-        ids = output["input_ids"][0].tolist()
-        inputs = {name: value for name, value in output.items() if name in self._tower_arguments}
+        """Return one image as the vision tower takes it, alone. Raise what the processor raises.
+
+        What stands for it depends on its size. Once a size is known, the image processor alone is asked, which takes
+        half the time, if it gave the same at first.
+        """
+        image = image.convert("RGB")
+        alone = self._select(self.processor.image_processor(images=[image], return_tensors="pt"))
+        if (known := self._shown.get(image.size)) is not None:
+            return Pixels(alone, *known).to(torch.float32)
+        output = self.processor(text=[self.placeholder], images=[image], return_tensors="pt", add_special_tokens=False)
+        ids, inputs = output["input_ids"][0].tolist(), self._select(output)
         text = self.processor.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        pixels = Pixels(inputs, ids.count(self.image_id), text)
-        return pixels.to(torch.float32)
+        if inputs.keys() == alone.keys() and all(torch.equal(inputs[name], alone[name]) for name in inputs):
+            if len(self._shown) >= MAX_SIZES:
+                self._shown = {}
+            self._shown[image.size] = ids.count(self.image_id), text
+        return Pixels(inputs, ids.count(self.image_id), text).to(torch.float32)
+
+    def _select(self, output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        return {name: value for name, value in output.items() if name in self._tower_arguments}
 
     # ------------------------------------------------------------------ positions
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
@@ -202,9 +241,9 @@ class Architecture:
         for image in images:
             first = ids.index(self.image_id, place)
             block, length = self._compute_block(image)
-            parts += [torch.arange(start, start + first - place).expand(3, -1), block + (start + first - place)]
+            parts += [torch.arange(start, start + first - place).expand(self.axes, -1), block + (start + first - place)]
             start, place = start + first - place + length, first + image.tokens
-        parts.append(torch.arange(start, start + len(ids) - place).expand(3, -1))
+        parts.append(torch.arange(start, start + len(ids) - place).expand(self.axes, -1))
         return torch.cat(parts, dim=1), start + len(ids) - place
 
     def _compute_block(self, image: Pixels) -> tuple[torch.Tensor, int]:
@@ -212,10 +251,18 @@ class Architecture:
         if image.grid not in self._blocks:
             tokens = torch.full((1, image.tokens), self.image_id)
             given = {"image_grid_thw": image.inputs["image_grid_thw"], "mm_token_type_ids": torch.ones_like(tokens)}
-            known = inspect.signature(self._shell.get_rope_index).parameters
-            found, _ = self._shell.get_rope_index(tokens, **{name: x for name, x in given.items() if name in known})
+            found, _ = self._shell.get_rope_index(**self._select_rope(input_ids=tokens, **given))
             self._blocks[image.grid] = found[:, 0], int(found.max()) + 1
         return self._blocks[image.grid]
+
+    def _select_rope(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the arguments of `get_rope_index` that it has."""
+        given = {
+            "attention_mask": torch.ones_like(given["input_ids"]),
+            "mm_token_type_ids": 0 * given["input_ids"],
+        } | given
+        known = inspect.signature(self._shell.get_rope_index).parameters
+        return {name: values for name, values in given.items() if name in known}
 
     def to_position_ids(self, positions: torch.Tensor) -> torch.Tensor:
         """Return the model's `position_ids` for positions of shape (axes, rows, width)."""
@@ -249,7 +296,8 @@ class Architecture:
 
         base = get_base_model(model)
         text = 0 if self.image_id else 1
-        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=model.device)
+        device = base.get_input_embeddings().weight.device
+        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=device)
         handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
         before = getattr(base.model, "rope_deltas", None)
         try:
@@ -355,7 +403,7 @@ class Architecture:
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
         output = get_base_model(model).model.get_image_features(**inputs, return_dict=True)
         layers = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-        self._output = type(output), [isinstance(layer, list | tuple) for layer in layers]
+        self._output = type(output), [None if isinstance(layer, list | tuple) else layer.shape[1:] for layer in layers]
         flat = [
             torch.cat([one.flatten(0, -2) for one in (layer if isinstance(layer, list | tuple) else [layer])])
             for layer in layers
@@ -363,7 +411,7 @@ class Architecture:
         counts = [image.tokens for image in pixels]
         if any(len(layer) != sum(counts) for layer in flat):
             raise self.refuse(f"gives {len(flat[0])} features for {sum(counts)} image tokens")
-        return list(zip(*(layer.split(counts) for layer in flat), strict=True))
+        return list(zip(*(torch.split(layer, counts) for layer in flat), strict=True))
 
     def count_feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
         """Return the size of one image's features."""
@@ -372,9 +420,9 @@ class Architecture:
     def build_feature_inputs(self, features: Sequence[tuple[torch.Tensor, ...]]) -> dict[str, object]:
         """Return the model's keyword arguments for images whose features `encode_images` gave, in order."""
         assert self._output is not None
-        kind, listed = self._output
-        layers = zip(zip(*features, strict=True), listed, strict=True)
-        pooled, *deep = [layer if is_list else torch.cat(layer) for layer, is_list in layers]
+        kind, shapes = self._output
+        layers = zip(zip(*features, strict=True), shapes, strict=True)
+        pooled, *deep = [layer if shape is None else torch.cat(layer).reshape(-1, *shape) for layer, shape in layers]
         more: dict[str, Any] = {"deepstack_features": deep} if deep else {}
         return {"mm_encoder_outputs": {"image": kind(pooler_output=pooled, **more)}}
 
@@ -386,7 +434,20 @@ class Architecture:
         Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
         """
         images = [image.to(dtype).inputs for image in pixels]
-        return {name: _stack([image[name] for image in images]).to(device) for name in (images[0] if images else ())}
+        axes = self._joined if len(images) > 1 else {}
+        names = images[0] if images else ()
+        return {name: _join([image[name] for image in images], axes.get(name, 0)).to(device) for name in names}
+
+    @cached_property
+    def _joined(self) -> dict[str, int]:
+        """The axis along which the processor joins the inputs of several images, by name: the one that grows."""
+        given, settings = [Image.new("RGB", (64, 48))], {"return_tensors": "pt", "add_special_tokens": False}
+        one, two = (
+            self.processor(text=[self.placeholder * count], images=given * count, **settings) for count in (1, 2)
+        )
+        shapes = {name: (one[name].shape, two[name].shape) for name in one if name in self._tower_arguments}
+        grown = {name: [a < b for a, b in zip(*pair, strict=True)] for name, pair in shapes.items()}
+        return {name: axes.index(True) for name, axes in grown.items() if any(axes)}
 
 
 class _CaughtMaskError(Exception):
@@ -400,21 +461,22 @@ def get_base_model(model: Any) -> Any:
 
 def list_vision_parts(model: Any) -> list[torch.nn.Module]:
     """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
-    decoder = model.get_decoder()
-    return [child for child in model.model.children() if all(one is not decoder for one in child.modules())]
+    decoder, children = model.get_decoder(), getattr(model, "model", model).children()
+    return [child for child in children if all(one is not decoder for one in child.modules())]
 
 
-def _stack(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Join tensors along their first axis, padded with zeros at the end of the others."""
-    sizes = [max(size) for size in zip(*(one.shape[1:] for one in values), strict=True)]
+def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+    """Join tensors along an axis, padded with zeros at the end of the others."""
+    sizes = [max(size) for size in zip(*(one.shape for one in values), strict=True)]
 
     def pad(one: torch.Tensor) -> torch.Tensor:
-        missing = [size - own for size, own in zip(sizes, one.shape[1:], strict=True)]
+        missing = [size - own for size, own in zip(sizes, one.shape, strict=True)]
+        missing[axis] = 0
         return (
             torch.nn.functional.pad(one, [n for size in reversed(missing) for n in (0, size)]) if any(missing) else one
         )
 
-    return torch.cat([pad(one) for one in values])
+    return torch.cat([pad(one) for one in values], dim=axis)
 
 
 def get_architecture(model_config: PretrainedConfig, processor: Any = None) -> Architecture:

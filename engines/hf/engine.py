@@ -25,10 +25,10 @@ from ...records import Reply, RunConfig
 from ...utils import concurrency
 from ...version import get_versions
 from ..generator import Conversation, Generator, Load
-from .cache_layers import find_layers
 from .chat_tokens import ChatTokens
-from .kv_cache import KVCache, find_kv_cache_bytes, measure_slot, to_device
-from .model_runner import ModelRunner, use_eval_mode
+from .kv_cache import find_kv_cache_bytes, to_device
+from .model_runner import use_eval_mode
+from .plain import build_runner
 from .sampler import draw_uniform, sample_tokens
 from .scheduler import Scheduler, Sequence, Stats
 from .settings import Settings
@@ -70,8 +70,8 @@ class HFGenerator(Generator):
         self._create_cache()
 
     def _create_cache(self) -> None:
-        self.cache = KVCache(find_layers(self.model.config.get_text_config()), self.settings.slots)
-        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats)
+        self.runner = build_runner(self.model, self.tokens, self.vision_cache, self.settings.slots, self.stats)
+        self.cache = self.runner.cache
 
     @property
     def sequences(self) -> dict[Conversation, Sequence]:
@@ -171,7 +171,7 @@ class HFGenerator(Generator):
         lengths = [len(one.prompt_ids) + self.tokens.get_room(one, limit) for one in records]
         if lengths[0] <= self.cache.max_len:
             return self.cache.num_used < len(self.cache.owners)
-        longest, (bytes_per_token, bytes_of_states) = max(lengths), measure_slot(self.model)
+        longest, (bytes_per_token, bytes_of_states) = max(lengths), self.runner.measure_slot()
         needed = (longest + 1) * bytes_per_token + 2 * bytes_of_states  # those now, and those at the end of the prompt
         if len(self.cache.owners) * needed <= self.kv_cache_bytes:
             self.cache.max_len = longest

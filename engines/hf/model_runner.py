@@ -22,13 +22,15 @@ from transformers import PreTrainedModel
 
 from .architectures import Pixels
 from .chat_tokens import ChatTokens
-from .kv_cache import KVCache, to_device
+from .kv_cache import KVCache, measure_slot, to_device
 from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 
 
 class ModelRunner:
     """Forwards of one model over one KV cache."""
+
+    starts_over = False  # whether a prefill computes a whole conversation
 
     def __init__(
         self,
@@ -66,10 +68,11 @@ class ModelRunner:
         started = time.perf_counter()
         vision = self.vision_cache.get_inputs(images)
         self.stats.forward_seconds += time.perf_counter() - started
+        ids = ids.to(device)
         if vision:
-            vision |= architecture.build_token_types(ids.to(device))
+            vision |= architecture.build_token_types(ids)
         slots, num_read = [sequence.held_slot for sequence in sequences], max(map(add, lengths, widths))
-        logits = self.forward(slots, lengths, num_read, ids.to(device), positions.to(device), widths, vision)
+        logits = self.forward(slots, lengths, num_read, ids, positions.to(device), widths, vision)
         for sequence, added in zip(sequences, widths, strict=True):
             sequence.length += added
         self.stats.prefills += 1
@@ -101,6 +104,10 @@ class ModelRunner:
         self.stats.steps += 1
         slots = [sequence.held_slot for sequence in running]
         return logits if slots == list(range(width)) else logits.index_select(0, to_device(slots, device))
+
+    def measure_slot(self) -> tuple[int, int]:
+        """Return the bytes that a conversation takes: for each token, and for its states whatever its length."""
+        return measure_slot(self.model)
 
     def collect_new_images(self, sequence: Sequence) -> list[tuple[str, Pixels]]:
         """Return the (hash, pixels) of the images among a sequence's new tokens.
@@ -140,13 +147,16 @@ class ModelRunner:
             position_ids=architecture.to_position_ids(positions),
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
+            **architecture.keep_logits(last),  # one position per row: all would be (rows, width, vocabulary)
             **vision,
         )
         self.cache.store_states()
-        logits: torch.Tensor = output.logits[:, 0].float()
+        logits = output.logits
+        if logits.shape[1] > 1:
+            logits = logits[range(len(ids)), [one - 1 for one in widths]][:, None]
+        logits = logits[:, 0].float()
         self.stats.forward_seconds += time.perf_counter() - started
-        return logits
+        return logits  # type: ignore[no-any-return]
 
 
 def to_additive_mask(model: PreTrainedModel, mask: Any) -> Any:

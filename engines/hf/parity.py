@@ -1,94 +1,128 @@
-"""Does our engine compute what the model does? One conversation of two turns with a picture in each, once after
-loading."""
+"""Does our engine compute what the model does? One conversation of two turns with pictures in each, once after loading.
 
-from typing import Any
+The model's own forward is the measure: of the whole conversation at once, with pixels, without a cache. How much it
+differs from itself, when it reads only the tokens up to a place, is rounding, and `compare` allows a multiple of it.
+"""
+
+from typing import NamedTuple
 
 import torch
 from PIL import Image
 from transformers import PreTrainedModel
 
-from ...errors import ModelError
+from ...errors import ModelError, ViewboxError
+from ...utils.terminal import describe_error
 from ..generator import Conversation, TokenRecord
-from .cache_layers import find_layers
+from .architectures import Pixels
 from .chat_tokens import ChatTokens
-from .kv_cache import KVCache
-from .model_runner import ModelRunner, use_eval_mode
+from .model_runner import use_eval_mode
+from .plain import build_runner, compute_logits
 from .scheduler import Sequence, Stats
 from .vision_cache import VisionCache
 
-TOLERANCE = {4: 1e-3, 2: 0.1}  # of a distribution's total variation, by bytes of a weight
-SIZES = (224, 168), (140, 336)  # of the pictures
+FLOOR = {4: 1e-4, 2: 0.02}  # of a distribution's total variation that is always allowed, by bytes of a weight
+SHARE = 4  # of the model's own rounding that is allowed on top
+SIZES = (224, 168), (140, 336), (140, 336)  # of the pictures; two of the same are told apart by what they show
+
+Step = tuple[list[int], list[Pixels]]  # tokens that a turn adds, and the pictures among them
+
+
+class Comparison(NamedTuple):
+    """Total variations between distributions of a next token, the largest of four places."""
+
+    difference: float  # between the engine and the model
+    noise: float  # between the model and itself
+    allowed: float
+
+    def check(self, tokens: ChatTokens) -> None:
+        """Raise `ModelError` if they differ by more than rounding does."""
+        if not self.difference <= self.allowed:  # also NaN
+            raise ModelError(
+                f"model_type {tokens.architecture.model_type!r}: the engine's next token differs from that of the "
+                f"model's own forward, by {self.difference:.2g} of the probability; allowed: {self.allowed:.2g} (that "
+                f"forward differs from itself by {self.noise:.2g}). This model is not supported",
+                key="model.name",
+            )
 
 
 def check_parity(model: PreTrainedModel, tokens: ChatTokens) -> None:
     """Compare what the engine plays with a plain forward of the same ids and pixels.
 
     Raises:
-        ModelError: they differ by more than rounding does.
+        ModelError: they differ by more than rounding does, or the conversation cannot be played.
     """
-    difference = measure_difference(model, tokens)
-    allowed = TOLERANCE[min(4, max(2, model.dtype.itemsize))]
-    if not difference <= allowed:  # also NaN
-        raise ModelError(
-            f"model_type {tokens.architecture.model_type!r}: the engine's next token differs from that of the model's "
-            f"own forward, by {difference:.2g} of the probability; allowed: {allowed:g}. This model is not supported",
-            key="model.name",
-        )
+    compare(model, tokens).check(tokens)
 
 
 @torch.no_grad()
+def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
+    """Play a prompt with a picture, a token of a reply, a second turn with two more pictures, and a token more."""
+    try:
+        steps = build_steps(tokens)
+        with use_eval_mode(model):
+            ours = _run_engine(model, tokens, steps)
+            parts = [_run_model(model, tokens, steps[: count + 1]) for count in range(len(steps))]
+    except (ViewboxError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # models fail in many ways
+        words = f"fails in a conversation of two turns: {describe_error(error, 300)}"
+        raise tokens.architecture.refuse(words) from error
+    noise = _measure_variation(torch.stack([part[-1] for part in parts]), parts[-1])
+    allowed = FLOOR[min(4, max(2, model.dtype.itemsize))] + SHARE * noise
+    return Comparison(_measure_variation(ours, parts[-1]), noise, allowed)
+
+
 def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
-    """Return the largest total variation between the engine's distribution of a token and the model's own: after a
-    prompt with a picture, a token of a reply, and a second turn with another picture and a token more."""
+    """Return the largest total variation between the engine's distribution of a token and the model's own."""
+    return compare(model, tokens).difference
+
+
+def build_steps(tokens: ChatTokens) -> list[Step]:
+    """Return the turns of a conversation that a model may be asked to play."""
     architecture, template = tokens.architecture, tokens.template
-    pictures = [architecture.preprocess(Image.linear_gradient("L").resize(size)) for size in SIZES]
-    word, end = tokens.tokenizer("a", add_special_tokens=False)["input_ids"][0], tokens.end_id
-    picture = [{"type": "image"}, {"type": "text", "text": "a"}]
-    texts = [
-        template.render([{"role": "user", "content": picture}], prompt=True),
-        template.render_after_reply([template.build_tool_result(picture)]),
-    ]
-    prompt, observation = (
-        tokens.tokenizer(text.replace(architecture.placeholder, one.text), add_special_tokens=False)["input_ids"]
-        for text, one in zip(texts, pictures, strict=True)
-    )
-    steps = [(prompt, pictures[:1]), ([word], []), ([end, *observation], pictures[1:]), ([word], [])]
-    with use_eval_mode(model):
-        ours = _run_engine(model, tokens, steps)
-        theirs = _run_model(model, tokens, steps)
+    shown = [Image.linear_gradient("L"), Image.radial_gradient("L"), Image.linear_gradient("L").rotate(90)]
+    pictures = [architecture.preprocess(image.resize(size)) for image, size in zip(shown, SIZES, strict=True)]
+    word = tokens.tokenizer("a", add_special_tokens=False)["input_ids"][0]
+    parts = [{"type": "image"}, {"type": "text", "text": "a"}]
+    prompt = template.render([{"role": "user", "content": parts}], prompt=True)
+    results = template.render_after_reply([template.build_tool_result(parts), template.build_tool_result(parts)])
+
+    def encode(text: str, images: list[Pixels]) -> list[int]:
+        first, *rest = text.split(architecture.placeholder)
+        text = "".join([first, *(image.text + after for image, after in zip(images, rest, strict=True))])
+        ids: list[int] = tokens.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    second = [tokens.end_id, *encode(results, pictures[1:])]
+    return [(encode(prompt, pictures[:1]), pictures[:1]), ([word], []), (second, pictures[1:]), ([word], [])]
+
+
+def _measure_variation(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return 0.5 * (ours.softmax(-1) - theirs.softmax(-1)).abs().sum(-1).max().item()
 
 
-def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) -> torch.Tensor:
-    """Return the logits after each step, (4, vocabulary)."""
+def _run_engine(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) -> torch.Tensor:
+    """Return the logits after each step, (steps, vocabulary)."""
     sequence = Sequence(Conversation([], (), 0, 0, record=TokenRecord(prompt_ids=[])), due=0)
-    features = VisionCache(model, tokens.architecture)
-    cache = KVCache(find_layers(model.config.get_text_config()), 1)
-    cache.take_slot(sequence)
-    runner = ModelRunner(model, tokens, features, cache, Stats())
+    runner = build_runner(model, tokens, VisionCache(model, tokens.architecture), 1, Stats())
+    runner.cache.take_slot(sequence)
     logits = []
     for ids, pictures in steps:
-        if len(ids) == 1:
+        if not pictures:
             sequence.output_ids = ids
             logits.append(runner.decode([sequence]))
             sequence.conversation.record.prompt_ids += ids
         else:
             sequence.conversation.record.prompt_ids += ids
-            sequence.images = [(f"{len(logits)}", picture) for picture in pictures]
+            new = [(f"{len(logits)}{number}", picture) for number, picture in enumerate(pictures)]
+            sequence.images = [*sequence.images, *new] if runner.starts_over else new
             logits.append(runner.prefill([sequence]))
     return torch.cat(logits)
 
 
-def _run_model(model: PreTrainedModel, tokens: ChatTokens, steps: list[Any]) -> torch.Tensor:
-    """Return the logits after each step in one forward without a cache, (4, vocabulary)."""
-    base: Any = model.model
-    before = getattr(base, "rope_deltas", None)  # such a forward leaves it on the model
+def _run_model(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) -> torch.Tensor:
+    """Return the logits after each step in one forward without a cache, (steps, vocabulary)."""
     given = torch.tensor([[i for ids, _ in steps for i in ids]], device=model.device)
-    pictures = [picture for _, some in steps for picture in some]
-    vision = tokens.architecture.build_vision_inputs(pictures, model.device, model.dtype)
-    types = tokens.architecture.build_token_types(given)
-    logits: torch.Tensor = model(input_ids=given, use_cache=False, **types, **vision).logits
-    if hasattr(base, "rope_deltas"):
-        base.rope_deltas = before
+    logits = compute_logits(model, tokens.architecture, given, [picture for _, some in steps for picture in some])
     ends = torch.tensor([len(ids) for ids, _ in steps]).cumsum(0) - 1
     return logits[0, ends].float()

@@ -298,7 +298,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         if self.micro_batch_tokens is None:
             return self._compute_loss(model, inputs)
         compute = partial(self._compute_loss, model)
-        return accumulate_loss(inputs, self.micro_batch_tokens, model, self.accelerator, compute, self.loss_type)
+        share, limit = self.tokens.architecture.shares_prompts, self.micro_batch_tokens
+        return accumulate_loss(inputs, limit, model, self.accelerator, compute, self.loss_type, share)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         started = time.perf_counter()

@@ -1,0 +1,91 @@
+"""The comparison at the start of a run: what must pass it, and faults that must not."""
+
+import pytest
+import torch
+
+from viewbox.engines.hf import parity
+from viewbox.engines.hf.architectures import Architecture
+from viewbox.engines.hf.chat_tokens import ChatTokens
+from viewbox.engines.hf.model_runner import ModelRunner
+from viewbox.errors import ModelError
+from viewbox.tests.support.families import build_family
+
+
+def open_family(name, dtype=torch.float32):
+    model, processor = build_family(name)
+    return model.to(dtype), ChatTokens(processor, model.config, model.generation_config)
+
+
+def forget_images(self, ids, images, start):
+    return torch.arange(start, start + len(ids)).expand(self.axes, -1), start + len(ids)
+
+
+def forget_mutual(self, model):
+    self._mutual = set()
+
+
+def scale_logits(self, *args, _forward=ModelRunner.forward):
+    return _forward(self, *args) * 1.1
+
+
+def widen_window(self, *args, _split=Architecture._split_by_kind):
+    masks = _split(self, *args)
+    return dict.fromkeys(masks, masks["full_attention"])
+
+
+def swap_features(self, features, _build=Architecture.build_feature_inputs):
+    return _build(self, features[::-1])
+
+
+def drop_token(self, image, _preprocess=Architecture.preprocess):
+    pixels = _preprocess(self, image)
+    short = self.processor.tokenizer.decode([self.image_id])
+    return type(pixels)(pixels.inputs, pixels.tokens - 1, pixels.text.replace(short, "", 1))
+
+
+DIFFERS = "differs from that of the model's own forward, by 0"
+FAULTS = {  # of a family: what is put in its place, and how the run ends
+    "positions without pictures": ("qwen2_5_vl", Architecture, "compute_positions", forget_images, DIFFERS),
+    "pictures that do not see themselves": ("gemma3", Architecture, "learn_masks", forget_mutual, DIFFERS),
+    "no sliding window": ("gemma3", Architecture, "_split_by_kind", widen_window, DIFFERS),
+    "scaled logits": ("smolvlm", ModelRunner, "forward", scale_logits, DIFFERS),
+    "features of another picture": ("internvl", Architecture, "build_feature_inputs", swap_features, DIFFERS),
+    "a token too few": ("llava", Architecture, "preprocess", drop_token, r"gives \d+ features for \d+ image tokens"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_ends_the_run(fault, dtype, monkeypatch):
+    name, owner, attribute, wrong, message = FAULTS[fault]
+    model, tokens = open_family(name, dtype)
+    found = parity.compare(model, tokens)
+    found.check(tokens)
+    assert found.allowed < 0.06
+    tokens.architecture._mutual = None
+    monkeypatch.setattr(owner, attribute, wrong)
+    with pytest.raises(ModelError, match=message):
+        parity.check_parity(model, tokens)
+
+
+def test_the_model_is_left_as_it_was():
+    model, tokens = open_family("qwen2_5_vl")
+    before = model.model.rope_deltas = torch.zeros(1, 1)
+    model.train()
+    parity.check_parity(model, tokens)
+    assert model.model.rope_deltas is before
+    assert model.training
+
+
+def test_a_model_that_fails_is_refused_with_its_words(monkeypatch):
+    model, tokens = open_family("qwen2_5_vl")
+    monkeypatch.setattr(type(model.model), "get_image_features", lambda self, **inputs: inputs["nothing"])
+    with pytest.raises(ModelError, match=r"model_type 'qwen2_5_vl' fails in a conversation of two turns: KeyError"):
+        parity.check_parity(model, tokens)
+
+
+def test_numbers_that_are_none_end_the_run():
+    model, tokens = open_family("qwen2_5_vl")
+    torch.nn.init.constant_(model.model.language_model.norm.weight, float("nan"))
+    with pytest.raises(ModelError, match="by nan of the probability"):
+        parity.check_parity(model, tokens)

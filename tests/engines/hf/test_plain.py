@@ -1,0 +1,61 @@
+"""The last resort: a model plays by its own forward and its own cache, and records what a plain forward says."""
+
+import pytest
+
+from viewbox.engines.hf import plain
+from viewbox.engines.hf.architectures import Architecture
+from viewbox.engines.hf.kv_cache import measure_slot
+
+TOLERANCE = {"qwen3_5": 1e-4}  # its recurrence is one sum token by token and another in chunks; else 1e-5
+NAMES = ["qwen2_5_vl", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma3", "smolvlm", "qwen3_5"))]
+
+
+@pytest.fixture(params=NAMES)
+def family(request, kits, monkeypatch):
+    monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
+    return kits(request.param)
+
+
+def test_log_probs_are_those_of_a_plain_forward(family, play_mixed, measure_mismatch):
+    model = family.model()
+    generator = family.generator(model, slots=4, max_completion_tokens=900)
+    assert isinstance(generator.runner, plain.PlainRunner)
+    episodes = play_mixed(generator, tasks=2)
+    assert {len(episode.tokens.images) for episode in episodes} >= {1, 2}
+    assert measure_mismatch(model, family, episodes) <= TOLERANCE.get(family.name, 1e-5)
+
+
+def test_it_samples_what_the_engines_cache_samples(kits, play_mixed, monkeypatch):
+    family = kits("qwen2_5_vl")
+    model = family.model()
+    ours = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
+    monkeypatch.setattr(Architecture, "find_lack", lambda self: "it is a test")
+    theirs = play_mixed(family.generator(model, slots=3, max_completion_tokens=900), tasks=2)
+    assert [one.tokens.completion_ids for one in ours] == [one.tokens.completion_ids for one in theirs]
+
+
+def test_members_of_a_group_decode_together(family, play, words, measure_mismatch):
+    model = family.model()
+    generator = family.generator(model, slots=4, max_reply_tokens=12)
+    rows = []
+    forward = generator.runner._forward
+    generator.runner._forward = lambda batch, ids, vision: rows.append(len(ids)) or forward(batch, ids, vision)
+    episodes = play(words, words.tasks[:2], generator, group=4)
+    assert max(rows) == 3  # the first of them was computed before the others
+    assert measure_mismatch(model, family, episodes) <= TOLERANCE.get(family.name, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen3_5"])
+def test_a_slot_takes_what_the_models_cache_takes(name, kits):
+    family = kits(name)
+    model = family.model()
+    runner = plain.PlainRunner(model, family.tokens, 1, family.generator(model).stats)
+    assert runner.measure_slot() == measure_slot(model)
+
+
+def test_what_a_model_leaves_on_itself_is_taken_away(kits):
+    model = kits("qwen2_5_vl").model()
+    with plain.keep_state(model) as own:
+        own["rope_deltas"] = 7
+        assert model.model.rope_deltas == 7
+    assert model.model.rope_deltas is None
