@@ -392,7 +392,7 @@ class Architecture:
         counts = [image.tokens for image in pixels]
         if any(len(layer) != sum(counts) for layer in flat):
             raise self.refuse(f"gives {len(flat[0])} features for {sum(counts)} image tokens")
-        return list(zip(*(layer.split(counts) for layer in flat), strict=True))
+        return list(zip(*(torch.split(layer, counts) for layer in flat), strict=True))
 
     def count_feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
         """Return the size of one image's features."""
