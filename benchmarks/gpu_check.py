@@ -41,7 +41,7 @@ from viewbox.configs.sections import ModelSection
 from viewbox.engines.hf import Settings, loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
-from viewbox.engines.hf.kv_cache import compute_bytes_per_token
+from viewbox.engines.hf.kv_cache import measure_slot
 from viewbox.images.ref import ImageRef
 
 BAR = 2.0  # times the difference that padding alone makes: plain forwards of batch 1 against batch N
@@ -150,7 +150,7 @@ def measure_speed(report: Report, model: Any, tokens: ChatTokens, plan: Plan, sl
     report.add(
         "keys and values",
         {
-            "bytes a token": compute_bytes_per_token(model),
+            "bytes a token": measure_slot(model)[0],
             "bytes copied a step": generator.cache.bytes_copied / generator.stats.steps,
         },
     )

@@ -23,14 +23,14 @@ from viewbox.configs.schema import Config, parse
 from viewbox.training.generation import use_for_generation
 from viewbox.training.memory.forecast import GIB, predict_workload
 from viewbox.training.memory.measure import run_updates
-from viewbox.training.memory.workload import Workload, count_bytes, read_known_models
+from viewbox.training.memory.workload import Workload, build_blank, count_bytes, read_known_models
 from viewbox.training.precision import build_lora_config
 from viewbox.training.trainer_args import build_trainer_arguments
 
 BAR = 0.15
 VOCABULARY = 151_936 // 8
 RESULT = 150  # tokens between two replies, at most
-GRID = (1, 12, 12)  # 36 image tokens
+SIDE = 12 * PATCH  # of a picture: 36 image tokens
 FAMILIES = {"qwen3_vl": "Qwen/Qwen3-VL-4B-Instruct", "qwen2_5_vl": "Qwen/Qwen2.5-VL-3B-Instruct"}
 
 
@@ -145,7 +145,8 @@ def measure_generation(case: Case, run: Config, arguments: Any, model: Any) -> t
     ]
     prompt, completion, sampled = max(lengths)
     assert completion <= case.completion
-    workload = Workload(prompt, case.completion, sampled, completion - sampled, (GRID,), (GRID,))
+    image = build_blank(base.config, SIDE, SIDE, SIDE**2)
+    workload = Workload(prompt, case.completion, sampled, completion - sampled, (image,), (image,))
     return counter.peak + held, workload
 
 
@@ -157,7 +158,8 @@ def compare(case: Case) -> dict[str, Any]:
     if case.phase == "generation":
         measured, workload = measure_generation(case, run, arguments, model)
     else:
-        workload = Workload(case.prompt, case.completion, case.completion // 2, 60, (GRID,), (GRID,))
+        image = build_blank(config, SIDE, SIDE, SIDE**2)
+        workload = Workload(case.prompt, case.completion, case.completion // 2, 60, (image,), (image,))
         measured = measure_update(run, arguments, model, workload)
     weights = count_bytes([*model.parameters(), *model.buffers()])
     del model

@@ -168,7 +168,7 @@ class VisionTask(torch.nn.Module):
         patches = inputs["image_grid_thw"]
         features = model.model.visual(inputs["pixel_values"].float(), grid_thw=patches).pooler_output
         features = torch.cat(list(features)) if isinstance(features, list | tuple) else features
-        merge = self.tokens.architecture.merge
+        merge = self.tokens.processor.image_processor.merge_size
         grids = [(rows // merge, columns // merge) for _, rows, columns in patches.tolist()]
         return features.split((patches.prod(dim=1) // merge**2).tolist()), grids
 

@@ -72,11 +72,11 @@ def _generate(stage: Stage, conversations: list[Conversation], replies: list[lis
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
     pixels = [tokens.get_pixels(image) for conversation in conversations for image in conversation.record.images]
     inputs: dict[str, Any] = tokens.architecture.build_vision_inputs(pixels, "cpu", torch.float32)
+    inputs |= tokens.architecture.build_token_types(ids)
     with use_eval_mode(stage.model):
         stage.model.generate(
             input_ids=ids,
             attention_mask=mask,
-            mm_token_type_ids=(ids == tokens.image_id).int(),
             **inputs,
             max_new_tokens=max(map(len, replies)),
             do_sample=True,

@@ -89,7 +89,8 @@ def measure() -> dict[str, int]:
 
         def count_bytes(*args: Any) -> dict[str, Any]:
             batch = build(*args)
-            values = [pixels.values for pixels in getattr(getattr(trainer, "log_probs", None), "pixels", {}).values()]
+            kept = getattr(getattr(trainer, "log_probs", None), "pixels", {}).values()
+            values = [x for one in kept for x in (one.inputs.values() if hasattr(one, "inputs") else [one.values])]
             held.append(sum(tensor.nbytes for tensor in [*values, batch.get("pixel_values", torch.empty(0))]))
             return batch
 

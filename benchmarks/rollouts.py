@@ -1,6 +1,6 @@
 """Measures the rollout engine on one thread. All sides sample equal tokens, and are timed in turns.
 
-    python benchmarks/rollouts.py [REPEATS] [--only a,b,split,floor,linear,trl] [--small]
+    python benchmarks/rollouts.py [REPEATS] [--only a,b,split,floor,linear,trl] [--small] [--family gemma3,llava]
 
 (default: 2 repeats, half as many of b: under ten minutes; `--small` only checks that it runs. The last line is one JSON
 object with an entry for each section; `met` says whether it reached its `bar`.)
@@ -49,9 +49,9 @@ def time_call(play: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started, found
 
 
-def compare_with_per_turn(case: CaseSize, bar: float, repeats: int) -> dict[str, Any]:
+def compare_with_per_turn(case: CaseSize, bar: float, repeats: int, family: str | None = None) -> dict[str, Any]:
     """Episodes/s of the engine over those of the per-turn loop: the best of `repeats` plays each."""
-    stage = Stage(case)
+    stage = Stage(case, family)
     generator = stage.build_engine()
     seconds: dict[str, list[float]] = {"engine": [], "per_turn": []}
     for _ in range(repeats):
@@ -180,13 +180,19 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("repeats", nargs="?", type=int, default=2)
     parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
     parser.add_argument("--small", action="store_true", help="tiny cases, only to see that it runs")
+    parser.add_argument("--family", help="case a with tiny models of these families of the tests instead")
     given = parser.parse_args(arguments)
     chosen = given.only.split(",")
     if unknown := set(chosen) - set(names):
         parser.error(f"--only: {', '.join(sorted(unknown))}; allowed: {', '.join(names)}")
     figures = {}
+    sections = list_sections(given.small)
+    if given.family:
+        chosen = given.family.split(",")
+        case = SMALL if given.small else CASES["a"]
+        sections = {name: partial(compare_with_per_turn, case, BARS["a"], family=name) for name in chosen}
     for name in chosen:
-        figures[name] = list_sections(given.small)[name](given.repeats)
+        figures[name] = sections[name](given.repeats)
         print(name, json.dumps(figures[name], indent=2), flush=True)
     print(json.dumps(figures))
 

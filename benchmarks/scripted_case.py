@@ -7,7 +7,9 @@ the tokens of the script, so that all sides have equal tokens and turns. `Stage`
 import asyncio
 import os
 import re
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,7 +19,7 @@ import torch
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf import Settings, tiny_model
+from viewbox.engines.hf import Settings, loading, tiny_model
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
 from viewbox.images.view import View
@@ -100,7 +102,7 @@ def write_script(tokens: ChatTokens, seed: int) -> list[list[int]]:
     plain = [i for i in range(len(tokens.tokenizer)) if re.fullmatch(r" ?[a-z]+", tokens.tokenizer.decode([i]))]
     words = lambda n: rng.choice(plain, n).tolist()  # noqa: E731
     turns = range(rng.integers(1, 5))
-    calls = [[*words(int(rng.integers(20, 61)) - 1 - len(call)), *call, tokens.end_id] for _ in turns]
+    calls = [[*words(max(0, int(rng.integers(20, 61)) - 1 - len(call))), *call, tokens.end_id] for _ in turns]
     return [*calls, [*words(int(rng.integers(20, 101)) - 1), tokens.end_id]]
 
 
@@ -128,9 +130,13 @@ class ScriptedEngine(HFGenerator):
 
 @dataclass
 class Stage:
-    """A case with its tiny model (about a million parameters), and the script of its episodes."""
+    """A case with its tiny model (about a million parameters), and the script of its episodes.
+
+    With `family`, the model is that family's of `tests/support/families`; its pictures have as many tokens as it says.
+    """
 
     case: CaseSize
+    family: str | None = None
     processor: Any = field(init=False)
     model: Any = field(init=False)
     tokens: ChatTokens = field(init=False)
@@ -138,15 +144,24 @@ class Stage:
     env: LooksEnv = field(init=False)
 
     def __post_init__(self) -> None:
-        tokenizer = tiny_model.build_tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
         patches = max(self.case.side, self.case.tool_side) * 2
-        self.processor = tiny_model.build_processor(tokenizer, patch=PATCH, max_pixels=(patches * PATCH) ** 2)
-        self.model = tiny_model.build_model(
-            tokenizer, hidden=128, layers=4, vision_layers=3, positions=patches**2
-        ).eval()
-        self.tokens = ChatTokens(self.processor, self.model.config)
+        if self.family is None:
+            self.model, self.processor = self._build_own(patches)
+        else:
+            sys.path.append(str(Path(__file__).resolve().parents[1]))  # the families are part of the tests
+            from tests.support.families import build_family
+
+            self.model, self.processor = build_family(self.family)
+            loading.set_max_pixels(self.processor, (patches * PATCH) ** 2)
+        self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         self.scripts = [write_script(self.tokens, i) for i in range(self.case.episodes)]
         self.env = LooksEnv(self.case)
+
+    def _build_own(self, patches: int) -> tuple[Any, Any]:
+        tokenizer = tiny_model.build_tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
+        processor = tiny_model.build_processor(tokenizer, patch=PATCH, max_pixels=(patches * PATCH) ** 2)
+        sizes = {"hidden": 128, "layers": 4, "vision_layers": 3, "positions": patches**2}
+        return tiny_model.build_model(tokenizer, **sizes).eval(), processor
 
     def build_engine(
         self, kind: type[ScriptedEngine] = ScriptedEngine, *, model: Any = None, vision_cache: Any = None, **given: Any

@@ -138,15 +138,19 @@ def build_batch() -> tuple[dict[str, Any], dict[int, Pixels]]:
         completion[:, start + turn - image : start + turn] = IMAGE
     keys = torch.arange(1, GROUP * PICTURES + 1).view(GROUP, PICTURES)
     keys[:, 0] = 1
-    pixels = {int(key): Pixels(torch.randn(patches, 96), GRID, image) for key in keys.unique()}
+    pixels = {int(key): _build_pixels(torch.randn(patches, 96), image) for key in keys.unique()}
     batch = {
         "prompt_ids": prompt.expand(GROUP, -1), "prompt_mask": torch.ones(GROUP, PROMPT, dtype=torch.long),
         "completion_ids": completion, "completion_mask": torch.ones_like(completion), "tool_mask": sampled,
-        "image_keys": keys, "image_grids": torch.tensor(GRID).expand(GROUP, PICTURES, 3),
+        "image_keys": keys, "image_tokens": torch.full((GROUP, PICTURES), image),
         "num_images": [PICTURES] * GROUP, "image_grid_thw": torch.tensor([GRID] * (GROUP * PICTURES)),
-        "pixel_values": torch.cat([pixels[key].values for key in keys.flatten().tolist()]),
+        "pixel_values": torch.cat([pixels[key].inputs["pixel_values"] for key in keys.flatten().tolist()]),
     }  # fmt: skip
     return batch, pixels
+
+
+def _build_pixels(values: torch.Tensor, tokens: int) -> Pixels:
+    return Pixels({"pixel_values": values, "image_grid_thw": torch.tensor([GRID])}, tokens, "")
 
 
 def measure(target_modules: str) -> dict[str, float]:

@@ -114,7 +114,7 @@ def format_table(forecast: "Forecast") -> str:
     """Return the parts of each phase in GiB, the peaks, and whether they fit."""
     from ..training.memory.forecast import GIB, USABLE
 
-    lines = [forecast.workload.describe()]
+    lines = [forecast.workload.describe(), *([f"not counted: {forecast.left_out}"] if forecast.left_out else [])]
     for phase in forecast.phases:
         slots = f", {forecast.slots} episodes at once" if phase.name == "generation" else ""
         lines += ["", f"{phase.name}{slots}"]

@@ -84,12 +84,15 @@ def pytest_ignore_collect(collection_path, config):
     return True if config.option.markexpr == "not slow" and is_among(collection_path, SLOW) and not named else None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if is_among(item.path, SLOW):
             item.add_marker(pytest.mark.slow)
         if is_among(item.path, NIGHTLY):
             item.add_marker(pytest.mark.nightly)
+    if "nightly" not in config.option.markexpr:  # also a single case that is marked so, unless its file is named
+        named = {Path(argument.split("::")[0]).resolve() for argument in config.args}
+        items[:] = [item for item in items if item.path in named or item.get_closest_marker("nightly") is None]
     items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_among(item.path, SLOW)))  # longest first
 
 

@@ -17,6 +17,7 @@ import torch
 from accelerate import Accelerator, PartialState
 from safetensors import safe_open
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.core_model_loading import revert_weight_conversion
 
 from ..configs.sections import ModelSection
 from ..engines.hf.loading import describe_damage, load_model
@@ -29,7 +30,7 @@ from ..utils.files import sync_to_disk
 PRIVATE_NAMES = {
     "_save_checkpoint": "extended: writes to a draft folder, adds our state, renames",
     "_get_output_dir": "overridden while a checkpoint is written: the draft folder",
-    "_load_from_checkpoint": "called: the weights of a run that has ended",
+    "_load_from_checkpoint": "overridden: weights are loaded as those of a model are; called for a run that has ended",
     "_load_optimizer_and_scheduler": "extended: the settings of the optimizer are those of the config",
     "_tr_loss": "saved and restored: the sum of losses not logged yet",
     "_total_loss_scalar": "saved and restored: the sum of losses that were logged; the last line has their mean",
@@ -88,9 +89,11 @@ def check_resumable(checkpoint: Path) -> Path:
 def _describe_weights(checkpoint: Path) -> str | None:
     """Return which weights in a checkpoint are not the model's or an adapter's, or are not finite; None if none."""
     adapter = checkpoint / "adapter_model.safetensors"
+    weights: dict[str, torch.Tensor] | None = None  # by the names of the file, where buffers may be infinite
     try:
         if not adapter.is_file():
-            load_model(ModelSection(name=str(checkpoint)), with_numbers=False)
+            model = load_model(ModelSection(name=str(checkpoint)), with_numbers=False)
+            weights = revert_weight_conversion(model, dict(model.named_parameters()))
     except ModelError as error:
         return str(error).partition(": ")[2]
     for path in sorted(checkpoint.glob("*.safetensors")):
@@ -98,7 +101,7 @@ def _describe_weights(checkpoint: Path) -> str | None:
             for name in file.keys():  # noqa: SIM118
                 if path == adapter and not name.startswith("base_model.model."):
                     return f"{name} in {path.name} is no weight of an adapter"
-                if not file.get_tensor(name).isfinite().all():
+                if (weights is None or name in weights) and not file.get_tensor(name).isfinite().all():
                     return f"{name} in {path.name} holds NaN or infinity"
     return None
 
@@ -193,7 +196,20 @@ class Checkpoints:
 
     def load_weights(self, checkpoint: Path) -> None:
         """Load the weights of a checkpoint, and nothing else of it."""
-        self._load_from_checkpoint(str(checkpoint))  # type: ignore[attr-defined]
+        self._load_from_checkpoint(str(checkpoint))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Load the weights of a checkpoint, or its adapter.
+
+        transformers' own looks for the names of the file among those of the model, which for most families are others:
+        nothing would be loaded, and nothing said (huggingface/transformers issue 48805).
+        """
+        model = model or self.model  # type: ignore[attr-defined]
+        if (Path(resume_from_checkpoint) / "adapter_config.json").is_file():
+            super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+        else:
+            saved = type(model).from_pretrained(resume_from_checkpoint, dtype="auto")
+            model.load_state_dict(saved.state_dict())
 
     def save_unsaved(self) -> Path | None:
         """Save a checkpoint of the last step, unless there is one or none is wanted; return it. For a run that ends

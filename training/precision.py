@@ -135,7 +135,8 @@ def build_model(config: Config, model_config: Any, device: "torch.device | str" 
             near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
             raise ConfigError(
                 f"lora.target_modules = {given!r}: matches no linear layer of the model; allowed: all-linear (with "
-                f"model.freeze: projector of the language model alone), or names such as {', '.join(sorted(layers)[:12])}{near}",
+                f"model.freeze: projector of the language model alone), or names such as "
+                f"{', '.join(sorted(layers)[:12])}{near}",
                 key="lora.target_modules",
             ) from error
 

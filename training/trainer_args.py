@@ -146,7 +146,7 @@ _REFUSED = {
     "an episode has one reward; `type: combined` adds up its components": "multi_objective_aggregation",
     "viewbox samples with rollout.top_p and rollout.top_k": "min_p",
     "viewbox pads batches itself": "pad_to_multiple_of",
-    "no supported architecture has routed experts": "router_aux_loss_coef",
+    "the routers of experts have no loss of their own here": "router_aux_loss_coef",
     "viewbox never runs code from a model's folder": "trust_remote_code",
     "the log-probs of the loss are viewbox's own": "use_liger_kernel liger_kernel_config",
     "see episodes/* in metrics.jsonl": "include_num_input_tokens_seen",

@@ -108,13 +108,18 @@ class Architecture:
 
     @property
     def has_states(self) -> bool:
-        """Whether a layer carries a state from token to token, so that a prompt cannot be followed by several replies."""
+        """Whether a layer carries a state from token to token, so that replies cannot share a prompt in one row."""
         return not self.layer_kinds <= {FULL, SLIDING, CHUNKED}
 
     @property
     def takes_features(self) -> bool:
         """Whether the model's forward takes image features in place of pixels, in the order of the image tokens."""
         return "mm_encoder_outputs" in self._forward
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether the loss computes a prompt once for all episodes that begin with it (`training/grpo/logprobs.py`)."""
+        return self.takes_features and not self.has_states
 
     @cached_property
     def window(self) -> int | None:
@@ -278,7 +283,8 @@ class Architecture:
 
         base = get_base_model(model)
         text = 0 if self.image_id else 1
-        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=model.device)
+        device = base.get_input_embeddings().weight.device
+        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=device)
         handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
         before = getattr(base.model, "rope_deltas", None)
         try:

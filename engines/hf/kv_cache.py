@@ -151,19 +151,23 @@ class KVCache(Cache):
         self, source: int, targets: Collection[int], length: int, states: Iterable[torch.Tensor] = ()
     ) -> None:
         """Copy the first `length` columns of one slot to others, and give them the `states` it had there."""
+        rows = to_device(list(targets), self.index.slots.device)  # once: a list as an index waits for the device
         for tensor in self.list_tensors():
-            tensor[list(targets), :, :length] = tensor[source, :, :length]
+            tensor[rows, :, :length] = tensor[source, :, :length]
             self.bytes_copied += len(targets) * tensor[source, :, :length].nbytes
         for tensor, state in zip(self.list_states(), states, strict=True):
-            tensor[list(targets)] = state
+            tensor[rows] = state
             self.bytes_copied += len(targets) * state.nbytes
 
     def _move(self, targets: dict[int, int], length: int) -> None:
         """Move several slots at once, of which `length` columns count; `targets` maps each slot to its new place."""
         parts = [*(tensor[:, :, :length] for tensor in self.list_tensors()), *self.list_states()]
-        for tensor in parts if targets else ():
-            moving = tensor[list(targets)]
-            tensor[list(targets.values())] = moving
+        if not targets or not parts:
+            return
+        old, new = (to_device(list(rows), parts[0].device) for rows in (targets, targets.values()))
+        for tensor in parts:
+            moving = tensor[old]
+            tensor[new] = moving
             self.bytes_copied += moving.nbytes
 
     def _grow(self, capacity: int) -> None:
@@ -191,11 +195,6 @@ def measure_slot(model: PreTrainedModel) -> tuple[int, int]:
     cache.store_states()
     numbers = sum(tensor[0, :, 0].numel() for tensor in cache.list_tensors())
     return numbers * model.dtype.itemsize, sum(states.nbytes for states in cache.list_states())
-
-
-def compute_bytes_per_token(model: PreTrainedModel) -> int:
-    """Bytes of keys and values that one token of one conversation takes."""
-    return measure_slot(model)[0]
 
 
 def find_kv_cache_bytes(device: torch.device) -> int:

@@ -15,9 +15,11 @@ from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError, ModelError, suggest_nearest
 from ...utils.terminal import describe_error
-from .. import model_profiles
 from . import tiny_model
 from .architectures import get_architecture
+from .picture_settings import get_side, loses_border, show_whole
+from .picture_settings import get_view_settings as get_view_settings
+from .picture_settings import set_max_pixels as set_max_pixels
 from .quantization import Quantization, build_quantization_config, keep_weights
 
 if TYPE_CHECKING:
@@ -103,10 +105,22 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         raise _refuse(section, f"cannot be loaded: {reason}") from error
     images, vision = processor.image_processor, getattr(config, "vision_config", None)
     for name, own in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
-        given, needed = getattr(images, name, None), getattr(vision, own, None)
+        given, needed = (get_side(getattr(*one, None)) for one in ((images, name), (vision, own)))
         if None not in (given, needed) and given != needed:
             raise _refuse(section, f"its processor has {name} = {given}, its config.json {needed}; allowed: the same")
+    show_whole(images)
+    if loses_border(get_architecture(config, processor)):
+        raise _refuse(section, "its processor cuts off the borders of pictures; allowed: one that shows all of them")
     return config, processor
+
+
+def find_changed_settings(section: ModelSection, image_processor: Any) -> dict[str, Any]:
+    """Return the settings of an image processor that are not those of the model's folder."""
+    from transformers import AutoProcessor
+
+    saved = AutoProcessor.from_pretrained(resolve_model_path(str(section.name)), revision=section.revision, **SAFE)
+    own = saved.image_processor.to_dict()
+    return {name: value for name, value in image_processor.to_dict().items() if value != own.get(name)}
 
 
 def silence_transformers() -> None:
@@ -139,7 +153,7 @@ def load_model(
         ModelError: they cannot be loaded, are not all of the model's, or are not finite.
         ConfigError: bitsandbytes is not installed, which `quantize` needs.
     """
-    from transformers import AutoModelForImageTextToText
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     assert section.name is not None
     name = resolve_model_path(section.name)
@@ -147,7 +161,8 @@ def load_model(
     more: dict[str, Any] = {} if with_numbers else {"device_map": "meta"}
     if quantize is not None and with_numbers:  # such weights are moved while they are loaded, not afterward
         dtype = torch.bfloat16 if section.dtype == "auto" else getattr(torch, section.dtype)
-        more = {"quantization_config": build_quantization_config(quantize, dtype), "device_map": {"": device}}
+        config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
+        more = {"quantization_config": build_quantization_config(quantize, dtype, config), "device_map": {"": device}}
     more |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # which is then refused here
     try:
         model, report = AutoModelForImageTextToText.from_pretrained(
@@ -246,24 +261,3 @@ def _build_tiny_processor(section: ModelSection, corpus: Sequence[str], max_pixe
     tokenizer = tiny_model.build_tokenizer(corpus, sizes.pop("vocab_size"))
     processor = tiny_model.build_processor(tokenizer, patch=sizes["patch"], max_pixels=max_pixels)
     return processor, sizes | {"positions": max_pixels // sizes["patch"] ** 2}
-
-
-def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, object]:
-    """Return the environment settings that follow from a model: the conventions it was trained on, and its patch
-    size."""
-    images = processor.image_processor
-    profile = model_profiles.get_model_defaults(get_architecture(config).model_type).to_settings()
-    return profile | ({"pixel_multiple": images.patch_size * images.merge_size} if _has_patches(images) else {})
-
-
-def set_max_pixels(processor: Any, max_pixels: int) -> None:
-    """Make the image processor accept views of up to `max_pixels` without resizing them."""
-    images = processor.image_processor
-    if not _has_patches(images):
-        return
-    smallest = (images.patch_size * images.merge_size) ** 2
-    images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, max_pixels)}
-
-
-def _has_patches(images: Any) -> bool:
-    return getattr(images, "merge_size", None) is not None and getattr(images, "patch_size", None) is not None

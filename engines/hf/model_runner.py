@@ -68,10 +68,11 @@ class ModelRunner:
         started = time.perf_counter()
         vision = self.vision_cache.get_inputs(images)
         self.stats.forward_seconds += time.perf_counter() - started
+        ids = ids.to(device)
         if vision:
-            vision |= architecture.build_token_types(ids.to(device))
+            vision |= architecture.build_token_types(ids)
         slots, num_read = [sequence.held_slot for sequence in sequences], max(map(add, lengths, widths))
-        logits = self.forward(slots, lengths, num_read, ids.to(device), positions.to(device), widths, vision)
+        logits = self.forward(slots, lengths, num_read, ids, positions.to(device), widths, vision)
         for sequence, added in zip(sequences, widths, strict=True):
             sequence.length += added
         self.stats.prefills += 1

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Quantization = Literal["4bit"]
 KEY = "lora.quantize"
-KEPT = ("model.visual", "lm_head")  # a frozen tower runs once for each picture; the output layer may be the embedding
 
 
 def check_bitsandbytes(quantize: Quantization) -> None:
@@ -35,21 +34,33 @@ def check_bitsandbytes(quantize: Quantization) -> None:
         )
 
 
-def build_quantization_config(quantize: Quantization, dtype: "torch.dtype") -> "BitsAndBytesConfig":
-    """Return how transformers loads a model whose 4-bit layers compute in `dtype`.
+def list_kept(model: Any) -> list[str]:
+    """Return the names of the parts that are not quantized: a frozen tower runs once for each picture, and the output
+    layer may be the embedding."""
+    from .architectures import list_vision_parts
+
+    parts = [*list_vision_parts(model), model.get_output_embeddings()]
+    return [name for name, module in model.named_modules() if any(module is part for part in parts)]
+
+
+def build_quantization_config(quantize: Quantization, dtype: "torch.dtype", config: Any) -> "BitsAndBytesConfig":
+    """Return how transformers loads a model of a config, whose 4-bit layers compute in `dtype`.
 
     Raises:
         ConfigError: bitsandbytes is not installed.
     """
-    from transformers import BitsAndBytesConfig
+    import torch
+    from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
 
     check_bitsandbytes(quantize)
+    with torch.device("meta"):
+        kept = list_kept(AutoModelForImageTextToText.from_config(config))
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
-        llm_int8_skip_modules=[*KEPT],
+        llm_int8_skip_modules=kept,
     )
 
 

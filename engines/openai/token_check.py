@@ -123,7 +123,13 @@ class TokenCheck:
             f"  task {conversation.task.id if conversation.task else '?'}, before reply {turn + 1}, token {place} of "
             f"{len(ours)} (the server's prompt has {len(theirs)})\n"
             f"  ours:   {self._decode(ours[part])!r}\n  server: {self._decode(theirs[part])!r}"
+            + self._describe_tools(conversation)
         )
+
+    def _describe_tools(self, conversation: Conversation) -> str:
+        is_left_out = conversation.tools and conversation.reply_format == "native" not in self.tokens.template.taught
+        way_out = "endpoint.native_tools=false writes them into the system message, as our engine does"
+        return f"\n  the model's chat template lists no tools; {way_out}" if is_left_out else ""
 
 
 def _read_ids(part: Mapping[str, Any], name: str) -> list[int] | None:

@@ -252,7 +252,7 @@ def find_vllm() -> list[str]:
 def build_server(
     model: ModelSection,
     settings: Settings,
-    image_processor: object,
+    image_processor: Any,
     *,
     dtype: str,
     gpu: bool,
@@ -262,15 +262,16 @@ def build_server(
 
     Args:
         model: of which `name` is set.
-        image_processor: its bounds of pixels become the server's.
+        image_processor: what its settings have that those of the model's folder do not becomes the server's.
         run: the folder of the training run that sends weights to the server; None: it only plays.
 
     Raises:
         ConfigError: there is no vLLM.
     """
-    from ..hf.loading import find_model_folder
+    from ..hf.loading import find_changed_settings, find_model_folder
 
-    flags = build_flags(model, settings, image_processor, dtype=dtype, gpu=gpu, trains=run is not None)
+    changed = find_changed_settings(model, image_processor)
+    flags = build_flags(model, settings, changed, dtype=dtype, gpu=gpu, trains=run is not None)
     environment = build_environment(os.environ, gpu=gpu)
     if run is not None:
         environment["VLLM_SERVER_DEV_MODE"] = "1"
@@ -286,17 +287,15 @@ def build_server(
 
 
 def build_flags(
-    model: ModelSection, settings: Settings, image_processor: Any, *, dtype: str, gpu: bool, trains: bool
+    model: ModelSection, settings: Settings, changed: Mapping[str, Any], *, dtype: str, gpu: bool, trains: bool
 ) -> list[str]:
-    """Return the flags of a server, without its model and address."""
-    bounds = dict(image_processor.size)
-    size = {name: bounds[name] for name in ("shortest_edge", "longest_edge")}
+    """Return the flags of a server, without its model and address; `changed` are settings of its image processor."""
     flags = [
         *FLAGS.split(),
         *("--dtype", dtype, "--max-num-seqs", str(settings.slots)),
         *("--max-model-len", "-1"),  # the longest one that fits
         *("--limit-mm-per-prompt", json.dumps({"video": 0})),
-        *("--mm-processor-kwargs", json.dumps({"size": size})),
+        *(("--mm-processor-kwargs", json.dumps(changed)) if changed else ()),
         "--disable-uvicorn-access-log",
     ]
     if model.revision is not None:

@@ -31,6 +31,7 @@ from .wire import build_request, parse_generated, read_as
 
 GENERATE = "/inference/v1/generate"
 DRAWS = 4  # of a reply, if image placeholders are sampled in it; they are banned in the last one
+PROBED = 64, 512  # sides of the pictures that a server is asked with, of an image processor with other limits
 CERTAIN = 1e-3  # how far from 0 the log-prob of the only token allowed may be
 
 
@@ -198,15 +199,15 @@ def clean_url(url: str) -> str:
 
 
 def build_probe(tokens: ChatTokens) -> TokenRequest:
-    """Return a request for one token after the smallest and the largest picture that an environment shows."""
-    images = tokens.processor.image_processor
-    side = images.patch_size * images.merge_size
-    largest = max(side, int(images.size["longest_edge"] ** 0.5) // side * side)
-    pictures = [ImageRef.of(np.zeros((n, n, 3), np.uint8)) for n in (side, largest)]
-    ids: list[int] = tokens.tokenizer("a b c", add_special_tokens=False)["input_ids"]
-    for picture in pictures:
-        ids = [*ids, *[tokens.image_id] * tokens.count_image_tokens(picture)]
-        ids += tokens.tokenizer("d", add_special_tokens=False)["input_ids"]
+    """Return a request for one token after a small and a large picture: the smallest and the largest that an
+    environment shows, where the image processor counts pixels."""
+    images, sides = tokens.processor.image_processor, PROBED
+    if getattr(images, "merge_size", None) is not None:
+        side = images.patch_size * images.merge_size
+        sides = side, max(side, int(images.size["longest_edge"] ** 0.5) // side * side)
+    pictures = [ImageRef.of(np.zeros((n, n, 3), np.uint8)) for n in sides]
+    shown = [tokens.pixel_cache.describe(picture)[1] for picture in pictures]
+    ids = tokens.tokenizer("a b c" + "d".join(shown) + "d", add_special_tokens=False)["input_ids"]
     return TokenRequest(Conversation([], (), seed=0, index=0), tuple(ids), tuple(pictures), max_tokens=1, seed=0)
 
 

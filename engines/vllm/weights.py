@@ -22,6 +22,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from safetensors.torch import save_file
+from transformers.core_model_loading import revert_weight_conversion
 
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
@@ -32,6 +33,7 @@ from ...network.http import read_error
 from ...utils.terminal import make_line
 from ..generator import GeneratorError
 from ..hf.adapters import KeptChange, get_factors, round_stochastically
+from ..hf.architectures import get_base_model
 from ..hf.chat_tokens import ChatTokens
 from ..openai.client import EndpointError
 from ..processes import do_once
@@ -306,6 +308,8 @@ def iterate_weights(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the (name, tensor) pairs of a model inside `use_merged_adapters`, each with its adapters added.
 
+    Names and layouts are those of a checkpoint, which a server reads; in memory most families have others.
+
     A server adds nothing itself, and would round a small change of a two-byte weight away. So sums for two bytes are
     rounded up or down by chance.
 
@@ -320,24 +324,27 @@ def iterate_weights(
         ConfigError: an adapter is not merged, so the weights without it are not the policy's.
     """
     _check_merged(model)
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    adapted = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
-    found: dict[str, tuple[torch.Tensor, Any]] = {}
+    model = get_base_model(model)
+    layers = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
+    found: dict[str, torch.Tensor] = {}
+    adapted: dict[int, Any] = {}  # layers with adapters, by the place of their weight
     for name, tensor in model.state_dict().items():
         if ".lora_" in name or ".original_module." in name:
             continue
-        layer = adapted.get(name)
-        name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
-        found[name] = tensor.detach(), layer
+        if name in layers and layers[name].merged:
+            adapted[tensor.data_ptr()] = layers[name]
+        found[name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")] = tensor.detach()
     head = model.get_output_embeddings()
     if head is not None and HEAD not in found:
-        found[HEAD] = head.weight.detach(), None
+        found[HEAD] = head.weight.detach()
     generator: torch.Generator | None = None
-    for name, (tensor, layer) in found.items():
-        if layer is not None and layer.merged:
+    for name, tensor in revert_weight_conversion(model, found).items():
+        layer = adapted.pop(tensor.data_ptr(), None)
+        if layer is not None:
             generator = generator or torch.Generator(tensor.device).manual_seed(seed)
             tensor = _add_adapters(layer, tensor, dtype or tensor.dtype, generator, change or KeptChange())
         yield name, tensor
+    assert not adapted, "a weight with adapters was not sent by itself"
 
 
 def _add_adapters(

@@ -27,34 +27,50 @@ OTHER_PROMPT = (
 )
 
 
-def fold_ids(ids: Sequence[int], counts: Sequence[int], image_id: int) -> list[int]:
-    """Return the ids with one placeholder for each image.
+def fold_ids(ids: Sequence[int], images: Sequence[ImageRef], tokens: ChatTokens) -> list[int]:
+    """Return the ids with the placeholder of each image, as a chat template writes it, in place of what stands for it.
 
-    Args:
-        ids: each image as many placeholders as it has tokens.
-        counts: the tokens of each image, in order.
+    Whitespace around an image's tokens may be part of their neighbors in `ids`, and is taken off these.
 
     Raises:
         ReplyError: the placeholders are not those of these images.
-
-    >>> fold_ids([1, 9, 9, 9, 2, 9, 3], [3, 1], image_id=9)
-    [1, 9, 2, 9, 3]
     """
-    folded, place, left = [], 0, iter(counts)
-    while place < len(ids):
-        length = 1
-        if ids[place] == image_id:
-            length = next(left, 0)
-            if not length or any(token != image_id for token in ids[place : place + length]):
-                break
-        folded.append(ids[place])
-        place += length
-    if place != len(ids) or next(left, None) is not None:
-        raise ReplyError(
-            f"the history has {sum(token == image_id for token in ids)} image placeholders, its {len(counts)} images "
-            f"have {sum(counts)} tokens: a placeholder was sampled, or an image is missing"
-        )
-    return folded
+    folded, rest = list[int](), list(ids)
+    for _, text in map(tokens.pixel_cache.describe, images):
+        before, after = text.split(text.strip())
+        own = _encode(tokens, text.strip())
+        start = rest.index(tokens.image_id) - own.index(tokens.image_id) if tokens.image_id in rest else -1
+        if start < 0 or rest[start : start + len(own)] != own:
+            break
+        head, rest = rest[:start], rest[start + len(own) :]
+        last = _count_tokens_of(before, head[::-1], tokens)
+        ending = _decode(tokens, head[len(head) - last :]).removesuffix(before)
+        folded += head[: len(head) - last] + _encode(tokens, ending + tokens.architecture.placeholder)
+        first = _count_tokens_of(after, rest, tokens)
+        rest = _encode(tokens, _decode(tokens, rest[:first]).removeprefix(after)) + rest[first:]
+    else:
+        if tokens.image_id not in rest:
+            return folded + rest
+    counts = [tokens.count_image_tokens(image) for image in images]
+    raise ReplyError(
+        f"the history has {list(ids).count(tokens.image_id)} image placeholders, its {len(counts)} images have "
+        f"{sum(counts)} tokens: a placeholder was sampled, or an image is missing"
+    )
+
+
+def _count_tokens_of(space: str, ids: Sequence[int], tokens: ChatTokens) -> int:
+    """Return how many of `ids` hold at least as much text as `space`."""
+    numbers = range(len(ids) + 1)
+    return next((n for n in numbers if len(_decode(tokens, ids[:n])) >= len(space)), len(ids))
+
+
+def _encode(tokens: ChatTokens, text: str) -> list[int]:
+    ids: list[int] = tokens.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _decode(tokens: ChatTokens, ids: Sequence[int]) -> str:
+    return str(tokens.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def build_request(
@@ -74,10 +90,9 @@ def build_request(
         ImageError: an image cannot be opened.
         ReplyError: ids and images do not fit together.
     """
-    counts = [tokens.count_image_tokens(image) for image in request.images]
     body: dict[str, Any] = {
         "model": model,
-        "token_ids": fold_ids(request.ids, counts, tokens.image_id),
+        "token_ids": fold_ids(request.ids, request.images, tokens),
         "return_token_ids": True,
         "sampling_params": {
             "n": 1,

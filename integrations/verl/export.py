@@ -116,6 +116,7 @@ def _write(config: Config, out: Path) -> VerlExport:
     except ImportError as error:
         raise ConfigError(f"an export to verl needs more packages ({error}): pip install 'viewbox[verl]'") from error
     model_config, processor = loading.load_processor(config.model)
+    check_processor(config, processor)
     env, held_out = build_envs(config, loading.get_view_settings(model_config, processor))
     loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
     tokens, size = ChatTokens(processor, model_config), processor.image_processor.size
@@ -255,6 +256,19 @@ def check_config(config: Config) -> None:
     for name, choices in (("loss_type", LOSSES), ("scale_rewards", SCALES)):
         if name in arguments and arguments[name] not in choices:
             refuse(f"train.{name}", arguments[name], ", ".join(str(choice) for choice in choices))
+
+
+def check_processor(config: Config, processor: Any) -> None:
+    """Raise `ConfigError` if the image processor does not take the two bounds that verl can set."""
+    kind = type(processor.image_processor)
+    if not {"min_pixels", "max_pixels"} <= kind.valid_kwargs.__annotations__.keys():
+        raise ConfigError(
+            f"model.name = {config.model.name!r}: its {kind.__name__} takes no min_pixels and max_pixels, by which "
+            "verl's server and trainer make the same tokens of a picture; allowed: a model whose image processor takes "
+            "them (Qwen's); or `viewbox train`, also with rollout.engine=vllm",
+            key="model.name",
+            given=config.model.name,
+        )
 
 
 def describe_left_out(config: Config) -> list[str]:

@@ -21,7 +21,7 @@ from viewbox.configs.yaml_reader import parse, parse_key_values, write
 from viewbox.core.portable import check_portable
 from viewbox.envs.from_config import build_envs
 from viewbox.errors import ConfigError
-from viewbox.publish.writing import PackagePlan, _build_header
+from viewbox.publish.package import PackagePlan, _build_header
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
 from viewbox.training.trainer_args import build_trainer_arguments
 from viewbox.utils.files import expand_path

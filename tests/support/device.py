@@ -35,7 +35,8 @@ READS = {  # of which the host needs the result before it goes on
     aten.unique_dim.default,
 }
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
-GRAPH = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
+KEYS = torch._C.DispatchKey
+GRAPH = torch._C.DispatchKeySet(KEYS.AutogradFunctionality) | torch._C.DispatchKeySet(KEYS.ADInplaceOrView)
 
 
 class DeviceTensor(torch.Tensor):
@@ -77,7 +78,7 @@ def is_cuda(device: Any) -> bool:
 
 
 class PretendedDevice(TorchDispatchMode):
-    """While it is entered, `cuda:0` exists; `waits` counts (kind, file:line) of what a GPU would make the host wait for."""
+    """While it is entered, `cuda:0` exists; `waits` counts (kind, file:line) of what the host waits for on a GPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +135,12 @@ class PretendedDevice(TorchDispatchMode):
         return found
 
     def move(self, model: torch.nn.Module) -> list[torch.Tensor]:
-        """Move a model's weights and buffers; return the weights inside, which get the gradients."""
+        """Move a model's weights and buffers; return the weights inside, which get the gradients.
+
+        What is given to it must be on the device from now on, also where transformers would move it in silence.
+        """
+        for module in {model, getattr(model, "model", model)}:
+            module.register_forward_pre_hook(_refuse_host_tensors, with_kwargs=True)
         moved: dict[int, Any] = {}
         for module in model.modules():
             for name, weight in module._parameters.items():
@@ -157,13 +163,12 @@ class PretendedDevice(TorchDispatchMode):
             return 0  # plain products: fused kernels have one name for each device
         if on and func not in COPIES:
             free = [x for x in args[1] if x is not None] if func in INDEXED else []  # an index may be on the CPU
-            left = [x for x in tensors if not isinstance(x, DeviceTensor) and x.ndim and all(x is not y for y in free)]
+            off = [x for x in tensors if not isinstance(x, DeviceTensor) and x.ndim]
+            left = [x for x in off if all(x is not one for one in free)]
             if left:
                 sizes = ", ".join(f"{tuple(x.shape)} {x.dtype}" for x in left)
                 raise RuntimeError(f"{func}: expected all tensors on cuda:0, but found on cpu: {sizes}")
         self._count(func, args, kwargs, on)
-        if func is aten.histc.default and not args[0].is_floating_point():  # the CPU has none of whole numbers
-            return wrap(func(get_host(args[0]).float(), *args[1:], **kwargs).to(args[0].dtype))
         if is_cuda(target):
             kwargs["device"] = torch.device("cpu")
             kwargs.pop("pin_memory", None)
@@ -173,10 +178,12 @@ class PretendedDevice(TorchDispatchMode):
         known = {id(x.held): x for x in on}
         excluded = torch._C._dispatch_tls_local_exclude_set() - GRAPH
         with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
-            found = func(*get_host(args), **get_host(kwargs))
-        if target is not None and not is_cuda(target) or func is aten.copy_.default and not isinstance(args[0], DeviceTensor):
+            found = compute(func, get_host(args), get_host(kwargs))
+        if func is aten.copy_.default:
+            return args[0]
+        if target is not None and not is_cuda(target):
             return found
-        return tree_map(lambda x: known.get(id(x), None) if id(x) in known else wrap(x), found)
+        return tree_map(lambda x: known[id(x)] if id(x) in known else wrap(x), found)
 
     def _count(self, func: Any, args: Any, kwargs: Any, on: list[DeviceTensor]) -> None:
         kind = None
@@ -190,13 +197,29 @@ class PretendedDevice(TorchDispatchMode):
                 kind = "copy to the host"
             elif to and not at and not kwargs.get("non_blocking"):
                 kind = "copy to the device"
-        elif func is aten.copy_.default and on and isinstance(args[0], DeviceTensor) != isinstance(args[1], DeviceTensor):
+        elif func is aten.copy_.default and on and not all(isinstance(x, DeviceTensor) for x in args[:2]):
             kind = "copy to the device" if isinstance(args[0], DeviceTensor) else "copy to the host"
         if kind is not None:
             frame: Any = sys._getframe(2)
             while "/torch/" in frame.f_code.co_filename or frame.f_code.co_filename == __file__:
                 frame = frame.f_back
             self.waits[kind, f"{frame.f_code.co_filename}:{frame.f_lineno}"] += 1
+
+
+def compute(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operation on the CPU; in float32 and back where the CPU has none for this type."""
+    try:
+        return func(*args, **kwargs)
+    except NotImplementedError:
+        given = next(x.dtype for x in tree_leaves(args) if isinstance(x, torch.Tensor))
+        found = func(*tree_map(lambda x: x.float() if isinstance(x, torch.Tensor) else x, args), **kwargs)
+        return found.to(given)
+
+
+def _refuse_host_tensors(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    for name, value in {**kwargs, "positional": args}.items():
+        if any(isinstance(x, torch.Tensor) and not isinstance(x, DeviceTensor) for x in tree_leaves(value)):
+            raise RuntimeError(f"{type(module).__name__}: expected {name} on cuda:0, but found on cpu")
 
 
 def _get_number(value: Any) -> Any:

@@ -193,7 +193,11 @@ def read_pixels(kit, images):
     """What the family's own processor makes of all pictures of an episode in one call, without ids."""
     placeholder = kit.tokens.architecture.placeholder
     found = kit.processor(text=[placeholder * len(images)], images=images, return_tensors="pt")
-    return {name: value for name, value in found.items() if name not in ("input_ids", "attention_mask") and "type_ids" not in name}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in ("input_ids", "attention_mask") and "type_ids" not in name
+    }
 
 
 @pytest.fixture(scope="session")

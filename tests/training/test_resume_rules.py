@@ -24,7 +24,7 @@ from viewbox.training.trainer_args import explain_refusal
 
 # What a checkpoint holds cannot change under it; every other key takes effect.
 STAYS = """
-    env.name lora.alpha lora.quantize lora.r lora.target_modules model.name model.revision model.tiny
+    env.name lora.alpha lora.quantize lora.r lora.target_modules model.freeze model.name model.revision model.tiny
     train.best_of_group train.curriculum.levels train.dataloader_drop_last train.demonstrations train.episodes
     train.generation_batch_size train.gradient_accumulation_steps train.method train.num_generations
     train.num_iterations train.optim train.optim_args train.optim_target_modules train.per_device_train_batch_size

@@ -129,9 +129,8 @@ def test_ids_with_a_sampled_placeholder_are_never_sent(second_turn):
     tokens = generator.tokens
     place = request.ids.index(tokens.image_id) - 1
     ids = (*request.ids[:place], tokens.image_id, *request.ids[place:])
-    counts = [tokens.count_image_tokens(image) for image in request.images]
     with pytest.raises(ReplyError, match="a placeholder was sampled"):
-        wire.fold_ids(ids, counts, tokens.image_id)
+        wire.fold_ids(ids, request.images, tokens)
 
 
 @pytest.mark.parametrize(

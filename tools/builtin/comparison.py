@@ -13,11 +13,10 @@ import cv2
 import numpy as np
 
 from ...errors import ArgumentError, ImageError
-from ...images import place
 from ...images.files import open_image as open_file
 from ...images.ref import ImageRef
 from ...images.resample import fit_size
-from ...images.source import AXES, Source
+from ...images.source import AXES, Source, Volume
 from ...images.task_images import find_named, name_image
 from ...images.view import WHOLE, Box, View
 from ..arguments import Hidden, ImageName, Range, ViewFractions
@@ -30,6 +29,7 @@ SEAM = 2  # pixels of white between two pictures
 THIN = 1e-4  # share of a pixel that a thin structure covers at least
 SHARED = 0.01  # share of a slice that two windows must have in common, and by which they may differ
 TURNED = 5.0  # degrees between two slices, above which it is said
+CLOSE = 1e-6  # of a voxel: what places lose to rounding
 SAME = 0.01  # largest difference of two spacings or aspects, as a share
 
 
@@ -75,21 +75,21 @@ def _find_part(view: View, other: Source, index: int | None, name: str) -> tuple
     here, there, part = view.source.volume, other.volume, f"the same part of {name}"
     if here is None or there is None or here.is_same_stack(there):
         return _find_slice(view.source, other, index), view.window, part
-    if not place.share_frame(here, there):
+    if not _share_frame(here, there):
         part = f"{name} at the same proportions; it is not known whether this is the same place in the patient"
         return _find_slice(view.source, other, index), view.window, part
-    at, last = place.find_index(view.source, there), there.voxels.shape[AXES[here.plane]] - 1
+    at, last = _find_index(view.source, there), there.voxels.shape[AXES[here.plane]] - 1
     found = _find_slice(view.source, other, min(last, max(0, round(at))) if index is None else index)
-    x1, y1, x2, y2 = place.map_window(view.source, found, view.window)
+    x1, y1, x2, y2 = _map_window(view.source, found, view.window)
     window = max(x1, 0.0), max(y1, 0.0), min(x2, 1.0), min(y2, 1.0)
     if min(window[2] - window[0], window[3] - window[1]) <= SHARED:
         window, part = WHOLE, f"all of the slice of {name}, which does not hold this part"
     elif max(window[0] - x1, window[1] - y1, x2 - window[2], y2 - window[3]) > SHARED:
         part = f"as much of this part as {name} holds"
-    if found.volume is not None and abs(at - found.volume.index) > 0.5 + place.CLOSE:
+    if found.volume is not None and abs(at - found.volume.index) > 0.5 + CLOSE:
         away = abs(at - found.volume.index) * (there.get_slice_distance(here.plane) or math.nan)
         part = f"a slice of {name} {away:.1f} mm away" + ("" if index is not None else ", the nearest one there is")
-    if (angle := place.measure_turn(view.source, found)) > TURNED:
+    if (angle := _measure_turn(view.source, found)) > TURNED:
         part += f"; its slices are turned by {angle:.0f} degrees, so both agree in the middle only"
     return found, window, part
 
@@ -179,9 +179,9 @@ def _find_mask(shown: Source, mask: Source) -> tuple[Source, str]:
             raise _refuse(mask.size, shown.size, "pixels")
         return mask, ""
     other = other.at_time(volume.time) if other.count_times() == volume.count_times() else other
-    if place.share_frame(volume, other):
-        return Source(place.sample_on(shown, other), blank=other.blank), ""
-    other = place.turn_alike(other, volume)
+    if _share_frame(volume, other):
+        return Source(_sample_on(shown, other), blank=other.blank), ""
+    other = _turn_alike(other, volume)
     sides, others = volume.voxels.shape[2::-1], other.voxels.shape[2::-1]
     if sides != others:
         raise _refuse(others, sides, "voxels")
@@ -226,3 +226,85 @@ def _sample_nearest(view: View, whole: np.ndarray) -> np.ndarray:
     column, row = (np.clip((part * side).astype(int), 0, side - 1) for part, side in ((x, columns), (y, rows)))
     index = (row[None, :], column[:, None]) if view.turned else (row[:, None], column[None, :])
     return np.asarray(whole[index])
+
+
+# ---- where slices of different volumes lie in the patient, in millimeters by `Volume.affine`
+
+
+def _share_frame(first: Volume, second: Volume) -> bool:
+    """Return whether both places in the patient are known and count from the same point, as far as the files say."""
+    frames = {first.frame_of_reference, second.frame_of_reference} - {""}
+    return first.affine is not None and second.affine is not None and len(frames) < 2
+
+
+def _find_index(source: Source, other: Volume) -> float:
+    """Return where the middle of a slice lies among the slices of another volume along the same plane, not rounded.
+
+    Below -0.5, or at its number of slices less 0.5 and above, the other volume does not reach that place.
+    """
+    return float(_map_points(source, other, [(0.5, 0.5)])[0][2 - AXES[_get_volume(source).plane]])
+
+
+def _map_window(source: Source, other: Source, window: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return where a window of a slice (fractions) lies in a slice of another volume in the same plane: the upright box
+    around its corners, in fractions, which may lie outside."""
+    volume, (x1, y1, x2, y2) = _get_volume(other), window
+    corners = _map_points(source, volume, [(x, y) for x in (x1, x2) for y in (y1, y2)])
+    columns, rows = ((np.delete(corners, 2 - AXES[volume.plane], axis=1) + 0.5) / other.size).T
+    if volume.plane != "axial":  # slices are shown with the head up
+        rows = 1 - rows
+    return float(columns.min()), float(rows.min()), float(columns.max()), float(rows.max())
+
+
+def _measure_turn(source: Source, other: Source) -> float:
+    """Return the largest angle, in degrees, between the rows or the columns of slices of two volumes."""
+    pairs = zip(*(_get_volume(one).get_directions()[:2] for one in (source, other)), strict=True)
+    return math.degrees(max(math.acos(min(1.0, u @ v / np.linalg.norm(u) / np.linalg.norm(v))) for u, v in pairs))
+
+
+def _turn_alike(volume: Volume, other: Volume) -> Volume:
+    """Return a volume turned so that its file's array lies on that of another volume, whatever both say of places."""
+    if volume.stored_axes == other.stored_axes or not volume.planes or not other.planes:
+        return volume
+    sides = [[axis for axis, _ in volume.stored_axes].index(axis) for axis, _ in other.stored_axes]
+    voxels = volume.voxels.transpose([2 - side for side in reversed(sides)])
+    for side, (_, backwards) in enumerate(other.stored_axes):
+        if volume.stored_axes[sides[side]][1] != backwards:
+            voxels = np.flip(voxels, 2 - side)
+    spacing: Any = volume.spacing and tuple(volume.spacing[2 - side] for side in reversed(sides))
+    return replace(volume, voxels=voxels, spacing=spacing, affine=None, stored_axes=other.stored_axes, times=None)
+
+
+def _sample_on(source: Source, other: Volume) -> np.ndarray:
+    """Return the value of the voxel of another volume in which each pixel of a slice has its center; 0 outside of it.
+
+    The result has the shape of the slice, (height, width), and the type of the other volume.
+    """
+    x, y = 0.5 / source.width, 0.5 / source.height  # the first pixel, that to its right, and that below it
+    origin, right, down = _map_points(source, other, [(x, y), (3 * x, y), (x, 3 * y)])
+    right, down = right - origin, down - origin
+    inside = np.ones((source.height, source.width), bool)
+    places = []
+    for axis in range(3):
+        row = origin[axis] + right[axis] * np.arange(source.width)
+        place = np.floor(row[None] + (down[axis] * np.arange(source.height))[:, None] + 0.5 + CLOSE).astype(np.intp)
+        inside &= (place >= 0) & (place < other.voxels.shape[2 - axis])
+        places.append(place)
+    sampled = np.zeros(inside.shape, other.voxels.dtype)
+    sampled[inside] = other.voxels[tuple(place[inside] for place in reversed(places))]
+    return sampled
+
+
+def _map_points(source: Source, other: Volume, points: Sequence[tuple[float, float]]) -> np.ndarray:
+    """Return points of a slice (fractions) as indices (x, y, z) of another volume: (n, 3), not rounded."""
+    assert other.affine is not None
+    right, down, first = _get_volume(source).get_directions()
+    pixels = np.array(points) * source.size - 0.5
+    places = first + pixels[:, :1] * right + pixels[:, 1:] * down
+    mapped: np.ndarray = np.linalg.solve(other.affine[:3, :3], (places - other.affine[:3, 3]).T).T
+    return mapped
+
+
+def _get_volume(source: Source) -> Volume:
+    assert source.volume is not None
+    return source.volume

@@ -1,14 +1,11 @@
 """What `--dry-run` shows: the settings, what was checked, the first images, and a page with the first prompt."""
 
-import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 from ...configs import yaml_reader
 from ...configs.schema import Config, locate_errors
@@ -88,10 +85,13 @@ def _describe_long(config: Config, env: BaseMultiTurnEnv, key: str, model: Local
 
     A token has at least one byte, so only tasks with a text that may be too long are opened and counted.
     """
+    from ...engines.hf.picture_settings import find_largest_view
+
     first = open_first_task(env, key)
     tokens, ids, _ = model.encode_prompt(config, env, env.for_task(first).reset(first, seed=0))
     room, looked, found = tokens.context - config.rollout.max_completion_tokens, 0, []
-    image = tokens.architecture.preprocess(Image.new("RGB", (math.isqrt(env.max_pixels),) * 2)).tokens + 2
+    largest = find_largest_view(tokens.architecture, env.max_pixels, env.pixel_multiple)[1]
+    image = len(tokens.tokenizer.encode(largest.text, add_special_tokens=False)) + 2
     for task in make_tasks(env):
         looked += 1
         with suppress(BadRow, ImageError):  # it costs its own episodes

@@ -18,6 +18,7 @@ from ...engines.hf.quantization import check_bitsandbytes
 from ...engines.table import get_engine
 from ...envs.from_config import build_envs, check_turns, prepare_env
 from ...errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
+from ...images.coordinates import needs_size
 from ...images.ref import ImageRef
 from ...records import Task
 from ...rewards.explain import describe_reward
@@ -73,6 +74,7 @@ def _check(config: Config) -> dict[str, Any]:
     from ..trainer_args import build_trainer_arguments
     from .optimizer import check_optimizer
     from .outline import count_parameters, describe_filters, outline_run
+    from .way import describe_pictures, describe_way
 
     check_launch()
     _refuse(_list_contradictions(config))
@@ -121,6 +123,8 @@ def _check(config: Config) -> dict[str, Any]:
         _check_first_tokens(model, config, env)
         parameters = count_parameters(model.config, config)
         outline["parameters"] = parameters.describe()
+        outline["model"] = describe_way(config, model.config)
+        outline["pictures"] = describe_pictures(config, env, model)
         needed = estimate_bytes(config, arguments, parameters.total, parameters.trained)
         outline["disk"] = check_space(config, needed)
     on_hub = config.model.name is not None and model is None
@@ -308,6 +312,14 @@ def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task
     state = env.for_task(task).reset(task, seed=0)
     tokens, prompt, images = model.encode_prompt(config, env, state)
     budget = config.rollout.max_completion_tokens
+    side = model.view_settings.get("pixel_multiple") or 0
+    for ref in images if needs_size(env.for_task(task).coordinates) else ():
+        if not side or tokens.count_image_tokens(ref) * side**2 != ref.width * ref.height:
+            raise ConfigError(
+                f"env.coordinates = pixel: the model's processor makes another size of a picture of {ref.width} x "
+                f"{ref.height}, so that its pixels are not those of the view; allowed: unit or per_mille",
+                key="env.coordinates",
+            )
     image = max((tokens.get_pixels(ref).tokens for ref in images), default=0)
     if state.tool_schemas and image >= budget:
         raise ConfigError(

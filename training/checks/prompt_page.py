@@ -3,7 +3,6 @@
 import base64
 import html
 import io
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,12 +29,11 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
         return Prompt(tuple(parts), None)
     tokens, ids, images = model.encode_prompt(config, env, state)
-    pad = re.escape(tokens.tokenizer.decode([tokens.image_id]))
-    texts = re.split(f"(?:{pad})+", tokens.tokenizer.decode(ids))
-    shown: list[str | ImageRef] = []
-    for number, text in enumerate(texts):
-        shown += [text, images[number]] if number < len(images) else [text]
-    return Prompt(tuple(shown), len(ids))
+    left, shown = tokens.tokenizer.decode(ids), list[str | ImageRef]()
+    for image in images:
+        text, _, left = left.partition(tokens.get_pixels(image).text)
+        shown += [text, image]
+    return Prompt((*shown, left), len(ids))
 
 
 def render_parts(parts: Sequence[str | ImageRef]) -> str:

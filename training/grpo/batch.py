@@ -93,7 +93,7 @@ def build_model_inputs(batch: dict[str, Any]) -> dict[str, object]:
     return {
         "input_ids": torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
         "attention_mask": torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-        **batch["vision"],
+        **batch.get("vision", {}),
     }
 
 
@@ -113,7 +113,11 @@ def check_additive_loss(tokens: int | None, arguments: GRPOConfig) -> None:
 
 
 def split_by_tokens(
-    batch: dict[str, Any], tokens: int, gather: Callable[[torch.Tensor], torch.Tensor] = lambda table: table
+    batch: dict[str, Any],
+    tokens: int,
+    gather: Callable[[torch.Tensor], torch.Tensor] = lambda table: table,
+    *,
+    share: bool = True,
 ) -> list[list[int]]:
     """Split a batch into parts of at most `tokens` tokens; a prompt that episodes share counts once.
 
@@ -122,6 +126,7 @@ def split_by_tokens(
     Args:
         gather: stacks a tensor of all processes. They cut after the same number of episodes, because they synchronize
             in every part.
+        share: whether the loss computes a shared prompt once; if not, it counts with each episode.
 
     Returns:
         The indices of the episodes in each part.
@@ -130,7 +135,7 @@ def split_by_tokens(
     pictures = batch["image_keys"][:, :1].tolist()
     names = [(*ids, *keys) for ids, keys in zip(batch["prompt_ids"].tolist(), pictures, strict=True)]
     groups = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    group = [groups[name] for name in names]
+    group = [groups[name] if share else i for i, name in enumerate(names)]
     order = sorted(range(len(names)), key=lambda k: (group[k], -completions[k]))
     table = torch.tensor([[group[k], prompts[k], completions[k]] for k in order], device=batch["prompt_ids"].device)
     ends = _find_cuts(gather(table).view(-1, len(order), 3).tolist(), tokens)
@@ -170,6 +175,7 @@ def accumulate_loss(
     accelerator: Accelerator,
     compute_loss: Callable[[dict[str, Any]], torch.Tensor],
     loss_type: str,
+    share: bool = True,
 ) -> torch.Tensor:
     """Return the loss of a batch in parts of at most `tokens` tokens. All parts but the last do their backward pass
     here.
@@ -177,8 +183,9 @@ def accumulate_loss(
     Args:
         model: as it was prepared; processes synchronize in the last part.
         loss_type: see `compute_share`.
+        share: see `split_by_tokens`.
     """
-    *parts, last = split_by_tokens(batch, tokens, accelerator.gather)
+    *parts, last = split_by_tokens(batch, tokens, accelerator.gather, share=share)
     earlier = torch.zeros((), device=accelerator.device)
     for part in parts:
         with accelerator.no_sync(model):

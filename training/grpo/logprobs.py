@@ -11,6 +11,10 @@ of its rows: padding is on the right, where no token looks. So the fast kernels 
 and keys and values are not repeated for grouped heads. The queries of a prompt are computed again with each row; this
 costs P² / 2 pairs of tokens a row, less than a mask would (it computes the pairs that it hides).
 
+Where a layer sees less or more (a window, a chunk, an image all of itself), the packed row has a mask for each kind of
+layer instead. A layer that carries a state cannot read two rests after one prompt: episodes are then rows of their own,
+padded right, where the model's own masks are right. A model that takes no features gets each episode alone, as pixels.
+
 Used of transformers, and checked by `tests/training/grpo/test_grouped_attention.py`:
 
 | name | what is relied on |
@@ -75,7 +79,7 @@ class EpisodeLogProbs:
     ) -> None:
         self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
         self.temperature, self.pixels, self.vision_cache = temperature, pixels or {}, vision_cache
-        self.device, self.shares_prompts = model.device, architecture.takes_features and not architecture.has_states
+        self.device = model.device
         if not architecture.takes_features:
             return
         base = get_base_model(model)
@@ -86,17 +90,19 @@ class EpisodeLogProbs:
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
-        features = self._compute_features(images) if self.architecture.takes_features else self.pixels
+        shown: Mapping[int, Any] = self.pixels
+        if self.architecture.takes_features:
+            shown = self._compute_features(images)
         width = batch["completion_ids"].shape[1]
         packs = list(self._split(self._build_groups(batch, images)))
-        results = [self._compute_pack(pack, features, width) for pack in packs]
+        results = [self._compute_pack(pack, shown, width) for pack in packs]
         order = [segment.episode for pack in packs for segment in pack.segments if segment.episode >= 0]
         places = torch.tensor(order, device=self.device).argsort()
         logps, entropies = (torch.cat(values)[places] for values in zip(*results, strict=True))
         return logps, entropies
 
     def _split(self, groups: list[Group]) -> Iterator[Pack]:
-        if self.shares_prompts:
+        if self.architecture.shares_prompts:
             return split_into_packs(groups, self.device, masked=not self.architecture.is_causal)
         rows = [row for group in groups for row in group.rows]
         return pad_into_packs(rows, None if self.architecture.takes_features else 1)
@@ -125,7 +131,7 @@ class EpisodeLogProbs:
         for number, (prompt, completion, sampled, shown) in enumerate(zip(*self._unpad(batch), images, strict=True)):
             before = self._count_prompt_images(prompt, shown)
             name = (tuple(prompt), *shown[:before])
-            cut = len(prompt) - 1 if self.shares_prompts and prompt[-1:] != [self.image_id] else 0
+            cut = len(prompt) - 1 if self.architecture.shares_prompts and prompt[-1:] != [self.image_id] else 0
             if name not in groups:
                 shared, after = self._build_segment(prompt[:cut], shown[:before], 0) if cut > 0 else (None, 0)
                 groups[name] = Group(shared, []), after
@@ -157,15 +163,18 @@ class EpisodeLogProbs:
             left, count = left - images[count].tokens, count + 1
         return count
 
-    def _compute_pack(self, pack: Pack, features: dict[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (episodes of the pack, width), after one forward pass."""
+    def _compute_pack(self, pack: Pack, shown: Mapping[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (episodes of the pack, width), after one forward pass.
+
+        `shown` are the features of each image, or the pixels of a model that takes no features.
+        """
         flat = torch.full((pack.shape[0] * pack.shape[1],), self.pad_id)
         positions = torch.arange(pack.shape[1]).repeat(self.architecture.axes, pack.shape[0])
         for segment, start in zip(pack.segments, pack.starts, strict=True):
             flat[start : start + len(segment.ids)] = torch.tensor(segment.ids)
             positions[:, start : start + len(segment.ids)] = segment.positions
         ids, positions = flat.to(self.device), positions.view(-1, *pack.shape).to(self.device)
-        images = [features[key] for segment in pack.segments for key in segment.images]
+        images = [shown[key] for segment in pack.segments for key in segment.images]
         states = self._run_backbone(pack, ids.view(pack.shape), positions, images).flatten(0, 1)
         episodes = [(s, start) for s, start in zip(pack.segments, pack.starts, strict=True) if s.episode >= 0]
         at = [(i, start + s.first + k, k) for i, (s, start) in enumerate(episodes) for k in s.sampled]
@@ -187,7 +196,7 @@ class EpisodeLogProbs:
         inputs |= architecture.build_feature_inputs(images) if images else {}
         if architecture.is_causal:
             inputs["layout"], inputs["attention_mask"] = pack.layout, torch.ones_like(ids)  # no mask is made of ones
-        elif self.shares_prompts:
+        elif architecture.shares_prompts:
             inputs["attention_mask"] = to_additive_mask(self.model, self._build_masks(pack, ids[0]))
         states: torch.Tensor = self.backbone(
             **inputs, position_ids=architecture.to_position_ids(positions)
@@ -196,14 +205,14 @@ class EpisodeLogProbs:
 
     def _build_masks(self, pack: Pack, ids: torch.Tensor) -> Any:
         """Return the masks of a packed row: each token reads its own segment, and the prompt before it."""
-        owners, prompts, index, prompt = [], [], [], -1
+        tokens: list[tuple[int, int, int]] = []
+        prompt = -1
         for number, segment in enumerate(pack.segments):
             prompt = number if segment.episode < 0 else prompt
-            owners += [number] * len(segment.ids)
-            prompts += [prompt if segment.start else -1] * len(segment.ids)
-            index += range(segment.start, segment.start + len(segment.ids))
-        rows = (torch.tensor(row, device=self.device) for row in (owners, prompts, index))
-        return self.architecture.build_pack_masks(*rows, ids)
+            before = prompt if segment.start else -1
+            tokens += [(number, before, segment.start + place) for place in range(len(segment.ids))]
+        owners, prompts, index = torch.tensor(tokens, device=self.device).unbind(1)
+        return self.architecture.build_pack_masks(owners, prompts, index, ids)
 
     def _compute_token_log_probs(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""
@@ -422,7 +431,7 @@ class BatchLogProbs:
         count = len(batch["prompt_ids"])
         parts = [list(range(count))[start : start + size] for start in range(0, count, size)]
         if self.micro_batch_tokens is not None:
-            parts = split_by_tokens(batch, self.micro_batch_tokens)
+            parts = split_by_tokens(batch, self.micro_batch_tokens, share=self.tokens.architecture.shares_prompts)
         unwrapped = self.accelerator.unwrap_model(model)
         logps = torch.cat([self.compute(unwrapped, select(batch, part))[0] for part in parts])
         return logps[torch.tensor([k for part in parts for k in part], device=logps.device).argsort()]

@@ -104,6 +104,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, reward_funcs=score_nothing, **kwargs)
+        self.aux_loss_enabled = False  # a mixture of experts: no loss of its routers, whose logits are not computed
         use_float32_adapters(self.model)
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
             raise ConfigError("the launcher chose FSDP or DeepSpeed; allowed: one device, or several with DDP")
@@ -297,7 +298,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         if self.micro_batch_tokens is None:
             return self._compute_loss(model, inputs)
         compute = partial(self._compute_loss, model)
-        return accumulate_loss(inputs, self.micro_batch_tokens, model, self.accelerator, compute, self.loss_type)
+        share, limit = self.tokens.architecture.shares_prompts, self.micro_batch_tokens
+        return accumulate_loss(inputs, limit, model, self.accelerator, compute, self.loss_type, share)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         started = time.perf_counter()

@@ -1,8 +1,9 @@
 """The forecast of a run's memory: what lies on the device while the model plays, and while it learns.
 
 Weights, gradients, the optimizer's state and keys and values are counted exactly, from shapes. What operations keep or
-make for a moment is a number of bytes for each token, layer and picture (`Shapes`), read off the code of Qwen's models.
-`measure.py` runs one batch instead; `benchmarks/memory.py` compares both on the widths of real models.
+make for a moment is a number of bytes for each token, layer and picture (`Shapes`), read off the code of Qwen's models
+and applied to the widths of the layers that a model has. `measure.py` runs one batch instead; `benchmarks/memory.py`
+compares both on the widths of real models.
 """
 
 from collections import Counter
@@ -14,30 +15,23 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import get_architecture
-from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, compute_bytes_per_token
+from ...engines.hf.architectures import Pixels, get_architecture, get_base_model
+from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
 from ...engines.hf.quantization import KEPT as FULL_SIZE
 from ...engines.hf.settings import Settings
-from ...engines.hf.vision_cache import MAX_BYTES
+from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
 from ...envs.from_config import build_envs
 from ...envs.mixture import Mixture
 from ...errors import ConfigError
 from ...tools.specialists.models.model import ModelSpecialist, estimate_bytes
+from ..checks.way import is_causal
 from ..grpo.batch import split_by_tokens
 from ..grpo.logprobs import MAX_LOGITS
-from ..grpo.packing import MAX_TOKENS
+from ..grpo.packing import MAX_MASKED_TOKENS, MAX_TOKENS
 from ..precision import build_model
 from ..sft.trainer import SFT_BATCHES
 from ..trainer_args import build_trainer_arguments
-from .workload import (
-    Grid,
-    Workload,
-    build_batch,
-    count_bytes,
-    count_image_tokens,
-    find_model_shapes,
-    find_workload,
-)
+from .workload import Workload, build_batch, count_bytes, find_model_shapes, find_workload
 
 GIB, MIB = 2**30, 2**20
 FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # a weight in NF4, its share of a block's scale, and that scale's own
@@ -53,6 +47,7 @@ OPTIMIZER_BYTES = {  # for each byte of a trained weight; what is not listed kee
 LOGIT_BYTES = 12  # of a logit in the loss: log-probs, probabilities, and a gradient, in float32
 SAMPLED_BYTES = 28  # of a logit while a token is drawn: three in float32, two in float64
 CASTS = "weights in two bytes"  # which autocast makes of those in float32, and keeps until its end
+FIRST_LAYERS = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)  # of a vision tower: the first takes one patch
 PART_TOKENS = (16_384, 8192, 4096, 2048)
 
 
@@ -76,12 +71,14 @@ class Forecast:
         phases: generation and update; without generation if the run plays no episode.
         slots: episodes that the engine holds at once.
         device_memory: bytes of the device; None: not known.
+        left_out: what is not counted, since the shapes of the model do not tell it.
     """
 
     workload: Workload
     phases: tuple[Phase, ...]
     slots: int
     device_memory: int | None
+    left_out: str = ""
 
     @property
     def peak(self) -> Phase:
@@ -96,7 +93,9 @@ class Forecast:
     def describe(self) -> str:
         """Return the forecast in one line."""
         shown = ", ".join(f"{phase.name} {phase.peak / GIB:.1f} GiB" for phase in self.phases)
-        parts = "(`viewbox config memory` shows the parts)"
+        parts = "(`viewbox config memory` shows the parts)" + (
+            f"; not counted: {self.left_out}" if self.left_out else ""
+        )
         if self.device_memory is None:
             return f"at most {shown} {parts}"
         verdict = "" if self.fits else f": does not fit {parts}"
@@ -146,7 +145,9 @@ def predict_workload(
         held["specialists"] = playing
         slots, parts = shapes.predict_generation(_find_cache_bytes(config.rollout, device_memory, held.total()))
         phases.insert(0, Phase("generation", _sort(parts + held)))
-    return Forecast(workload, tuple(phases), slots, device_memory)
+    left_out = [] if shapes.blocks else ["what the vision tower computes"]
+    left_out += ["what layers with a state keep for their backward pass"] if shapes.has_states else []
+    return Forecast(workload, tuple(phases), slots, device_memory, " and ".join(left_out))
 
 
 def _sort(parts: Counter[str]) -> dict[str, int]:
@@ -174,26 +175,40 @@ class Shapes:
 
     def __init__(self, config: Config, arguments: Any, model: Any, workload: Workload) -> None:
         self.config, self.arguments, self.model, self.workload = config, arguments, model, workload
-        text, vision = model.config.get_text_config(), model.config.vision_config
-        heads, self.layers, self.vocabulary = text.num_attention_heads, text.num_hidden_layers, text.vocab_size
-        size = getattr(text, "head_dim", None) or text.hidden_size // heads
-        self.hidden, self.inner = text.hidden_size, text.intermediate_size
-        self.query, self.key = heads * size, text.num_key_value_heads * size
+        text, base, architecture = model.config.get_text_config(), get_base_model(model), get_architecture(model.config)
+        decoder, tower = base.get_decoder(), architecture.get_vision_tower(model)
         weights = dict(model.named_parameters())
         self.held = next(weight for name, weight in weights.items() if ".lora_" not in name).itemsize
         self.computed = 2 if arguments.bf16 or arguments.fp16 else self.held
+        self.layers, self.hidden = text.num_hidden_layers, base.get_input_embeddings().weight.shape[1]
+        self.vocabulary = base.get_output_embeddings().weight.shape[0]
+        sizes = {name: layer.weight.shape for name, layer in find_products(decoder)}
+        self.query, self.key = (
+            max((size[0] for name, size in sizes.items() if name.endswith(part)), default=self.hidden)
+            for part in ("q_proj", "k_proj")
+        )
+        self.inner = max((into for name, (_, into) in sizes.items() if "attn" not in name), default=0)
+        if experts := getattr(text, "num_experts_per_tok", None):  # each reads its own copy of the states
+            self.inner = max(self.inner, experts * (text.moe_intermediate_size + self.hidden // 2))
+        layers = max((part for part in decoder.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
+        own = [weight for child in layers[0].children() for weight in child.parameters(recurse=False)]
+        self.norms = sum(weight.shape == (self.hidden,) for weight in own)
         self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
-        self.depth, self.width = vision.depth, vision.hidden_size
-        gated = any("mlp.gate_proj" in name for name in weights if ".visual." in name)
-        self.vision_inner = vision.intermediate_size * (2 if gated else 1)
-        self.feature_layers = 1 + len(getattr(vision, "deepstack_visual_indexes", None) or ())
+        self.has_states = architecture.has_states
+        self.masks = 0 if self.has_states or is_causal(architecture, model) else len(architecture.layer_kinds)
+        self.row = MAX_MASKED_TOKENS if self.masks else MAX_TOKENS
+        lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
+        self.blocks: Any = max(lists, key=len, default=())
+        first = next((layer for layer in tower.modules() if isinstance(layer, FIRST_LAYERS)), None)
+        self.width, self.patch = (1, 0) if first is None else (first.weight.shape[0], first.weight[0].numel())
+        block = [layer.weight.shape for _, layer in find_products(self.blocks[0])] if self.blocks else []
+        self.vision_inner = sum(out for out, into in block if into < out != 3 * into)  # three: queries, keys, values
+        self.feature_layers = 1 + len(getattr(model.config.vision_config, "deepstack_visual_indexes", None) or ())
         self.adapted = config.lora is not None
         self.quantized = config.lora is not None and config.lora.quantize is not None
         self.trained = count_bytes(weight for weight in weights.values() if weight.requires_grad)
-        tower = get_architecture(model.config).get_vision_tower(model)
         self.tower = count_bytes(weight for weight in tower.parameters() if weight.requires_grad)
-        modules = ((name, module) for name, module in model.named_modules() if ".lora_" not in name)
-        self.products = [(name, module.weight) for name, module in modules if isinstance(module, torch.nn.Linear)]
+        self.products = [(name, layer.weight) for name, layer in find_products(model)]
 
     # ------------------------------------------------------------------ what stays
     def count_held(self) -> Counter[str]:
@@ -205,7 +220,7 @@ class Shapes:
         held["optimizer"] = round(self.trained * OPTIMIZER_BYTES.get(str(self.arguments.optim.value), 2.0))
         if config.train.method != "sft" and self.tower:  # those of a frozen tower stay on the host
             episodes = min(config.rollout.slots, self.arguments.per_device_train_batch_size)
-            one = self.count_features([*workload.grids, *workload.result_grids])
+            one = self.count_features([*workload.images, *workload.result_images])
             held["image features"] = min(MAX_BYTES, episodes * one)
         if not self.adapted and bool(getattr(self.arguments, "beta", 0)):
             held["reference model"] = held["weights"]
@@ -223,9 +238,13 @@ class Shapes:
             return 0
         return sum({id(weight): self.computed * weight.numel() for _, weight in self.products}.values())
 
-    def count_features(self, grids: Sequence[Grid]) -> int:
+    def count_features(self, images: Sequence[Pixels]) -> int:
         """Return the features of images."""
-        return int(sum(map(count_image_tokens, grids)) * self.hidden * self.computed * self.feature_layers)
+        return int(sum(image.tokens for image in images) * self.hidden * self.computed * self.feature_layers)
+
+    def count_patches(self, images: Sequence[Pixels]) -> int:
+        """Return in how many places the vision tower computes."""
+        return sum(image.numbers // self.patch for image in images) if self.patch else 0
 
     # ------------------------------------------------------------------ an update
     def predict_update(self) -> Counter[str]:
@@ -234,7 +253,7 @@ class Shapes:
         A share are the tokens that are computed at once; what others keep stays while one goes backward.
         """
         checkpointed = self.arguments.gradient_checkpointing
-        tokens, attended, logits, grids, share = self._find_part()
+        tokens, attended, logits, images, share = self._find_part()
         one = self.count_kept(tokens, attended)
         kept = tokens * self.held * self.hidden if checkpointed else one
         states = self.layers * kept + tokens * 4 * self.hidden
@@ -245,9 +264,11 @@ class Shapes:
         several = self.arguments.gradient_accumulation_steps > 1 or self.config.train.micro_batch_tokens is not None
         start = self.trained if several else 0
         casts = 0 if checkpointed and self.adapted else self.count_casts()
-        always: Counter[str] = Counter({"vision tower": self.count_features(grids)})
-        if self.tower:
-            always["vision tower"] += self.count_vision(4 * sum(map(count_image_tokens, grids)), checkpointed)
+        always: Counter[str] = Counter({"vision tower": self.count_features(images)})
+        if self.tower and self.blocks:
+            always["vision tower"] += self.count_vision(self.count_patches(images), checkpointed)
+        if self.masks and self.config.train.method == "grpo":  # of a packed row; a kernel makes one more
+            always["masks"] = (self.masks * (1 + self.computed) + self.computed) * min(tokens, self.row) ** 2
         if self.arguments.world_size > 1:
             always["gradients of DDP"] = self.trained
 
@@ -264,25 +285,26 @@ class Shapes:
         ]
         return max(moments, key=Counter.total)
 
-    def _find_part(self) -> tuple[int, int, int, tuple[Grid, ...], float]:
+    def _find_part(self) -> tuple[int, int, int, tuple[Pixels, ...], float]:
         """Return what goes forward and backward together: tokens, those attended, bytes of logits, images, share."""
         workload, train = self.workload, self.config.train
         episodes, longest = self.arguments.per_device_train_batch_size, workload.prompt + workload.completion
         if train.method != "grpo":  # its batches keep what they need until the backward pass
             size = episodes * (workload.completion + 1) * self.vocabulary
             attended = round(episodes * longest * (1 + self.query / self.key) / 2)  # a mask: keys are repeated
-            grids = (workload.grids + workload.result_grids) * episodes
+            images = (workload.images + workload.result_images) * episodes
             logits = size * 4 + -(-size // SFT_BATCHES) * LOGIT_BYTES
-            return episodes * longest, attended, logits, grids, 1 / min(SFT_BATCHES, episodes)
+            return episodes * longest, attended, logits, images, 1 / min(SFT_BATCHES, episodes)
         group = self.arguments.num_generations  # its episodes share their prompt
         if train.micro_batch_tokens is not None:
             batch = build_batch(workload, episodes, group, 1)
             episodes = max(map(len, split_by_tokens(batch, train.micro_batch_tokens)))
-        groups = -(-episodes // group)
+        groups = episodes if self.has_states else -(-episodes // group)  # then each prompt is computed with its episode
         tokens = groups * (workload.prompt - 1) + episodes * (workload.completion + 1)
         logits = min(MAX_LOGITS, episodes * workload.sampled * self.vocabulary) * LOGIT_BYTES
-        grids = workload.grids * groups + workload.result_grids * episodes
-        return tokens, episodes * longest, logits, grids, min(1.0, MAX_TOKENS / tokens)
+        images = workload.images * groups + workload.result_images * episodes
+        attended = round(episodes * longest * (1 + self.query / self.key) / 2) if self.masks else episodes * longest
+        return tokens, attended, logits, images, min(1.0, self.row / tokens)
 
     def count_kept(self, tokens: int, attended: int) -> int:
         """Return what a layer keeps for its backward pass.
@@ -292,7 +314,7 @@ class Shapes:
             attended: tokens of queries and keys, where those of a shared prompt stand once for each episode.
         """
         scale, own = 0 if self.adapted else self.held, self.computed < 4  # a cast makes a copy for each product
-        norms = 2 * (4 + scale) * self.hidden
+        norms = self.norms * (4 + scale) * self.hidden
         if self.norms_queries:
             norms += (4 + (0 if self.adapted else self.computed)) * (self.query + self.key)
         inputs = (5 if own else 2) * self.hidden + self.query + 4 * self.inner
@@ -301,11 +323,10 @@ class Shapes:
 
     def count_vision(self, patches: int, checkpointed: bool) -> int:
         """Return what the vision tower keeps for its backward pass."""
+        depth = len(self.blocks)
         layer = patches * self.computed * (11 * self.width + 2 * self.vision_inner)
         merged = patches * self.computed * 3 * self.width * self.feature_layers
-        return int(
-            merged + layer + (self.depth - 1) * (patches * self.computed * self.width if checkpointed else layer)
-        )
+        return int(merged + layer + (depth - 1) * (patches * self.computed * self.width if checkpointed else layer))
 
     # ------------------------------------------------------------------ generation
     def predict_generation(self, cache_bytes: int) -> tuple[int, Counter[str]]:
@@ -316,35 +337,35 @@ class Shapes:
         if self.adapted and not self.quantized and self.held == 2:
             computed = 2  # `use_for_generation` leaves autocast aside
         longest, (episodes, prompts) = workload.prompt + workload.completion, self._find_load()
-        capacity = cache_bytes // compute_bytes_per_token(self.model)
-        slots = max(1, min(rollout.slots, episodes, capacity // (longest + 1)))
+        each, state = measure_conversation(get_base_model(self.model))
+        slots = max(1, min(rollout.slots, episodes, cache_bytes // (each * (longest + 1) + state)))
         prompts = min(prompts, slots)
         together = max(1, min(prompts, rollout.prefill_tokens // workload.prompt))
         results = max(1, min(slots, rollout.prefill_tokens // workload.result))
 
-        def add(rows: int, width: int, read: int, columns: int, grids: tuple[Grid, ...], logits: int = 0) -> Any:
+        def add(rows: int, width: int, read: int, columns: int, images: tuple[Pixels, ...], logits: int = 0) -> Any:
             """Give `width` new tokens of each of `rows`, which see `read`; with `logits`, tokens are drawn instead."""
             states = rows * width * (computed * (3 * self.inner + self.query) + 4 * self.hidden)
             mask = rows * width * read  # one byte a pair, and the kernel's own copy in the precision of the scores
             seen = rows * read * 2 * computed * self.query  # keys and values, for every head
             gathered = rows * read * 2 * computed * self.key if width > 1 else 0  # those of the rows, from the cache
             attending = rows * width * (2 * computed * self.query + 4 * self.hidden) + computed * mask + seen + gathered
-            patches = 4 * sum(map(count_image_tokens, grids))
-            encoded = min(rows * patches, max(65_536, patches))
+            patches = self.count_patches(images)
+            encoded = min(rows * patches, max(MAX_NUMBERS // max(1, self.patch), patches))
             tower = encoded * computed * (5 * self.width + 2 * self.vision_inner)
-            parts = {"keys and values": slots * columns * self.layers * 2 * self.key * computed, CASTS: casts}
+            parts = {"keys and values": slots * (columns * each + state) * computed // self.held, CASTS: casts}
             parts |= {"forward": 0 if logits else max(mask + max(states, attending), tower)}
-            parts |= {"image features": rows * self.count_features(grids)}
+            parts |= {"image features": rows * self.count_features(images)}
             return Counter(parts | {"logits": 4 * prompts * self.vocabulary + logits})
 
         first = longest if episodes > slots else min(longest, workload.prompt + GROWTH)
         moments = [
-            add(together, workload.prompt, workload.prompt, first + 1, workload.grids),
+            add(together, workload.prompt, workload.prompt, first + 1, workload.images),
             add(slots, 1, longest, longest + 1, ()),
             add(slots, 1, longest, longest + 1, (), logits=slots * self.vocabulary * SAMPLED_BYTES),
         ]
         if workload.completion > workload.sampled:
-            moments.append(add(results, workload.result, longest, longest + 1, workload.result_grids[:1]))
+            moments.append(add(results, workload.result, longest, longest + 1, workload.result_images[:1]))
         return slots, max(moments, key=Counter.total)
 
     def _find_load(self) -> tuple[int, int]:
@@ -357,6 +378,23 @@ class Shapes:
         elif (section := config.train.rejection_sampling) is not None:
             played, prompts = section.tasks * section.samples, section.tasks
         return max(played, evaluated), max(prompts, evaluated)
+
+
+def measure_conversation(model: Any) -> tuple[int, int]:
+    """Return the bytes of a token in the cache and of a conversation's states, of a model without numbers."""
+    try:
+        return measure_slot(model)
+    except RuntimeError:  # products of experts exist without numbers in two bytes only
+        model.to(torch.bfloat16)
+        each, state = measure_slot(model)
+        model.to(torch.float32)
+        return 2 * each, 2 * state
+
+
+def find_products(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:
+    """Return the linear layers of a model by name, adapters left out."""
+    layers = [(name.removesuffix(".base_layer"), one) for name, one in model.named_modules() if ".lora_" not in name]
+    return [(name, layer) for name, layer in layers if isinstance(layer, torch.nn.Linear)]
 
 
 def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:

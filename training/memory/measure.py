@@ -76,9 +76,10 @@ def _build_grpo_losses(
     model: Any, config: Config, arguments: Any, workload: Workload
 ) -> Iterator[Callable[[], torch.Tensor]]:
     """Yield the loss of each part of a device batch; the features of a frozen tower are known."""
-    architecture, image_id = get_architecture(model.config), model.config.image_token_id
+    architecture = get_architecture(model.config)
+    image_id = architecture.image_id
     batch = build_batch(workload, arguments.per_device_train_batch_size, arguments.num_generations, image_id)
-    pixels = build_batch_pixels(batch, model)
+    pixels = build_batch_pixels(batch, workload, architecture.get_pixel_dtype(model))
     cache = VisionCache(model, architecture)
     if cache.frozen:
         cache.get_features({name_image(key): image for key, image in pixels.items()})
@@ -94,14 +95,13 @@ def _build_sft_loss(
     model: Any, config: Config, arguments: Any, workload: Workload
 ) -> Iterator[Callable[[], torch.Tensor]]:
     """Yield the loss of a device batch, in the parts into which `SFTTrainer` cuts it."""
-    left, image_id, batches = arguments.per_device_train_batch_size, model.config.image_token_id, []
+    architecture, left, batches = get_architecture(model.config), arguments.per_device_train_batch_size, []
     size = -(-left // SFT_BATCHES)
     while left > 0:
-        batch = build_batch(workload, min(size, left), 1, image_id)
-        pixels = build_batch_pixels(batch, model)
+        batch = build_batch(workload, min(size, left), 1, architecture.image_id)
+        pixels = build_batch_pixels(batch, workload, architecture.get_pixel_dtype(model))
         images = [pixels[key] for row in batch["image_keys"].tolist() for key in row]
         batch = {name: value.to(model.device) for name, value in batch.items()}
-        architecture = get_architecture(model.config)
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
         vision = architecture.build_vision_inputs(images, model.device, torch.float32)
         batch |= {"vision": vision | architecture.build_token_types(ids), "weights": batch["tool_mask"].float()}

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,14 +18,13 @@ from ...engines import model_profiles
 from ...engines.hf.architectures import Pixels, get_architecture
 from ...engines.hf.chat_tokens import ChatTokens
 from ...engines.hf.loading import SAFE, build_tiny_config, check_weights, get_view_settings, set_max_pixels
+from ...engines.hf.picture_settings import find_largest_view, show_whole
 from ...envs.from_config import build_envs
 from ...errors import ModelError
 from ..checks.preflight import open_crowded_task
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
-
-Grid = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ class Workload:
         completion: tokens after it, at most.
         sampled: of these, the tokens of replies.
         result: tokens of what the environment writes between two replies.
-        grids: (t, h, w) in patches of each image of the prompt.
-        result_grids: of each image that tools show later.
+        images: those of the prompt, as the vision tower takes them.
+        result_images: those that tools show later.
         exact: whether the prompt was counted with the model's tokenizer; otherwise it is estimated from its text.
     """
 
@@ -46,83 +45,95 @@ class Workload:
     completion: int
     sampled: int
     result: int = RESULT_TEXT
-    grids: tuple[Grid, ...] = ()
-    result_grids: tuple[Grid, ...] = ()
+    images: tuple[Pixels, ...] = ()
+    result_images: tuple[Pixels, ...] = ()
     exact: bool = True
 
     def describe(self) -> str:
         """Return the episode in one line.
 
-        >>> Workload(600, 2560, 1536, 208, ((1, 24, 24),), ((1, 24, 24),) * 3, exact=False).describe()
+        >>> image = Pixels({}, tokens=144, text="")
+        >>> Workload(600, 2560, 1536, 208, (image,), (image,) * 3, exact=False).describe()
         'an episode: about 600 tokens of prompt with 1 image, at most 2,560 after it (1,536 sampled, 3 images)'
         """
-        about, s = "" if self.exact else "about ", "" if len(self.grids) == 1 else "s"
-        more = "" if len(self.result_grids) == 1 else "s"
+        about, s = "" if self.exact else "about ", "" if len(self.images) == 1 else "s"
+        more = "" if len(self.result_images) == 1 else "s"
         return (
-            f"an episode: {about}{self.prompt:,} tokens of prompt with {len(self.grids)} image{s}, at most "
-            f"{self.completion:,} after it ({self.sampled:,} sampled, {len(self.result_grids)} image{more})"
+            f"an episode: {about}{self.prompt:,} tokens of prompt with {len(self.images)} image{s}, at most "
+            f"{self.completion:,} after it ({self.sampled:,} sampled, {len(self.result_images)} image{more})"
         )
 
 
-def count_image_tokens(grid: Grid, merge: int = 2) -> int:
-    """Return the image tokens of a grid of patches."""
-    return math.prod(grid) // merge**2
-
-
-def find_workload(config: Config, model_config: PretrainedConfig, processor: object) -> Workload:
+def find_workload(config: Config, model_config: PretrainedConfig, processor: Any) -> Workload:
     """Return the longest episode of a run: the prompt with most images, and as many tokens after it as the config
     allows."""
-    vision = model_config.vision_config
-    side = vision.patch_size * vision.spatial_merge_size
-    profile = model_profiles.get_model_defaults(get_architecture(model_config).model_type).to_settings()
-    settings = get_view_settings(model_config, processor) if processor else profile | {"pixel_multiple": side}
+    architecture = get_architecture(model_config, processor)
+    if processor is not None:
+        settings = get_view_settings(model_config, processor)
+    else:
+        settings = model_profiles.get_model_defaults(architecture.model_type).to_settings()
+        settings["pixel_multiple"] = (
+            model_config.vision_config.patch_size * model_config.vision_config.spatial_merge_size
+        )
     env, _ = build_envs(config, settings)
     max_pixels = config.model.max_pixels or env.max_pixels
     task = open_crowded_task(env, "env")
     state = env.for_task(task).reset(task, seed=0)
-    images = [image for message in state.messages for image in message.images]
-    grids = tuple(_find_grid(image.width, image.height, max_pixels, side) for image in images)
+    shown = [image for message in state.messages for image in message.images]
     if processor is not None:
         set_max_pixels(processor, max_pixels)
         tokens = ChatTokens(processor, model_config)
-        prompt = len(tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)[0])
+        ids, shown = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+        prompt, images = len(ids), [tokens.get_pixels(image) for image in shown]
     else:
+        images = [build_blank(model_config, image.width, image.height, max_pixels) for image in shown]
         text = sum(len(part) for message in state.messages for part in message.content if isinstance(part, str))
         text += len(json.dumps(list(state.tool_schemas)))
-        prompt = math.ceil(text / CHARACTERS_PER_TOKEN) + sum(map(count_image_tokens, grids))
+        prompt = math.ceil(text / CHARACTERS_PER_TOKEN) + sum(image.tokens for image in images)
     completion = config.rollout.max_completion_tokens
     sampled = min(completion, env.max_turns * config.rollout.max_reply_tokens)
-    result = RESULT_TEXT
-    results: tuple[tuple[int, int, int], ...] = ()
+    result, results = RESULT_TEXT, 0
     if env.tools:  # one image a turn, as large as a view may be
-        largest = max(side, math.isqrt(max_pixels) // side * side)
-        grid = _find_grid(largest, largest, max_pixels, side)
-        result += count_image_tokens(grid)
-        results = (grid,) * min(env.max_turns - 1, (completion - sampled) // result)
-    return Workload(prompt, completion, sampled, min(result, completion), grids, results, processor is not None)
+        if processor is not None:
+            largest = find_largest_view(architecture, env.max_pixels, env.pixel_multiple)[1]
+            result += len(processor.tokenizer(largest.text, add_special_tokens=False)["input_ids"])
+        else:
+            side = math.isqrt(env.max_pixels)
+            largest = build_blank(model_config, side, side, max_pixels)
+            result += largest.tokens
+        results = min(env.max_turns - 1, (completion - sampled) // result)
+    shown_later = (largest,) * results if results else ()
+    return Workload(
+        prompt, completion, sampled, min(result, completion), tuple(images), shown_later, processor is not None
+    )
 
 
-def _find_grid(width: int, height: int, max_pixels: int, side: int) -> Grid:
-    """Return the patches of an image of this size, which the processor shrinks to `max_pixels`."""
+def build_blank(config: PretrainedConfig, width: int, height: int, max_pixels: int) -> Pixels:
+    """Return a black image of a model whose processor is not here, and shrinks images to `max_pixels`: patches, which a
+    projector merges."""
+    vision = config.vision_config
+    side = vision.patch_size * vision.spatial_merge_size
     scale = min(1.0, math.sqrt(max_pixels / (width * height)))
-    rows, columns = (max(1, round(n * scale / side)) for n in (height, width))
-    return 1, 2 * rows, 2 * columns
+    rows, columns = (max(1, round(n * scale / side)) * vision.spatial_merge_size for n in (height, width))
+    values = torch.zeros(rows * columns, 3 * vision.temporal_patch_size * vision.patch_size**2)
+    inputs = {"pixel_values": values, "image_grid_thw": torch.tensor([[1, rows, columns]])}
+    return Pixels(inputs, rows * columns // vision.spatial_merge_size**2, "")
 
 
 def build_batch(workload: Workload, episodes: int, group: int, image_id: int) -> dict[str, Any]:
     """Return the tensors of `collate` for episodes of this length in groups of one prompt; every result image is
     distinct."""
     filler = 0 if image_id else 1
-    prompt = torch.tensor(_place_images([filler] * workload.prompt, workload.grids, image_id)).repeat(episodes, 1)
-    completion = torch.tensor(_place_images([filler] * workload.completion, workload.result_grids, image_id))
+    prompt = torch.tensor(_place_images([filler] * workload.prompt, workload.images, image_id)).repeat(episodes, 1)
+    completion = torch.tensor(_place_images([filler] * workload.completion, workload.result_images, image_id))
     sampled = torch.zeros(episodes, workload.completion, dtype=torch.long)
     sampled[:, (completion != image_id).nonzero()[-workload.sampled :, 0]] = 1
-    grids = [*workload.grids, *workload.result_grids]
-    keys = torch.arange(1, episodes * len(grids) + 1).view(episodes, len(grids))
+    images = [*workload.images, *workload.result_images]
+    keys = torch.arange(1, episodes * len(images) + 1).view(episodes, len(images))
     others = [token for token in range(66) if token not in (filler, image_id)]
     for number, first in enumerate(range(0, episodes, group)):
         prompt[first : first + group, 0] = others[number % 64]  # prompts of different groups differ
-        keys[first : first + group, : len(workload.grids)] = keys[first, : len(workload.grids)].clone()
+        keys[first : first + group, : len(workload.images)] = keys[first, : len(workload.images)].clone()
     return {
         "prompt_ids": prompt,
         "prompt_mask": torch.ones(episodes, workload.prompt, dtype=torch.long),
@@ -130,32 +141,27 @@ def build_batch(workload: Workload, episodes: int, group: int, image_id: int) ->
         "completion_mask": torch.ones(episodes, workload.completion, dtype=torch.long),
         "tool_mask": sampled,
         "image_keys": keys,
-        "image_tokens": torch.tensor([count_image_tokens(grid) for grid in grids]).expand(episodes, -1),
-        "image_grids": grids,
+        "image_tokens": torch.tensor([image.tokens for image in images]).expand(episodes, -1),
     }
 
 
-def _place_images(ids: list[int], grids: tuple[Grid, ...], image_id: int) -> list[int]:
+def _place_images(ids: list[int], images: Sequence[Pixels], image_id: int) -> list[int]:
     """Return the ids with the tokens of images from the second place on, one text token between two images."""
     start = 1
-    for grid in grids:
-        count = count_image_tokens(grid)
-        ids[start : start + count] = [image_id] * count
-        start += count + 1
+    for image in images:
+        ids[start : start + image.tokens] = [image_id] * image.tokens
+        start += image.tokens + 1
     return ids
 
 
-def build_batch_pixels(batch: Mapping[str, Any], model: Any) -> dict[int, Pixels]:
-    """Black pixels of every image of a batch, by key, as they are kept on the host."""
-    vision, dtype = model.config.vision_config, get_architecture(model.config).get_pixel_dtype(model)
-    width = 3 * vision.temporal_patch_size * vision.patch_size**2
-    keys, grids = batch["image_keys"].tolist(), batch["image_grids"]
-    found = {}
-    for key, grid in {pair for row in keys for pair in zip(row, grids, strict=True)}:
-        values = torch.zeros(math.prod(grid), width, dtype=dtype)
-        inputs = {"pixel_values": values, "image_grid_thw": torch.tensor([grid])}
-        found[key] = Pixels(inputs, count_image_tokens(grid), "")
-    return found
+def build_batch_pixels(batch: Mapping[str, Any], workload: Workload, dtype: torch.dtype) -> dict[int, Pixels]:
+    """Pixels of every image of a batch, by key, as they are kept on the host: a copy of each."""
+    images = [*workload.images, *workload.result_images]
+    pairs = {key: image for row in batch["image_keys"].tolist() for key, image in zip(row, images, strict=True)}
+    return {
+        key: Pixels({name: x.clone() for name, x in image.to(dtype).inputs.items()}, image.tokens, image.text)
+        for key, image in pairs.items()
+    }
 
 
 def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[PretrainedConfig, Any]:
@@ -165,7 +171,8 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Pretraine
     among the models of the shipped configs.
 
     Raises:
-        ModelError: the config is not on this machine, or the architecture is not supported.
+        ModelError: the config is not on this machine, or the architecture is not supported; or what it makes of a
+            picture cannot be told without its processor.
     """
     if section.name is None:
         return build_tiny_config(section, max_pixels)
@@ -176,12 +183,20 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Pretraine
         if (known := read_known_models().get(section.name)) is None:
             raise ModelError(_explain_missing(section.name), key="model.name") from error
         return AutoConfig.for_model(**known["config"]), None
-    get_architecture(config)
+    vision = get_architecture(config).config.vision_config
     check_weights(section)
     try:
-        return config, AutoProcessor.from_pretrained(name, **here)
-    except (OSError, ValueError):
-        return config, None
+        processor = AutoProcessor.from_pretrained(name, **here)
+    except ImportError as error:  # of a package that it needs
+        raise ModelError(f"model.name = {section.name!r}: {str(error).strip()}", key="model.name") from error
+    except (OSError, ValueError) as error:
+        if all(hasattr(vision, part) for part in ("patch_size", "spatial_merge_size", "temporal_patch_size")):
+            return config, None
+        raise ModelError(
+            f"model.name = {section.name!r}: its processor is not on this machine", key="model.name"
+        ) from error
+    show_whole(processor.image_processor)
+    return config, processor
 
 
 def _explain_missing(name: str) -> str:

@@ -3,6 +3,8 @@
 No GPU is needed: see `tests/support/device.py`.
 """
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -15,7 +17,6 @@ from viewbox.training.grpo.batch import collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 
 ALWAYS = ("qwen3_vl", "gemma3")  # positions of three axes and DeepStack; masks by kind and token types
-READS = {"tolist", "copy to the host"}
 
 
 def name_families(names):
@@ -33,7 +34,7 @@ def family(request, kits):
 @pytest.fixture(scope="module")
 def on_cpu(family, play_mixed):
     """The episodes that a model plays, greedily, and its gradient of the loss on them."""
-    model = family.model()
+    model = family.model(ends=0.0)
     episodes = [one.tokens for one in play_mixed(build_generator(family, model), tasks=2, group=2)]
     logps = compute_loss(model, family, episodes)
     logps.sum().backward()
@@ -41,7 +42,9 @@ def on_cpu(family, play_mixed):
 
 
 def build_generator(family, model, **settings):
-    return family.generator(model, **{"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900} | settings)
+    return family.generator(
+        model, **{"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900} | settings
+    )
 
 
 def compute_loss(model, family, episodes):
@@ -56,10 +59,12 @@ def compute_loss(model, family, episodes):
 
 def test_engine_and_loss_compute_on_a_device_what_they_compute_on_the_cpu(family, play_mixed, on_cpu):
     episodes, logps, gradient = on_cpu
-    model = family.model()
+    model = family.model(ends=0.0)
     with PretendedDevice() as device:
         weights = device.move(model)
-        played = [one.tokens for one in play_mixed(build_generator(family, model), tasks=2, group=2)]
+        generator = build_generator(family, model)
+        decoding, drawing = device.watch(generator.runner, "decode"), device.watch(generator, "_sample")
+        played = [one.tokens for one in play_mixed(generator, tasks=2, group=2)]
         found = compute_loss(model, family, episodes)
         assert measure_difference(model, family.tokens) < 1e-5
     for one, same in zip(played, episodes, strict=True):
@@ -68,33 +73,100 @@ def test_engine_and_loss_compute_on_a_device_what_they_compute_on_the_cpu(family
     torch.testing.assert_close(found.detach(), logps, atol=1e-4, rtol=1e-4)
     found.sum().backward()
     for weight, same in zip(weights, gradient, strict=True):
-        torch.testing.assert_close(weight.grad, same, atol=1e-3, rtol=1e-3)
+        assert (weight.grad is None) == (same is None)
+        assert same is None or (weight.grad - same).norm() <= 1e-3 * same.norm() + 1e-5
+    steps, draws = decoding.pop(("calls", "")), drawing.pop(("calls", ""))
+    assert 0 < steps < draws
+    assert not decoding, "a decode step waits for nothing"
+    assert drawing.total() == draws, "and for one draw once"
+    assert {kind for kind, _ in drawing} == {"copy to the host"}
 
 
 def test_two_byte_weights_and_autocast_leave_nothing_on_the_cpu(family, play_mixed, on_cpu):
-    half, model = family.model().to(torch.bfloat16), family.model()
+    half, model = family.model(ends=0.0).to(torch.bfloat16), family.model()
     with PretendedDevice() as device:
         device.move(half)
         weights = device.move(model)
-        play_mixed(build_generator(family, half, temperature=1.0), tasks=2, group=2)
+        play_mixed(build_generator(family, half, temperature=1.0), tasks=2, group=1)
         assert measure_difference(half, family.tokens) < 0.1
         with torch.autocast("cuda", dtype=torch.bfloat16):
             logps = compute_loss(model, family, on_cpu[0])
-    torch.testing.assert_close(logps.detach(), on_cpu[1], atol=1.0, rtol=0.3)
+    assert (logps.detach() - on_cpu[1]).abs().mean() < 0.2
     logps.sum().backward()
-    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in weights)
-    assert any(weight.grad is not None for weight in weights)
+    grads = [weight.grad for weight in weights if weight.grad is not None]
+    assert grads
+    assert all(grad.isfinite().all() for grad in grads)
 
 
-def test_the_host_waits_once_a_decode_step(family, play_mixed):
-    model = family.model()
+# ---------------------------------------------------------------------- these tests can fail
+def leave_on_cpu(value):
+    """What a forgotten `.to(device)` leaves; also in a structure of tensors."""
+    return get_host(value) if not isinstance(value, torch.Tensor) else value.cpu()
+
+
+def plant(owner, name):
+    """A fault: what this method returns is left on the CPU."""
+    method = getattr(owner, name)
+    return owner, name, lambda *given, **named: leave_on_cpu(method(*given, **named))
+
+
+def lose_columns(self, slots, *given, prepare=KVCache.prepare):
+    columns = prepare(self, slots, *given)
+    self.index.columns = self.index.columns.cpu()
+    return columns.cpu()
+
+
+def build_on_cpu(*given, init=EpisodeLogProbs.__init__, **named):
+    init(*given, **named)
+    given[0].device = torch.device("cpu")
+
+
+PLANTED = {
+    "positions": plant(Architecture, "to_position_ids"),
+    "mask": plant(Architecture, "build_masks"),
+    "features": plant(Architecture, "build_feature_inputs"),
+    "token types": plant(Architecture, "build_token_types"),
+    "cache columns": (KVCache, "prepare", lose_columns),
+    "pack ids": (EpisodeLogProbs, "__init__", build_on_cpu),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+@pytest.mark.parametrize("name", ALWAYS)
+def test_a_tensor_that_is_left_on_the_cpu_is_found(kits, name, fault, monkeypatch, play_mixed):
+    family = kits(name)
+    model = family.model(ends=0.0)
+    episodes = [one.tokens for one in play_mixed(build_generator(family, model), tasks=1, group=1)]
+    monkeypatch.setattr(*PLANTED[fault])
+    run = partial(compute_loss, model, family, episodes)
+    if fault != "pack ids":
+        run = partial(measure_difference, model, family.tokens)
     with PretendedDevice() as device:
         device.move(model)
-        generator = build_generator(family, model, temperature=1.0)
-        decoding, drawing = device.watch(generator.runner, "decode"), device.watch(generator, "_sample")
-        play_mixed(generator, tasks=2, group=2)
-    steps, draws = decoding.pop(("calls", "")), drawing.pop(("calls", ""))
-    assert 10 < steps < draws
-    assert not decoding
-    assert drawing.total() == draws
-    assert {kind for kind, _ in drawing} == {"copy to the host"}
+        with pytest.raises(RuntimeError, match="on cpu"):
+            run()
+
+
+def test_the_device_counts_what_waits_and_nothing_else():
+    with PretendedDevice() as device:
+        values = torch.arange(4).to(CUDA)
+        device.waits.clear()
+        more = values + torch.ones((), dtype=torch.long)
+        torch.tensor([1, 2]).pin_memory().to(CUDA, non_blocking=True)
+        assert isinstance(more, DeviceTensor)
+        assert not device.waits
+        for read, kind in (
+            (lambda: more.sum().item(), "_local_scalar_dense"),
+            (lambda: bool(more[0] > 0), "_local_scalar_dense"),
+            (lambda: more.tolist(), "copy to the host"),
+            (lambda: more.cpu(), "copy to the host"),
+            (lambda: more.nonzero(), "nonzero"),
+            (lambda: more[more > 1], "index"),
+            (lambda: more[torch.tensor([0, 1])], "index on the host"),
+            (lambda: more[[0, 1]], "copy to the device"),
+            (lambda: torch.ones(2).to(CUDA), "copy to the device"),
+        ):
+            read()
+            assert [one for one, _ in device.waits] == [kind]
+            assert device.waits.total() == 1
+            device.waits.clear()

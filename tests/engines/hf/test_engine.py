@@ -10,7 +10,7 @@ from PIL import Image
 
 from viewbox.engines.generator import Load, TokenRecord
 from viewbox.engines.hf import engine
-from viewbox.engines.hf.kv_cache import compute_bytes_per_token
+from viewbox.engines.hf.kv_cache import measure_slot
 from viewbox.engines.hf.model_runner import use_eval_mode
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
@@ -230,7 +230,7 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
     chosen = [env.tasks[i] for i in range(4)]
     model = qwen3.model()
     longest = max(len(e.tokens.prompt_ids) for e in play(env, chosen, qwen3.generator(model)))
-    each = (longest + 600 + 1) * compute_bytes_per_token(model)  # and a column for padding
+    each = (longest + 600 + 1) * measure_slot(model)[0]  # and a column for padding
     narrow = qwen3.generator(model, slots=4, kv_cache_bytes=2 * each + 10)
     most = []
     take = narrow.cache.take_slot
@@ -271,7 +271,7 @@ def test_a_longer_prompt_waits_for_nobody_while_there_is_memory(qwen3):
 def test_without_a_setting_the_free_memory_is_the_limit(qwen3, play, monkeypatch, caplog):
     env = Digits(max_turns=2)
     assert 2**20 < qwen3.generator().kv_cache_bytes <= psutil.virtual_memory().total
-    each = 3000 * compute_bytes_per_token(qwen3.model())
+    each = 3000 * measure_slot(qwen3.model())[0]
     monkeypatch.setattr(engine, "find_kv_cache_bytes", lambda device: each)
     tight = qwen3.generator(slots=8)
     assert len(play(env, [env.tasks[i] for i in range(4)], tight)) == 4

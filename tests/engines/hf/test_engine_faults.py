@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from viewbox.engines.generator import Conversation
-from viewbox.engines.hf.kv_cache import compute_bytes_per_token
+from viewbox.engines.hf.kv_cache import measure_slot
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
 from viewbox.records import Message
@@ -315,7 +315,7 @@ def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_cha
     dice = random.Random(seed)
     victims = set(dice.sample(range(COUNT), dice.randrange(COUNT)))
     prompt = max(len(one.record.prompt_ids) for one in clean.conversations)
-    budget = 2 * (prompt + 600) * compute_bytes_per_token(model) + 10  # for two in the cache
+    budget = 2 * (prompt + 600) * measure_slot(model)[0] + 10  # for two in the cache
 
     async def pause(index, turn):
         await asyncio.sleep(dice.choice([0, 0, 0.001, 0.005, 0.02]))

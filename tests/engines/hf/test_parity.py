@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from viewbox.tests.support.families import build_family
 
 from viewbox.engines.hf import parity
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.model_runner import ModelRunner
 from viewbox.errors import ModelError
+from viewbox.tests.support.families import build_family
 
 
 def open_family(name, dtype=torch.float32):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from tests.support.families import save_family
 from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import load
 from viewbox.configs.sections import ModelSection
@@ -44,6 +45,15 @@ def test_the_language_layers_have_4_bits_and_nothing_else(load_quantized):
     assert all("language_model" in name for name in find_four_bit(model))
     assert model.dtype == torch.bfloat16
     assert has_two_byte_weights(model)
+
+
+@pytest.mark.parametrize("name", ["smolvlm", "gemma3"])
+def test_the_language_layers_are_those_of_the_model(name, tmp_path):
+    """Their parts have other names: `text_model`, `vision_tower`, `multi_modal_projector`."""
+    model = loading.load_model(ModelSection(name=str(save_family(name, tmp_path))), "4bit")
+    language = {f"{key}.weight" for key, layer in model.get_decoder().named_modules() if key.endswith("_proj")}
+    decoder = next(key for key, module in model.named_modules() if module is model.get_decoder())
+    assert {key.removeprefix(f"{decoder}.") for key in find_four_bit(model)} == language
 
 
 def test_log_probs_of_the_engine_are_those_of_the_loss(qwen3, load_quantized, play_mixed, measure_mismatch):

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from tests.support.families import build_family
 from tests.support.servers import make_completion, serve
 from viewbox.configs.sections import ModelSection
+from viewbox.engines.generator import Conversation
 from viewbox.engines.hf import loading
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.openai.client import OpenAIGenerator
@@ -78,6 +80,18 @@ def test_a_place_of_pictures_that_the_model_was_not_trained_on_is_named(check_ag
     """`tool` is what a Qwen3-VL was trained on: then another setting is to blame."""
     check = check_against(lambda ids, turn: [*ids[:-1], 0], tool_images)
     assert ("endpoint.tool_images=tool" in check.describe()[-1]) is (tool_images == "user")
+
+
+@pytest.mark.parametrize(("name", "says"), [("smolvlm", True), ("qwen3_vl", False)])
+def test_a_chat_template_that_lists_no_tools_is_named(name, says):
+    """A server that is sent `tools` then has a prompt without them."""
+    model, processor = build_family(name)
+    check = TokenCheck(ChatTokens(processor, model.config), "user")
+    state = ENV.reset(TASK, seed=0)
+    conversation = Conversation(state.messages, state.tool_schemas, seed=0, index=0, reply_format="native", task=TASK)
+    ids = check.expect(conversation)
+    check.compare(conversation, ids, {"prompt_token_ids": ids[:-1], "choices": [{"token_ids": [5]}]})
+    assert ("endpoint.native_tools=false" in check.first) is says
 
 
 def test_the_same_text_in_other_tokens_passes_and_is_counted(check_against, tokens):

@@ -34,13 +34,12 @@ def make_config(**rollout):
     return parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"engine": "vllm"} | rollout})
 
 
-class Bounds:
-    size = {"shortest_edge": 256, "longest_edge": 65536}  # noqa: RUF012
+CHANGED = {"size": {"shortest_edge": 256, "longest_edge": 65536}}
 
 
 def get_flags(gpu, trains, **rollout):
     config = make_config(**rollout)
-    flags = build_flags(config.model, config.rollout, Bounds, dtype="bfloat16", gpu=gpu, trains=trains)
+    flags = build_flags(config.model, config.rollout, CHANGED, dtype="bfloat16", gpu=gpu, trains=trains)
     return dict(zip(flags, [*flags[1:], ""], strict=True))
 
 
@@ -49,7 +48,7 @@ def test_a_server_is_started_with_what_its_use_needs():
     for gpu, trains, share in ((True, True, "0.4"), (True, False, "0.9"), (False, True, None), (False, False, None)):
         flags = get_flags(gpu, trains, slots=24)
         assert (flags["--max-num-seqs"], flags["--dtype"]) == ("24", "bfloat16")
-        assert json.loads(flags["--mm-processor-kwargs"]) == {"size": Bounds.size}
+        assert json.loads(flags["--mm-processor-kwargs"]) == CHANGED
         assert {"--enable-scale-out", "--logprobs-mode"} <= flags.keys()
         assert ("--weight-transfer-config" in flags) == ("--worker-extension-cls" in flags) == trains
         assert ("--enable-sleep-mode" in flags) == (gpu and trains)

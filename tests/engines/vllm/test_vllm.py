@@ -256,17 +256,11 @@ def test_a_reply_is_of_the_expected_weights_only_if_all_of_it_is():
             wire.parse_generated(json.dumps(change_choice(weight_versions=spans)).encode(), [1, 9, 9, 2], "4")
 
 
-def test_ids_that_do_not_fit_their_images_are_never_sent():
-    for ids, counts in (([9, 9, 9], [2]), ([9, 1, 9], [2]), ([9], []), ([1], [1]), ([9], [2]), ([1, 9], [1, 1])):
-        with pytest.raises(ReplyError, match="placeholder"):
-            wire.fold_ids(ids, counts, image_id=9)
-
-
 def test_the_probe_has_the_smallest_and_the_largest_picture(tokens):
     probe = build_probe(tokens)
     counts = [tokens.count_image_tokens(image) for image in probe.images]
     assert counts[0] == 1 < counts[1]
-    assert wire.fold_ids(probe.ids, counts, tokens.image_id).count(tokens.image_id) == 2
+    assert wire.fold_ids(probe.ids, probe.images, tokens).count(tokens.image_id) == 2
     assert replace(probe, max_tokens=1) == probe
 
 

@@ -61,7 +61,7 @@ def start(tmp_path, tiny_folder, capsys):
         (["train.learning_rate=0.0"], ["train.learning_rate = 0.0; allowed: above 0"]),
         (["train.gradient_accumulation_steps=0"], ["gradient_accumulation_steps = 0; allowed: at least 1"]),
         (["train.sync_ref_model=true", "train.beta=0.1", "lora.r=4"], ["train.sync_ref_model", "train.beta", "lora"]),
-        (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no layer", "q_proj"]),
+        (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no linear layer", "q_proj"]),
         (["log.eval_patience=2"], ["log.eval_patience = 2: counts evaluations"]),
         (["log.eval_steps=2", "log.eval_tasks=0"], ["log.eval_steps = 2: log.eval_tasks = 0"]),
         (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),
@@ -212,16 +212,16 @@ def drop_weights(folder):
     (folder / "model.safetensors").unlink()
 
 
-def name_llava(folder):
+def name_bert(folder):
     found = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**found, "model_type": "llava", "architectures": []}))
+    (folder / "config.json").write_text(json.dumps({**found, "model_type": "bert", "architectures": []}))
 
 
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (drop_weights, "no file named model.safetensors"),
-        (name_llava, "model_type 'llava' has no `get_rope_index` for images with a grid"),
+        (name_bert, "model_type 'bert' is no model of images and text in transformers"),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_refused(start, tiny_folder, tmp_path, damage, says):

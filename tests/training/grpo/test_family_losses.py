@@ -1,11 +1,13 @@
-"""The loss of every family: numbers and gradients are those of plain forwards, one whole episode at a time, with pixels."""
+"""The loss of every family: numbers and gradients are those of plain forwards, of whole episodes with pixels."""
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from transformers import masking_utils
 
-from tests.support.families import FAMILIES
+from tests.support.families import FAMILIES, build_family
 from tests.support.family_episodes import FamilyKit, compute_gradient
+from viewbox.engines.hf.architectures import Architecture
 from viewbox.training.grpo import logprobs, packing
 from viewbox.training.grpo.batch import select, split_by_tokens
 from viewbox.training.grpo.logprobs import add_compute_argument
@@ -85,7 +87,16 @@ def adapt(kit, patch):
     return model.eval()
 
 
-@pytest.mark.parametrize("change", [checkpoint, use_eager, use_small_packs, use_few_logits, wrap, adapt])
+def take_pixels(kit, patch):
+    """As if the model took no features: each episode alone."""
+    patch.setattr(Architecture, "takes_features", False)
+    return kit.model
+
+
+WAYS = (checkpoint, use_eager, use_small_packs, use_few_logits, wrap, adapt, take_pixels)
+
+
+@pytest.mark.parametrize("change", WAYS)
 @pytest.mark.parametrize("wide", ALL, indirect=True)
 def test_every_other_way_gives_the_same(wide, change, monkeypatch):
     episodes = wide.make_episodes()
@@ -102,9 +113,40 @@ def test_every_other_way_gives_the_same(wide, change, monkeypatch):
 def test_micro_batches_give_the_same(wide):
     episodes = wide.make_episodes()
     batch = wide.collate(episodes)
-    parts = split_by_tokens(batch, 150)
+    parts = split_by_tokens(batch, 150, share=wide.architecture.shares_prompts)
+    sizes = [sum(len(episodes[k].prompt_ids) + len(episodes[k].completion_ids) for k in part) for part in parts]
     assert len(parts) > 3
+    assert (max(sizes) > 150) == wide.architecture.shares_prompts
     found = [wide.score(wide.model, select(batch, part), episodes, TEMPERATURE) for part in parts]
     order = torch.tensor([k for part in parts for k in part]).argsort()
     ours = [torch.cat(values)[order] for values in zip(*found, strict=True)]
     require_same(wide.model, ours, use_plain(wide, wide.model, episodes, batch))
+
+
+# ---------------------------------------------------------------------- masks
+CREATE = {
+    "full_attention": masking_utils.create_causal_mask,
+    "sliding_attention": masking_utils.create_sliding_window_causal_mask,
+    "chunked_attention": masking_utils.create_chunked_causal_mask,
+}
+
+
+@pytest.mark.parametrize("kind", CREATE)
+def test_a_packed_row_has_the_masks_that_transformers_gives_each_episode_alone(kind):
+    """Prompt of 11 tokens, rests of 9 and 14; then 17 tokens of their own; windows and chunks of 8."""
+    model, processor = build_family("mistral3")
+    text = model.config.get_text_config()
+    text.layer_types, text.sliding_window, text.attention_chunk_size = [kind] * text.num_hidden_layers, 8, 8
+    architecture = Architecture(model.config, processor)
+    segments = [(0, 0, 11), (1, 11, 9), (1, 11, 14), (0, 0, 17)]  # after the prompt?, first place, length
+    rows = [(n, 0 if after else -1, start + k) for n, (after, start, size) in enumerate(segments) for k in range(size)]
+    owners, prompts, index = torch.tensor(rows).unbind(1)
+    mask = architecture.build_pack_masks(owners, prompts, index, torch.full((len(rows),), 5))[0, 0]
+    for number, (after, _, _) in enumerate(segments):
+        own = (owners == number) | (after * (owners == 0)).bool()
+        given = {"attention_mask": None, "past_key_values": None, "allow_is_causal_skip": False}
+        states = torch.zeros(1, int(own.sum()), 4)
+        theirs = CREATE[kind](config=text, inputs_embeds=states, **given)[0, 0]
+        size = int((owners == number).sum())
+        assert torch.equal(mask[owners == number][:, own], theirs[-size:])
+        assert not mask[owners == number][:, ~own].any()

@@ -24,21 +24,20 @@ def measure(trainer):
 
     def record(episodes, rewards, advantages):
         batch = build(episodes, rewards, advantages)
-        seen.append((batch, [episode.tokens for episode in episodes]))
+        seen.append((batch, [trainer.tokens.get_pixels(image) for image in episodes[0].tokens.images]))
         return batch
 
     trainer.build_loss_tensors = record
     given = [*trainer.model.parameters(), *trainer.model.buffers()]
     with LiveBytes(given) as counter:
         trainer.train()
-    batch, episodes = seen[-1]
+    batch, images = seen[-1]
     prompt, completion, sampled = (
-        round(batch[name].sum().item() / len(episodes)) for name in ("prompt_mask", "completion_mask", "tool_mask")
+        round(batch[name].sum().item() / len(batch[name])) for name in ("prompt_mask", "completion_mask", "tool_mask")
     )
-    grids = batch["image_grids"]
     row = "".join(map(str, (batch["tool_mask"] + 2 * (1 - batch["completion_mask"]))[0].tolist()))  # 2: padding
     result = max(map(len, re.findall("0+", row)))  # the longest observation
-    workload = Workload(prompt, completion, sampled, result, tuple(grids[:1]), tuple(grids[1:]))
+    workload = Workload(prompt, completion, sampled, result, tuple(images[:1]), tuple(images[1:]))
     return counter.peak + count_bytes(given), workload
 
 

@@ -1,4 +1,4 @@
-"""The supervised loss of every family, with pictures of different shapes in one batch, is that of its episodes alone."""
+"""The supervised loss of every family, with pictures of several shapes in a batch, is that of its episodes alone."""
 
 import pytest
 import torch

@@ -1,0 +1,81 @@
+"""Which way a model takes, and what it makes of a picture: the lines of a dry run that depend on its family."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL import Image
+
+from ...configs.schema import Config
+from ...core.base import BaseMultiTurnEnv
+from ...engines.hf.architectures import Architecture, get_architecture, get_base_model
+from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
+from ..precision import build_model
+
+if TYPE_CHECKING:
+    from .preflight import LocalModel
+
+
+def describe_way(config: Config, model_config: Any) -> str:
+    """Return how a model plays and learns, in one line."""
+    architecture = get_architecture(model_config)
+    kinds = ", ".join(sorted(architecture.layer_kinds))
+    played = "played on this engine's own cache"
+    if architecture.has_states:
+        return f"{played}, with a state beside it ({kinds}); learned from in padded rows: no prompt is shared"
+    if config.train.method != "grpo":
+        return f"{played}; learned from in padded rows, by the model's own forward"
+    if is_causal(architecture, build_model(config, model_config)):
+        return f"{played}; learned from in packed rows without a mask, in which a group shares its prompt"
+    masks = f"a mask for each kind of layer ({kinds})" if len(architecture.layer_kinds) > 1 else f"a mask ({kinds})"
+    return f"{played}; learned from in packed rows with {masks}, whose memory grows with the square of their length"
+
+
+def describe_pictures(config: Config, env: BaseMultiTurnEnv, model: "LocalModel") -> str:
+    """Return what the model's processor makes of the largest view and what it costs, in one line."""
+    architecture, multiple = get_architecture(model.config, model.processor), model.view_settings.get("pixel_multiple")
+    allowed = config.model.max_pixels or env.max_pixels
+    set_max_pixels(model.processor, env.max_pixels)
+    (width, height), view = find_largest_view(architecture, env.max_pixels, env.pixel_multiple)
+    set_max_pixels(model.processor, allowed)
+    pixels = architecture.preprocess(Image.new("RGB", (width, height)))
+    line = f"the largest view, {width} x {height}, costs {pixels.tokens} tokens"
+    if multiple is not None:
+        line += f"; views keep their size, in multiples of {multiple}" if pixels.tokens == view.tokens else ""
+    else:
+        *several, _, rows, columns = (1, 1, 1, *pixels.inputs["pixel_values"].shape)
+        tiles = math.prod(several) if pixels.inputs["pixel_values"].ndim > 3 else 0
+        line += f": {tiles} picture{'s' * (tiles > 1)} of {columns} x {rows}" if tiles else ""
+        small = Image.new("RGB", (max(1, width // 2), max(1, height // 2)))
+        if architecture.preprocess(small).tokens == pixels.tokens:
+            line += "; smaller ones cost the same"
+        if tiles == 1 and rows * columns < env.max_pixels:
+            line += f"; env.max_pixels above {rows * columns} is never reached"
+    if allowed < env.max_pixels and pixels.tokens == view.tokens:
+        line += f"; model.max_pixels = {allowed} is never reached: the processor shrinks by other limits"
+    return line
+
+
+class _NoEmbedding(torch.nn.Module):
+    """Stands for the embedding of a model without numbers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = torch.empty(0, width)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(*ids.shape, self.weight.shape[1])
+
+
+def is_causal(architecture: Architecture, model: Any) -> bool:
+    """Whether the layers of a model without numbers need no mask; also false if that cannot be told."""
+    base = get_base_model(model)
+    embedding = base.get_input_embeddings()
+    base.set_input_embeddings(_NoEmbedding(embedding.weight.shape[1]))
+    try:
+        architecture.learn_masks(base)
+    except Exception:  # some models compute more of their numbers before their masks
+        return False
+    finally:
+        base.set_input_embeddings(embedding)
+    return architecture.is_causal
