@@ -20,6 +20,8 @@ def describe_way(config: Config, model_config: Any) -> str:
     """Return how a model plays and learns, in one line."""
     architecture = get_architecture(model_config)
     kinds = ", ".join(sorted(architecture.layer_kinds))
+    if (lack := architecture.find_lack()) is not None:
+        return f"the last resort, slower: played by its own forward and its own cache, because {lack}"
     played = "played on this engine's own cache"
     if architecture.has_states:
         return f"{played}, with a state beside it ({kinds}); learned from in padded rows: no prompt is shared"
