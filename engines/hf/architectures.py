@@ -33,6 +33,7 @@ from .cache_layers import find_layers
 
 MAX_SIZES = 4096  # of images, whose texts are remembered
 PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
+STATES = "linear_attention", "conv"  # kinds of layers that carry a state and attend to nothing
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
@@ -161,6 +162,10 @@ class Architecture:
             return "its forward takes no `mm_encoder_outputs`"
         if self._base is MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]:
             return "its output layer is part of its language model"
+        if unknown := self.layer_kinds - {FULL, SLIDING, CHUNKED, *STATES}:
+            return f"it has layers of {', '.join(sorted(unknown))}, whose masks are not known"
+        if self.axes > 1 and "image_grid_thw" not in inspect.signature(self._base.get_image_features).parameters:
+            return "its images have positions of rows and columns, and no `image_grid_thw`"
         try:
             find_layers(self.config.get_text_config())
         except ModelError as error:
