@@ -16,6 +16,7 @@ from ...images.ref import ImageRef
 from ...records import Episode
 from ...utils.files import create_whole
 from ...utils.frozen import thaw
+from ...utils.importing import import_hub
 from ...utils.templates import fill_template
 from ...utils.terminal import make_line
 from ..runs.pack import find_restriction
@@ -252,7 +253,7 @@ def check_push(run: Path, episodes: Path, name: str) -> None:
     reason = find_restriction(run, episodes)
     if reason is not None:
         raise ConfigError(f"--push {name}: {reason}; its images and answers must not leave this machine", key="push")
-    _import_hub()
+    import_hub("push")
 
 
 def push_dataset(folder: Path, name: str, environment: str, report: Report) -> str:
@@ -261,7 +262,7 @@ def push_dataset(folder: Path, name: str, environment: str, report: Report) -> s
     Raises:
         ConfigError: the hub refuses, or cannot be reached. The exported folder stays.
     """
-    hub = _import_hub()
+    hub = import_hub("push")
     import datasets
 
     with TemporaryDirectory(prefix="viewbox-push-") as draft:
@@ -285,12 +286,3 @@ def push_dataset(folder: Path, name: str, environment: str, report: Report) -> s
                 f"--push {name}: {make_line(error, 300)}; the export stays in {folder}", key="push"
             ) from error
     return str(url)
-
-
-def _import_hub() -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.errors
-    except ImportError as error:
-        raise ConfigError("--push needs huggingface_hub: pip install 'viewbox[hub]'") from error
-    return huggingface_hub
