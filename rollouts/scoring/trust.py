@@ -193,11 +193,15 @@ def _is_built_in(kind: str) -> bool:
     return kind != "python" and cls is not None and cls.__module__.startswith("viewbox.rewards.")
 
 
+# Of every environment: names of tools, formats and numbers. None of them opens or imports anything
+LOOP_SETTINGS = {*LoopSettings.__annotations__, "tools", "coordinates", "max_pixels", "pixel_multiple"}
+
+
 def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
     """Raise `ConfigError` for text that could name a file, an address or code to this (registered) environment."""
     fields = model_of(cls).model_fields
     for key, value in settings.items():
-        if key not in fields or key in _get_loop_settings() or not any(isinstance(one, str) for one in _walk(value)):
+        if key not in fields or key in LOOP_SETTINGS or not any(isinstance(one, str) for one in _walk(value)):
             continue
         if _has_choices(fields[key].annotation):
             continue
@@ -207,12 +211,6 @@ def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
             key=f"env.{key}",
             given=value,
         )
-
-
-def _get_loop_settings() -> set[str]:
-    """Return settings of every environment: names of tools, formats and numbers. None of them opens or imports
-    anything."""
-    return {*LoopSettings.__annotations__, "tools", "coordinates", "max_pixels", "pixel_multiple"}
 
 
 def _has_choices(annotation: Any) -> bool:
