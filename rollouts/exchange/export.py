@@ -29,18 +29,12 @@ from .selection import Choice, Report, select_episodes
 
 @dataclass(frozen=True)
 class Export:
-    """What is exported, beside the choice of episodes.
-
-    Args:
-        tokens: of `sft`: token ids and masks, not messages.
-        gap: of `dpo`: the smallest difference of the two rewards.
-        push: of `hf`: a dataset on the hub, `owner/name`, which the export becomes; it is created as a private one.
-    """
+    """What is exported, beside the choice of episodes."""
 
     choice: Choice = field(default_factory=Choice)
-    tokens: bool = False
-    gap: float = 0.1
-    push: str | None = None
+    tokens: bool = False  # of `sft`: token ids and masks, not messages
+    gap: float = 0.1  # of `dpo`: the smallest difference of the two rewards
+    push: str | None = None  # of `hf`: `owner/name` of a private dataset on the hub
 
 
 def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
@@ -199,11 +193,10 @@ def _write_dpo(reader: EpisodeReader, out: Path, options: Export, report: Report
 
 
 def _list_pairs(reader: EpisodeReader, pairs: Mapping[int, Any], report: Report) -> Iterator[dict[str, Any]]:
-    wanted = {line for pair in pairs.values() for _, line in pair}
     partner = {line: pair for pair in pairs.values() for _, line in pair}
     waiting: dict[int, Episode] = {}
     for episode in reader:
-        if reader.line not in wanted:
+        if reader.line not in partner:
             continue
         waiting[reader.line] = episode
         best, worst = partner[reader.line]
