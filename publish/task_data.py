@@ -42,10 +42,6 @@ def is_local(env: object) -> TypeIs[DataEnv]:
 def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
     """Write the rows and images of all tasks of `env` into a package.
 
-    Args:
-        env: the environment.
-        package: the folder of its module.
-
     Returns:
         The block `data` that reads them; its source is relative to `package`.
 

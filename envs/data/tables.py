@@ -138,13 +138,7 @@ class ArrowRows(TableRows):
 
 
 class ParquetRows(TableRows):
-    """Parquet files read where they are: a row costs its row group, the last groups stay in memory.
-
-    Args:
-        name: in messages.
-        files: open files, or paths; all with the same columns.
-        folder: where image paths start.
-    """
+    """Parquet files read where they are: a row costs its row group, the last groups stay in memory."""
 
     def __init__(self, name: str, files: Sequence[Any], folder: Path | None) -> None:
         from pyarrow import parquet

@@ -40,11 +40,6 @@ class Row(NamedTuple):
 def import_file(file: str | Path, source: str, out: str | Path) -> Report:
     """Write the episodes of a file as a new run, whole or not at all.
 
-    Args:
-        file: what another tool wrote.
-        source: one of `SOURCES`: which tool.
-        out: the folder of the run, which must not exist.
-
     Raises:
         ConfigError: an unknown source, a file of which no row can be read, or `out` exists.
     """

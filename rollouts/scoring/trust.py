@@ -173,10 +173,6 @@ def find_run_of(path: Path, *runs: Path) -> Path | None:
     """Return the run whose folder holds a file, so that whoever made the run may have written it; None if there is
     none.
 
-    Args:
-        path: the file.
-        runs: folders that are known to be runs.
-
     >>> find_run_of(Path("/nowhere/reward.yaml")), str(find_run_of(Path("/gift/reward.yaml"), Path("/gift")))
     (None, '/gift')
     """
