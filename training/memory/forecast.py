@@ -17,7 +17,7 @@ import torch
 from ...configs.schema import Config
 from ...engines.hf.architectures import Pixels, get_architecture, get_base_model
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
-from ...engines.hf.quantization import KEPT as FULL_SIZE
+from ...engines.hf.quantization import list_kept
 from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
 from ...envs.from_config import build_envs
@@ -225,7 +225,8 @@ class Shapes:
         if not self.adapted and bool(getattr(self.arguments, "beta", 0)):
             held["reference model"] = held["weights"]
         if self.quantized:
-            linear = [weight for name, weight in self.products if not any(part in name for part in FULL_SIZE)]
+            kept = list_kept(get_base_model(self.model))
+            linear = [weight for name, weight in self.products if not any(part in name for part in kept)]
             held["weights"] -= sum(round(weight.nbytes - FOUR_BIT_BYTES * weight.numel()) for weight in linear)
             held["dequantized weight"] = max(weight.nbytes for weight in linear)  # one at a time
         elif self.adapted:  # the weight that is being widened, and the columns of the others
