@@ -202,7 +202,7 @@ def get_base_tokenizer() -> Any:
 
 def find_class(mapping: Any, config_class: Any) -> Any:
     try:
-        found = mapping[config_class] if config_class in mapping else None
+        found = mapping.get(config_class, None)
     except Exception:
         return None
     if isinstance(found, dict):
@@ -219,7 +219,7 @@ def build_tokenizer(processor_class: Any) -> Any:
     tokenizer = copy.deepcopy(get_base_tokenizer())
     source = Path(inspect.getfile(processor_class)).read_text(encoding="utf-8") if processor_class else ""
     texts = re.findall(r"[\"'](<[^\"'\s{}]{1,40}>|\[[A-Z_]+\]|\|[A-Z_]+\|)[\"']", source)
-    names = sorted({name for name in re.findall(r"tokenizer\.(\w+_token)\b", source)})
+    names = sorted(set(re.findall(r"tokenizer\.(\w+_token)\b", source)))
     own = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token", "sep_token")
     named = {name: f"<{name}>" for name in names if name not in own and not name.startswith("add_")}
     added = [*dict.fromkeys([*texts, *named.values(), "<image>", "<bos>", "<unk>"])]
@@ -467,20 +467,21 @@ def list_types() -> list[Any]:
 
 INTRO = """# Which models play here
 
-viewbox asks transformers what a model needs ([engine](engine.md)); it has no list of models. This table is what comes of
-it for each type of `AutoModelForImageTextToText` in transformers VERSION, tried with a tiny random model of the type's own
-config class (`python docs/architectures_page.py`). Your own model: `viewbox rollout --model FOLDER --check-model`.
+viewbox asks transformers what a model needs ([engine](engine.md)); it has no list of models. This table is what comes
+of it for each type of `AutoModelForImageTextToText` in transformers VERSION, tried with a tiny random model of the
+type's own config class (`python docs/architectures_page.py`). Your own model:
+`viewbox rollout --model FOLDER --check-model`.
 
-- *exact*: on the engine's cache, turn by turn, image features computed once. *with states*: its layers carry a state from
-  token to token. *last resort*: by the model's own forward and its own cache, the whole conversation again at each turn:
-  slower.
-- *differs by*: the largest total variation between the engine's distribution of a next token and that of a plain forward
-  of the whole conversation (two turns, three pictures), in float32. All that is exact stays below 1e-5.
+- *exact*: on the engine's cache, turn by turn, image features computed once. *with states*: its layers carry a state
+  from token to token. *last resort*: by the model's own forward and its own cache, the whole conversation again at each
+  turn: slower.
+- *differs by*: the largest total variation between the engine's distribution of a next token and that of a plain
+  forward of the whole conversation (two turns, three pictures), in float32. All that is exact stays below 1e-5.
 - *refused*: a run ends when it starts, with this reason. *could not be built*: here, as a tiny model; nothing is said
   about the type.
-- *processor*: that of the type, of its own classes with small sizes and a small vocabulary. A stand-in has the type's image
-  processor, and repeats the image token as often as its tower gives features. The chat template is one for all; those of
-  released models are in the [tests](https://github.com/viewbox/viewbox/tree/main/tests/support/families).
+- *processor*: that of the type, of its own classes with small sizes and a small vocabulary. A stand-in has the type's
+  image processor, and repeats the image token as often as its tower gives features. The chat template is one for all;
+  those of released models are in `tests/support/families`.
 
 SUMMARY
 

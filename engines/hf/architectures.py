@@ -31,7 +31,9 @@ from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, Pr
 from ...errors import ModelError
 from .cache_layers import find_layers
 
+MAX_SIZES = 4096  # of images, whose texts are remembered
 PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
+STATES = "linear_attention", "conv"  # kinds of layers that carry a state and attend to nothing
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
@@ -89,6 +91,7 @@ class Architecture:
         if self.image_id < 0:
             raise self.refuse("has no token for images in its config (`image_token_id`)")
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
+        self._shown: dict[tuple[int, int], tuple[int, str]] = {}  # tokens and text of an image, by its size
         self._mutual: set[str] | None = None
         self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
 
@@ -165,6 +168,10 @@ class Architecture:
             return "its forward takes no `mm_encoder_outputs`"
         if not self.has_backbone:
             return "its output layer is part of its language model"
+        if unknown := self.layer_kinds - {FULL, SLIDING, CHUNKED, *STATES}:
+            return f"it has layers of {', '.join(sorted(unknown))}, whose masks are not known"
+        if self.axes > 1 and "image_grid_thw" not in inspect.signature(self._base.get_image_features).parameters:
+            return "its images have positions of rows and columns, and no `image_grid_thw`"
         try:
             find_layers(self.config.get_text_config())
         except ModelError as error:
@@ -204,15 +211,26 @@ class Architecture:
         return str(candidates[0])
 
     def preprocess(self, image: Image.Image) -> Pixels:
-        """Return one image as the vision tower takes it, alone. Raise what the processor raises."""
-        output = self.processor(
-            text=[self.placeholder], images=[image.convert("RGB")], return_tensors="pt", add_special_tokens=False
-        )
-        ids = output["input_ids"][0].tolist()
-        inputs = {name: value for name, value in output.items() if name in self._tower_arguments}
+        """Return one image as the vision tower takes it, alone. Raise what the processor raises.
+
+        What stands for it depends on its size. Once a size is known, the image processor alone is asked, which takes
+        half the time, if it gave the same at first.
+        """
+        image = image.convert("RGB")
+        alone = self._select(self.processor.image_processor(images=[image], return_tensors="pt"))
+        if (known := self._shown.get(image.size)) is not None:
+            return Pixels(alone, *known).to(torch.float32)
+        output = self.processor(text=[self.placeholder], images=[image], return_tensors="pt", add_special_tokens=False)
+        ids, inputs = output["input_ids"][0].tolist(), self._select(output)
         text = self.processor.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        pixels = Pixels(inputs, ids.count(self.image_id), text)
-        return pixels.to(torch.float32)
+        if inputs.keys() == alone.keys() and all(torch.equal(inputs[name], alone[name]) for name in inputs):
+            if len(self._shown) >= MAX_SIZES:
+                self._shown = {}
+            self._shown[image.size] = ids.count(self.image_id), text
+        return Pixels(inputs, ids.count(self.image_id), text).to(torch.float32)
+
+    def _select(self, output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        return {name: value for name, value in output.items() if name in self._tower_arguments}
 
     # ------------------------------------------------------------------ positions
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
@@ -427,7 +445,7 @@ class Architecture:
         Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
         """
         images = [image.to(dtype).inputs for image in pixels]
-        axes = self._joined if len(images) > 1 else {}
+        axes = self._joined if len(images) > 1 and self.processor is not None else {}
         names = images[0] if images else ()
         return {name: _join([image[name] for image in images], axes.get(name, 0)).to(device) for name in names}
 
