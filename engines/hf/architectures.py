@@ -120,9 +120,15 @@ class Architecture:
         return "mm_encoder_outputs" in self._forward
 
     @property
+    def has_backbone(self) -> bool:
+        """Whether a part of the model makes hidden states of features; its output layer then stands beside it."""
+        whole = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]
+        return self.takes_features and self._base is not whole
+
+    @property
     def shares_prompts(self) -> bool:
         """Whether the loss computes a prompt once for all episodes that begin with it (`training/grpo/logprobs.py`)."""
-        return self.takes_features and not self.has_states
+        return self.has_backbone and not self.has_states
 
     @cached_property
     def window(self) -> int | None:
@@ -160,7 +166,7 @@ class Architecture:
         """Return what the model lacks to be played on the engine's own cache; None if nothing is missing."""
         if not self.takes_features:
             return "its forward takes no `mm_encoder_outputs`"
-        if self._base is MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]:
+        if not self.has_backbone:
             return "its output layer is part of its language model"
         if unknown := self.layer_kinds - {FULL, SLIDING, CHUNKED, *STATES}:
             return f"it has layers of {', '.join(sorted(unknown))}, whose masks are not known"

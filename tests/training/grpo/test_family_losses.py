@@ -88,8 +88,8 @@ def adapt(kit, patch):
 
 
 def take_pixels(kit, patch):
-    """As if the model took no features: each episode alone."""
-    patch.setattr(Architecture, "takes_features", False)
+    """As if the model had no backbone that takes features: each episode alone."""
+    patch.setattr(Architecture, "has_backbone", False)
     return kit.model
 
 
