@@ -188,10 +188,9 @@ def compute_plain_logprobs(
         input_ids=ids,
         attention_mask=torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
         use_cache=False,
-        logits_to_keep=batch["completion_ids"].shape[1] + 1,
         **(tokens.architecture.build_token_types(ids) if pixels else {}),
         **tokens.architecture.build_vision_inputs(pixels, model.device, model.dtype),
-    ).logits[:, :-1]
+    ).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
     found = []
     for row, ids, mask in zip(logits, batch["completion_ids"], batch["tool_mask"].bool(), strict=True):
         logps = torch.log_softmax(row[mask].float() / (temperature or 1.0), dim=-1)

@@ -224,6 +224,22 @@ def test_the_gpu_check_runs_without_a_gpu_and_ends_with_status_0_where_no_bar_is
     assert status == int(any(line.startswith("MISS") for line in lines))
 
 
+def test_the_check_of_families_runs_without_a_gpu(tmp_path):
+    small = ("--wider", "1", "--episodes", "2", "--turns", "2", "--reply-tokens", "3", "--repeats", "1")
+    script = forks.start_script(FOLDER / "gpu_families.py", "--only", "qwen3_vl,gemma4", *small, folder=tmp_path)
+    status, said = script.wait(300)
+    found = json.loads(said.splitlines()[-1])["families"]
+    assert list(found) == [f"{name} {dtype}" for dtype in ("float32", "bfloat16") for name in ("qwen3_vl", "gemma4")]
+    assert [one["missed"] for one in found.values()] == [[]] * 4
+    assert all(one["mean error of log-probs"]["plain"] < 1e-4 for key, one in found.items() if "float32" in key)
+    assert status == 0
+
+
+def test_a_family_of_the_tests_plays_the_case(engine, capsys):
+    engine.main(["1", "--small", "--family", "gemma3"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["gemma3"]["tokens"] > 0
+
+
 def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package():
     calls = load("trace_episode").count_calls()
     files = {path for path, _ in calls}
