@@ -439,7 +439,7 @@ class Architecture:
         Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
         """
         images = [image.to(dtype).inputs for image in pixels]
-        axes = self._joined if len(images) > 1 else {}
+        axes = self._joined if len(images) > 1 and self.processor is not None else {}
         names = images[0] if images else ()
         return {name: _join([image[name] for image in images], axes.get(name, 0)).to(device) for name in names}
 

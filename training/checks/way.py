@@ -8,6 +8,7 @@ from PIL import Image
 
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
+from ...engines.hf import model_report
 from ...engines.hf.architectures import Architecture, get_architecture, get_base_model
 from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
 from ..precision import build_model
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
 def describe_way(config: Config, model_config: Any) -> str:
     """Return how a model plays and learns, in one line."""
     architecture = get_architecture(model_config)
-    kinds = ", ".join(sorted(architecture.layer_kinds))
-    if (lack := architecture.find_lack()) is not None:
-        return f"the last resort, slower: played by its own forward and its own cache, because {lack}"
-    played = "played on this engine's own cache"
-    if architecture.has_states:
-        return f"{played}, with a state beside it ({kinds}); learned from in padded rows: no prompt is shared"
+    several = "a mask for each kind of layer" if len(architecture.layer_kinds) > 1 else "a mask"
     if config.train.method != "grpo":
-        return f"{played}; learned from in padded rows, by the model's own forward"
-    if is_causal(architecture, build_model(config, model_config)):
-        return f"{played}; learned from in packed rows without a mask, in which a group shares its prompt"
-    masks = f"a mask for each kind of layer ({kinds})" if len(architecture.layer_kinds) > 1 else f"a mask ({kinds})"
-    return f"{played}; learned from in packed rows with {masks}, whose memory grows with the square of their length"
+        learns = "padded rows, by its own forward"
+    elif not architecture.takes_features:
+        learns = "one episode at a time, by its own forward"
+    elif architecture.has_states:
+        learns = "padded rows: no prompt is shared"
+    elif is_causal(architecture, build_model(config, model_config)):
+        learns = "packed rows without a mask, in which a group shares its prompt"
+    else:
+        learns = f"packed rows with {several}, in which a group shares its prompt; masks grow with the square of a row"
+    return f"plays {model_report.describe_way(architecture)}; learns from {learns}"
 
 
 def describe_pictures(config: Config, env: BaseMultiTurnEnv, model: "LocalModel") -> str:

@@ -9,7 +9,7 @@ from viewbox.training.checks.preflight import check
 
 PLAIN, MASKED, PADDED = (
     "without a mask",
-    "a mask for each kind of layer (full_attention, sliding_attention)",
+    "(full_attention, sliding_attention); learns from packed rows with a mask for each kind of layer",
     "padded rows",
 )
 KEPT = "the largest view, 64 x 64, costs 16 tokens; views keep their size, in multiples of 16"
