@@ -1,7 +1,8 @@
 """Which way a model takes, and what it makes of a picture: the lines of a dry run that depend on its family."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from PIL import Image
@@ -12,9 +13,6 @@ from ...engines.hf import model_report
 from ...engines.hf.architectures import Architecture, get_architecture, get_base_model
 from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
 from ..precision import build_model
-
-if TYPE_CHECKING:
-    from .preflight import LocalModel
 
 
 def describe_way(config: Config, model_config: Any) -> str:
@@ -34,13 +32,19 @@ def describe_way(config: Config, model_config: Any) -> str:
     return f"plays {model_report.describe_way(architecture)}; learns from {learns}"
 
 
-def describe_pictures(config: Config, env: BaseMultiTurnEnv, model: "LocalModel") -> str:
-    """Return what the model's processor makes of the largest view and what it costs, in one line."""
-    architecture, multiple = get_architecture(model.config, model.processor), model.view_settings.get("pixel_multiple")
+def describe_pictures(
+    config: Config, env: BaseMultiTurnEnv, architecture: Architecture, settings: Mapping[str, Any]
+) -> str:
+    """Return what a model's processor makes of the largest view and what it costs, in one line.
+
+    Args:
+        settings: those of an environment that follow from the model.
+    """
+    processor, multiple = architecture.processor, settings.get("pixel_multiple")
     allowed = config.model.max_pixels or env.max_pixels
-    set_max_pixels(model.processor, env.max_pixels)
+    set_max_pixels(processor, env.max_pixels)
     (width, height), view = find_largest_view(architecture, env.max_pixels, env.pixel_multiple)
-    set_max_pixels(model.processor, allowed)
+    set_max_pixels(processor, allowed)
     pixels = architecture.preprocess(Image.new("RGB", (width, height)))
     line = f"the largest view, {width} x {height}, costs {pixels.tokens} tokens"
     if multiple is not None:
