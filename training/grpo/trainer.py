@@ -325,14 +325,14 @@ def check_first_difference(gap: torch.Tensor) -> None:
     """Raise `ModelError` if a server's log-probs of the first batch are not those of the same weights here.
 
     Args:
-        gap: (tokens,) absolute differences. Rounding to two bytes makes them 0.01 to 0.05 in the mean.
+        gap: (tokens,) absolute differences. Rounding to two bytes makes them about 0.02 in the mean.
 
     >>> check_first_difference(torch.tensor([0.01, 0.04]))
     """
     if len(gap) and not gap.mean() <= MAX_FIRST_DIFFERENCE:
         raise ModelError(
-            f"rollout.engine = vllm: its log-probs of the first batch differ by {gap.mean():.2g} in the mean from those "
-            f"of the same weights here, and by up to {gap.max():.2g}; allowed: {MAX_FIRST_DIFFERENCE:g}. The server "
+            f"rollout.engine = vllm: its log-probs of the first batch differ by {gap.mean():.2g} in the mean from "
+            f"those of the same weights here, and by up to {gap.max():.2g}; allowed: {MAX_FIRST_DIFFERENCE:g}. The server "
             "computes another model; allowed: rollout.engine = hf, or a vLLM that supports this family",
             key="rollout.engine",
         )
