@@ -332,7 +332,7 @@ def check_first_difference(gap: torch.Tensor) -> None:
     if len(gap) and not gap.mean() <= MAX_FIRST_DIFFERENCE:
         raise ModelError(
             f"rollout.engine = vllm: its log-probs of the first batch differ by {gap.mean():.2g} in the mean from "
-            f"those of the same weights here, and by up to {gap.max():.2g}; allowed: {MAX_FIRST_DIFFERENCE:g}. The server "
+            f"those of the same weights here, and by up to {gap.max():.2g}; allowed: {MAX_FIRST_DIFFERENCE:g}. It "
             "computes another model; allowed: rollout.engine = hf, or a vLLM that supports this family",
             key="rollout.engine",
         )
