@@ -33,6 +33,7 @@ from .cache_layers import find_layers
 
 MAX_SIZES = 4096  # of images, whose texts are remembered
 PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
+LONGEST = 4096  # tokens of an image with which masks are tried
 STATES = "linear_attention", "conv"  # kinds of layers that carry a state and attend to nothing
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
@@ -92,7 +93,8 @@ class Architecture:
             raise self.refuse("has no token for images in its config (`image_token_id`)")
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
         self._shown: dict[tuple[int, int], tuple[int, str]] = {}  # tokens and text of an image, by its size
-        self._mutual: set[str] | None = None
+        self._mutual: set[str] | None = None  # kinds of layers in which an image sees all of itself …
+        self._unbounded: set[str] = set()  # … also what is out of their window
         self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
 
     def refuse(self, reason: str) -> ModelError:
@@ -308,7 +310,8 @@ class Architecture:
         base = get_base_model(model)
         text = 0 if self.image_id else 1
         device = base.get_input_embeddings().weight.device
-        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=device)
+        last = min(self.window or 0, LONGEST) + 2 if SLIDING in self.layer_kinds else 2  # of the first image's tokens
+        ids = torch.tensor([[text, *[self.image_id] * last, text, self.image_id, text]], device=device)
         handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
         before = getattr(base.model, "rope_deltas", None)
         try:
@@ -321,16 +324,17 @@ class Architecture:
                 base.model.rope_deltas = before
         masks = given[0] if given else None
         named = masks if isinstance(masks, Mapping) else dict.fromkeys(self.layer_kinds, masks)
-        self._mutual = set()
+        self._mutual, self._unbounded = set(), set()
         for kind, mask in named.items():
             if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
                 continue  # none: the decoder makes a causal one
             seen = (mask if mask.dtype == torch.bool else mask >= 0)[0, 0].cpu()
             after = seen.triu(1)
-            if after[0].any() or after[3].any():
+            if after[0].any() or after[last + 1].any():
                 raise self.refuse("reads its prompt in both directions: a conversation cannot grow")
             if after[1, 2]:
                 self._mutual.add(kind)
+                self._unbounded |= {kind} if seen[last, 1] else set()
 
     def build_masks(self, columns: torch.Tensor, num_read: int, ids: torch.Tensor) -> Any:
         """Return which columns of the cache each new token reads, for each kind of layer.
@@ -388,7 +392,7 @@ class Architecture:
             if kind == CHUNKED:
                 size = self.config.get_text_config().attention_chunk_size
                 mask = mask & (read // size == own // size)
-            masks[kind] = mask
+            masks[kind] = mask | mutual if mutual is not None and kind in self._unbounded else mask
         if len(masks) == 1 and not self._mutual:
             return next(iter(masks.values()))
         return masks | dict.fromkeys(self.layer_kinds - masks.keys())
