@@ -13,7 +13,6 @@ import typer
 
 from ..configs import schema
 from ..core.base import BaseMultiTurnEnv
-from ..core.tasks import to_sequence
 from ..envs.data import check as checks
 from ..envs.data.check import describe_splits, open_all_rows
 from ..envs.data.env import DataEnv
@@ -24,7 +23,7 @@ from ..training.checks.prompt_page import Prompt, build_prompt, render_parts, wr
 from ..utils.files import check_out
 from ..utils.terminal import make_line
 from .commands import say
-from .task_sheet import ShownTask, draw_sheet, list_shown, load_config, open_envs
+from .task_sheet import ShownTask, draw_sheet, list_shown, load_config, open_envs, pick_tasks
 from .tools import check_picture_out, save_picture
 
 _WIDTH = 200  # characters of a field that are printed
@@ -284,12 +283,9 @@ def list_previews(
     with schema.locate_errors(config):
         env = build_envs(config, model.view_settings if model else {})[int(held_out)]
         prepare_env(env)
-        tasks = to_sequence(env.tasks, env.name)
-        if first >= len(tasks):
-            allowed = f"allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}"
-            raise ConfigError(f"--first = {first}; {allowed}", key="first")
+        _, tasks = pick_tasks(env, first, count)
     shown = []
-    for task in map(tasks.__getitem__, range(first, min(first + count, len(tasks)))):
+    for task in tasks:
         try:
             state = env.for_task(task).reset(task, seed=0)
         except ViewboxError as error:

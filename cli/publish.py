@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
@@ -138,9 +139,7 @@ def publish(
 
     dry_run = target.get("dry_run", False)
 
-    def confirm(lines: Sequence[str]) -> bool:
-        return ask(lines, yes)
-
+    confirm = partial(ask, yes=yes)
     if is_model(what):
         of_packages = {"--set": settings, "--data": data, "--viewbox": viewbox}
         if given := [name for name, value in of_packages.items() if value]:

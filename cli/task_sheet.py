@@ -79,10 +79,16 @@ def open_envs(name: str, overrides: Sequence[str]) -> tuple[BaseMultiTurnEnv, Ba
 def list_shown(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[ShownTask]]:
     """Return how many tasks there are, and `count` of them. Raise `ConfigError` if there is none with the number
     `first`."""
+    total, tasks = pick_tasks(env, first, count)
+    return total, [_open(env, task) for task in tasks]
+
+
+def pick_tasks(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[Task]]:
+    """`list_shown`, of the tasks themselves."""
     tasks = to_sequence(env.tasks, env.name)
     if first >= len(tasks):
         raise ConfigError(f"--first = {first}; allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}", key="first")
-    return len(tasks), [_open(env, tasks[number]) for number in range(first, min(first + count, len(tasks)))]
+    return len(tasks), [tasks[number] for number in range(first, min(first + count, len(tasks)))]
 
 
 def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:

@@ -181,7 +181,7 @@ def build_model(config: Any) -> Any:
     torch.manual_seed(0)
     model = find_model_class(type(config))(config).float().eval()
     size = sum(weight.numel() for weight in model.parameters())
-    if size > 2e7:
+    if size > 5e7:
         raise ValueError(f"{size / 1e6:.0f} M weights")
     for weight in model.parameters():
         if weight.ndim > 1:
@@ -202,7 +202,7 @@ def get_base_tokenizer() -> Any:
 
 def find_class(mapping: Any, config_class: Any) -> Any:
     try:
-        found = mapping[config_class] if config_class in mapping else None
+        found = mapping.get(config_class, None)
     except Exception:
         return None
     if isinstance(found, dict):
@@ -219,7 +219,7 @@ def build_tokenizer(processor_class: Any) -> Any:
     tokenizer = copy.deepcopy(get_base_tokenizer())
     source = Path(inspect.getfile(processor_class)).read_text(encoding="utf-8") if processor_class else ""
     texts = re.findall(r"[\"'](<[^\"'\s{}]{1,40}>|\[[A-Z_]+\]|\|[A-Z_]+\|)[\"']", source)
-    names = sorted({name for name in re.findall(r"tokenizer\.(\w+_token)\b", source)})
+    names = sorted(set(re.findall(r"tokenizer\.(\w+_token)\b", source)))
     own = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token", "sep_token")
     named = {name: f"<{name}>" for name in names if name not in own and not name.startswith("add_")}
     added = [*dict.fromkeys([*texts, *named.values(), "<image>", "<bos>", "<unk>"])]
@@ -380,15 +380,15 @@ def try_type(config_class: Any) -> Row:
         return row
     try:
         tokens = ChatTokens(processor, config)
+        if (problem := find_problem(model, tokens)) is not None:
+            row.result, row.reason = "could not be built", problem
+            return row
         found = compare(model, tokens)
         row.difference = f"{found.difference:.0e}"
         if found.difference > BOUND:
             found.check(tokens)
     except ModelError as error:
         return refuse(row, error)
-    if not sees_pictures(model, tokens):
-        row.result, row.reason = "could not be built", "as a tiny random model it does not tell pictures apart"
-        return row
     lack = tokens.architecture.find_lack()
     row.result, row.reason = ("exact, last resort", lack) if lack else ("exact", "")
     if not lack and tokens.architecture.has_states:
@@ -404,19 +404,25 @@ def refuse(row: Row, error: ModelError) -> Row:
 
 
 @torch.no_grad()
-def sees_pictures(model: Any, tokens: ChatTokens) -> bool:
-    """Return whether the next token depends on what the pictures show; else the figures would mean nothing."""
-    steps = build_steps(tokens)
+def find_problem(model: Any, tokens: ChatTokens) -> str | None:
+    """Return why the tiny model says nothing: its own forward fails, or does not depend on what the pictures show."""
+    try:
+        steps = build_steps(tokens)
+    except Exception:  # `compare` says why
+        return None
     ids = torch.tensor([[i for some, _ in steps for i in some]])
     pictures = [picture for _, some in steps for picture in some]
     other = [
         replace(one, inputs={name: -x if x.is_floating_point() else x for name, x in one.inputs.items()})
         for one in pictures
     ]
-    seen, unlike = (
-        compute_logits(model, tokens.architecture, ids, some)[0, -1].softmax(-1) for some in (pictures, other)
-    )
-    return bool((seen - unlike).abs().sum() > 1e-4)
+    try:
+        seen, unlike = (
+            compute_logits(model, tokens.architecture, ids, some)[0, -1].softmax(-1) for some in (pictures, other)
+        )
+    except Exception as error:
+        return f"its own forward fails: {describe_error(error, 110)}"
+    return None if (seen - unlike).abs().sum() > 1e-4 else "it does not tell pictures apart"
 
 
 def fit_processor(config_class: Any, tokenizer: Any, config: Any, row: Row) -> tuple[Any, Any]:
@@ -467,20 +473,21 @@ def list_types() -> list[Any]:
 
 INTRO = """# Which models play here
 
-viewbox asks transformers what a model needs ([engine](engine.md)); it has no list of models. This table is what comes of
-it for each type of `AutoModelForImageTextToText` in transformers VERSION, tried with a tiny random model of the type's own
-config class (`python docs/architectures_page.py`). Your own model: `viewbox rollout --model FOLDER --check-model`.
+viewbox asks transformers what a model needs ([engine](engine.md)); it has no list of models. This table is what comes
+of it for each type of `AutoModelForImageTextToText` in transformers VERSION, tried with a tiny random model of the
+type's own config class (`python docs/architectures_page.py`). Your own model:
+`viewbox rollout --model FOLDER --check-model`.
 
-- *exact*: on the engine's cache, turn by turn, image features computed once. *with states*: its layers carry a state from
-  token to token. *last resort*: by the model's own forward and its own cache, the whole conversation again at each turn:
-  slower.
-- *differs by*: the largest total variation between the engine's distribution of a next token and that of a plain forward
-  of the whole conversation (two turns, three pictures), in float32. All that is exact stays below 1e-5.
+- *exact*: on the engine's cache, turn by turn, image features computed once. *with states*: its layers carry a state
+  from token to token. *last resort*: by the model's own forward and its own cache, the whole conversation again at each
+  turn: slower.
+- *differs by*: the largest total variation between the engine's distribution of a next token and that of a plain
+  forward of the whole conversation (two turns, three pictures), in float32. All that is exact stays below 1e-5.
 - *refused*: a run ends when it starts, with this reason. *could not be built*: here, as a tiny model; nothing is said
   about the type.
-- *processor*: that of the type, of its own classes with small sizes and a small vocabulary. A stand-in has the type's image
-  processor, and repeats the image token as often as its tower gives features. The chat template is one for all; those of
-  released models are in the [tests](https://github.com/viewbox/viewbox/tree/main/tests/support/families).
+- *processor*: that of the type, of its own classes with small sizes and a small vocabulary. A stand-in has the type's
+  image processor, and repeats the image token as often as its tower gives features. The chat template is one for all;
+  those of released models are in `tests/support/families`.
 
 SUMMARY
 
@@ -564,6 +571,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "deepseek_vl_hybrid": {"high_res_vision_config": {"image_size": SIDE}},
 }
 PROCESSORS: dict[str, dict[str, Any]] = {
+    "molmo2": {"images": {"overlap_margins": [1, 1]}},
     "aria": {"images": {"max_image_size": 490}, "parts": {"size_conversion": {490: 4}}},
     "cohere2_vision": {"images": {"patch_size": 2}},
     "deepseek_vl_hybrid": {
@@ -578,11 +586,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "llava_next": CLS,
     "llava_next_video": CLS,
     "muse_glimmer": {"images": {"max_image_tokens": 16}},
-    "step3p7": {
-        "images": {
-            "vision_patch_size": PATCH,
-        }
-    },
+    "step3p7": {"images": {"vision_patch_size": PATCH, "downsampler_stride": 2}},
     "granite_docling": {"parts": {"image_seq_len": 1}},
     "inkling2": {"images": {"size": {"height": 2 * PATCH, "width": 2 * PATCH}}},
     "inkling_mm_model": {"images": {"patch_size": 40}},

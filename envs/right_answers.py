@@ -40,25 +40,15 @@ OF_TEXT = (ExactMatchReward, TokenF1Reward, LabelSetF1Reward, ShortAnswerReward)
 
 @dataclass(frozen=True)
 class RightAnswers:
-    """What the right answers of an environment score.
+    """What the right answers of an environment score."""
 
-    Args:
-        environment: its name; of a mixture, the key of the part.
-        tasks: how many it has.
-        played: how many right answers were scored.
-        total: their mean reward; None if nothing could be scored.
-        components: the mean of each component; None if it applies to no task.
-        remarks: what was left out, and why.
-        warnings: what is probably wrong.
-    """
-
-    environment: str
+    environment: str  # its name; of a mixture, the key of the part
     tasks: int
     played: int
-    total: float | None
-    components: Mapping[str, float | None]
-    remarks: tuple[str, ...]
-    warnings: tuple[str, ...]
+    total: float | None  # the mean reward; None if nothing could be scored
+    components: Mapping[str, float | None]  # the mean of each; None if it applies to no task
+    remarks: tuple[str, ...]  # what was left out, and why
+    warnings: tuple[str, ...]  # what is probably wrong
 
     def describe(self) -> str:
         """Return the scores in one line.

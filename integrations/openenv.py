@@ -163,11 +163,6 @@ def build_app(
 ) -> Any:
     """Return the FastAPI application of an environment, for uvicorn.
 
-    Args:
-        environment: a name that `viewbox.make` takes.
-        settings: of the environment.
-        max_sessions: connections that play at the same time.
-
     Raises:
         ConfigError: an unknown name or setting, no tasks, or an environment whose data is restricted: whoever reaches
             the server sees its images, web pages in a browser on this machine included.

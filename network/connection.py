@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, TypeVar
 
@@ -49,26 +50,14 @@ REQUEST_STATUS = frozenset({400, 413, 422})  # about one request; before the fir
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class _RetryableError(Exception):
-    """A temporary failure; the request may be sent again.
+    """A temporary failure; the request may be sent again."""
 
-    Args:
-        message: what failed.
-        status: of the response, if there was one.
-        retry_after: seconds the server asks to wait.
-        unreachable: whether no connection could be made.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        retry_after: float | None = None,
-        unreachable: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.retry_after, self.unreachable = status, retry_after, unreachable
+    message: str
+    status: int | None = None
+    retry_after: float | None = None  # seconds that the server asks to wait
+    unreachable: bool = False  # whether no connection could be made
 
 
 class Connection:

@@ -17,9 +17,6 @@ class Limiter:
     Requests leave a little more than their share of a second apart. Each also holds a place from before it is sent
     until a second after its answer: it has arrived by then, so never more than `rate` arrive within a second, however
     late some are.
-
-    Args:
-        rate: requests a second, a whole number.
     """
 
     def __init__(self, rate: int) -> None:

@@ -40,23 +40,14 @@ PATHS = ("_name_or_path", "name_or_path", "tokenizer_file", "vocab_file", "merge
 
 @dataclass
 class CarriedModels:
-    """The models and snapshots that travel.
+    """The models and snapshots that travel."""
 
-    Args:
-        package: the folder of the module that they are written into.
-        specs: the setting `specialists` of the package.
-        lines: each with its files and size, for people.
-        taken: the files, relative to the package.
-        left_out: files of the folders that do not travel.
-        places: of the models and snapshots in the package, by where they were.
-    """
-
-    package: Path
+    package: Path  # the folder of the module that they are written into
     specs: dict[str, Any] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    taken: list[Path] = field(default_factory=list)
-    left_out: list[Path] = field(default_factory=list)
-    places: dict[Path, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)  # each with its files and size, for people
+    taken: list[Path] = field(default_factory=list)  # the files, relative to the package
+    left_out: list[Path] = field(default_factory=list)  # files of the folders that do not travel
+    places: dict[Path, str] = field(default_factory=dict)  # in the package, by where they were
     _size: int = 0
 
     def add(self, path: Path, files: Mapping[Path, Path], where: str, given: str) -> None:

@@ -38,13 +38,6 @@ def _list_taken() -> set[str]:
 def write_project(name: str, folder: str | Path = ".") -> Path:
     """Write a package with an environment, its tests, a README, a license and a file for CI.
 
-    Args:
-        name: of the package: lower-case letters and digits in words joined by '-'.
-        folder: where the new folder `name` is made.
-
-    Returns:
-        The new folder.
-
     Raises:
         ConfigError: the name cannot be that of a package, or the folder exists.
     """

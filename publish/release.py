@@ -43,24 +43,14 @@ class SentFile:
 
 @dataclass(frozen=True)
 class Release:
-    """A package or a model that is ready to leave.
-
-    Args:
-        kind: what it is.
-        name: of the package or model.
-        version: of the release.
-        folder: its files on this machine.
-        files: all of them.
-        about: entries of the manifest: `environment`, `viewbox` and so on.
-        module: the module of a package.
-    """
+    """A package or a model that is ready to leave."""
 
     kind: Kind
     name: str
     version: str
     folder: Path
     files: tuple[SentFile, ...]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the manifest: `environment`, …
     module: str = ""
 
     @property

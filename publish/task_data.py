@@ -42,10 +42,6 @@ def is_local(env: object) -> TypeIs[DataEnv]:
 def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
     """Write the rows and images of all tasks of `env` into a package.
 
-    Args:
-        env: the environment.
-        package: the folder of its module.
-
     Returns:
         The block `data` that reads them; its source is relative to `package`.
 
@@ -140,7 +136,8 @@ def _copy_data(path: Path, to: Path) -> None:
     if data is not None:
         copied = to.with_name(f"{to.name}.data")
         _copy_file(path.parent / data, copied, path.parent)
-        to.write_bytes(headed.rename_data(header, copied.name))
+        line = copied.name.encode()
+        to.write_bytes(headed.DATA_FILE.sub(lambda found: b"%s %s" % (found[1], line), header, count=1))
 
 
 def _copy_file(path: Path, to: Path, inside: Path) -> None:

@@ -20,37 +20,22 @@ from .declare import REWARD_TYPES
 
 @dataclass(frozen=True)
 class ComponentScore:
-    """The score of one component.
+    """The score of one component."""
 
-    Args:
-        name: "outer.inner" if it is inside another component.
-        weight: its share of the combined reward around it.
-        score: None if it does not apply.
-        closed: whether an unmet need kept it from being evaluated.
-        why: the reason, in a sentence.
-    """
-
-    name: str
+    name: str  # "outer.inner" if it is inside another component
     weight: float
-    score: float | None
-    closed: bool
+    score: float | None  # None if it does not apply
+    closed: bool  # whether an unmet need kept it from being evaluated
     why: str
 
 
 @dataclass(frozen=True)
 class ExplainedScore:
-    """A reward's score of one answer, by component.
-
-    Args:
-        reward: the reward's name.
-        total: None if no component applies.
-        components: each before those inside it.
-        problems: the components that failed, and why.
-    """
+    """A reward's score of one answer, by component."""
 
     reward: str
-    total: float | None
-    components: tuple[ComponentScore, ...]
+    total: float | None  # None if no component applies
+    components: tuple[ComponentScore, ...]  # each before those inside it
     problems: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

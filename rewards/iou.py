@@ -208,11 +208,8 @@ class IoUReward:
         (box, label), (gold_box, gold_label) = answer, gold
         if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
             return 0.0
-        return self._score_boxes(box, gold_box)
-
-    def _score_boxes(self, box: Box, gold: Box) -> float:
-        score = compute_overlap(box, gold)
-        if self.area_penalty and score and (excess := compute_area(box) / compute_area(gold) - 1) > 0:
+        score = compute_overlap(box, gold_box)
+        if self.area_penalty and score and (excess := compute_area(box) / compute_area(gold_box) - 1) > 0:
             score /= 1 + self.area_penalty * excess
         return score
 

@@ -152,12 +152,7 @@ async def play_one(
 ) -> Episode:
     """Play one episode with a generator, for callers that run a loop of their own.
 
-    Args:
-        env: the environment; an exception in it ends the episode as `error`.
-        task: the task to play.
-        generator: gives the replies.
-        seed: the episode's own seed.
-        timeout: seconds after which the episode ends as `timeout`; None for no limit.
+    An exception in the environment ends it as `error`, and `timeout` seconds end it as `timeout`; None: no limit.
 
     Raises:
         Exception: the generator cannot be used (see `play_many`).

@@ -34,20 +34,12 @@ from .store.writer import EpisodeWriter
 
 @dataclass
 class RolloutSession:
-    """One process that plays a job into a folder.
-
-    Args:
-        job: what to play.
-        folder: where everything is stored.
-        writer: appends the episodes.
-        retried: number of failed episodes that are played again.
-        started: when the session began, on `time.monotonic`'s clock.
-    """
+    """One process that plays a job into a folder."""
 
     job: RolloutJob
     folder: Path
     writer: EpisodeWriter
-    retried: int = 0
+    retried: int = 0  # failed episodes that are played again
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -103,11 +95,6 @@ class RolloutSession:
 @contextmanager
 def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -> Iterator[RolloutSession]:
     """Locks the folder and prepares it: a new one is started, an unfinished one is resumed.
-
-    Args:
-        job: what to play.
-        folder: where episodes are stored; see `create_rollout_folder`.
-        retry_failed: play episodes again that ended as error, timeout or cancelled.
 
     Raises:
         ConfigError: another process writes this folder, or it was started with other settings.

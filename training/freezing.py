@@ -73,7 +73,12 @@ def list_untrained(model: Any) -> list[str]:
         return [one for own, child in children for one in find(f"{name}.{own}", child)]
 
     parts = {id(part) for part in list_vision_parts(base)}
-    names = [one for name, part in base.model.named_children() if id(part) in parts for one in find(name, part)]
+    names = [
+        one
+        for name, part in getattr(base, "model", base).named_children()
+        if id(part) in parts
+        for one in find(name, part)
+    ]
     if model is not base:
         linear = (torch.nn.Linear, torch.nn.Embedding, torch.nn.Conv1d, torch.nn.ParameterDict)
         modules = [(name, one) for name, one in base.get_decoder().named_modules() if not isinstance(one, linear)]

@@ -78,7 +78,7 @@ def describe_precision(config: Config) -> str:
     if config.lora is not None:
         beside = f"4 bits in the language layers, {dtype} elsewhere" if config.lora.quantize else dtype
         return f"LoRA adapters are trained, in float32; the weights beside them: {beside}"
-    return "every weight is trained, in float32"
+    return f"every weight {'is' if config.model.freeze == 'none' else 'that is not frozen is'} trained, in float32"
 
 
 def build_lora_config(section: LoraSection | None, model: Any = None, freeze: Freeze = "none") -> "LoraConfig | None":

@@ -43,7 +43,7 @@ async def run_in_thread(
     (3, 1)
     """
     loop = asyncio.get_running_loop()
-    semaphore = _get_semaphore(loop)
+    semaphore = _semaphores.setdefault(loop, asyncio.Semaphore(MAX_RUNNING))
     await semaphore.acquire()
     future: asyncio.Future[T] = loop.create_future()
     permit = _Permit(semaphore, future, timeout)
@@ -82,13 +82,6 @@ class _Permit:
 
 
 _semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-
-def _get_semaphore(loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
-    semaphore = _semaphores.get(loop)
-    if semaphore is None:
-        semaphore = _semaphores[loop] = asyncio.Semaphore(MAX_RUNNING)
-    return semaphore
 
 
 # ---- threads: idle ones wait for a job; the last to become idle gets the next

@@ -160,10 +160,7 @@ def get_cache_folder() -> Path:
 def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:
     """Open a regular file for reading.
 
-    Args:
-        path: the file.
-        limit: bytes it may have.
-        inside: the folder that the file must lie in, with all links followed; default: anywhere.
+    It has at most `limit` bytes, and lies in the folder `inside`, with all links followed; None: anywhere.
 
     Raises:
         OSError: it is missing, too large, outside the folder, or a pipe, device or folder. `strerror` says which.

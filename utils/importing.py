@@ -104,3 +104,14 @@ def _explain_failure(name: str, error: BaseException) -> str:
     lines = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
     line = f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
     return f"{name} cannot be imported: {type(error).__name__}: {error}{line}"
+
+
+def import_hub(option: str) -> Any:
+    """Return the client of the Hugging Face hub; raise `ConfigError` if the option needs it in vain."""
+    try:
+        import huggingface_hub
+        import huggingface_hub.errors
+    except ImportError as error:
+        key = option.partition(" ")[0]
+        raise ConfigError(f"--{option} needs huggingface_hub: pip install 'viewbox[hub]'", key=key) from error
+    return huggingface_hub

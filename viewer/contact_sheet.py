@@ -38,9 +38,7 @@ class Panel(NamedTuple):
 def draw_episode(episode: Episode, *, line: int = 0) -> Image.Image:
     """Return the sheet of an episode. A picture that cannot be opened, and whatever else is left out, is named on it.
 
-    Args:
-        episode: of any environment, answered or not.
-        line: its line number in the run, for the heading; 0: it has none.
+    `line` is its line number in the run, for the heading; 0: it has none.
     """
     page = build_episode_page(episode, line=line)
     refs = list_pictures(episode)

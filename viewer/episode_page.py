@@ -319,15 +319,10 @@ def build_tokens(tokens: EpisodeTokens, advantage: object) -> list[dict[str, Any
     ]
     sampled = zip(tokens.completion_ids, tokens.mask, tokens.logprobs, strict=True)
     for (token, mask, logprob), _ in zip(sampled, range(MAX_TOKENS - len(rows)), strict=False):
-        own = bool(mask)
-        rows.append(
-            {
-                "id": token,
-                "mask": int(own),
-                "logprob": to_finite_float(logprob) if own else None,
-                "advantage": value if own else None,
-            }
+        own = (
+            {"logprob": to_finite_float(logprob), "advantage": value} if mask else {"logprob": None, "advantage": None}
         )
+        rows.append({"id": token, "mask": int(bool(mask)), **own})
     return rows
 
 
@@ -341,10 +336,6 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
     """Return the reward that a run's own files name, if it is made of built-in parts and asks nobody; else None.
 
     No code of the run is run.
-
-    Args:
-        run: the run, or a folder of episodes.
-        environment: that of the episode, for a run without a config.
     """
     try:
         source = find_reward(None, Path(run), find_episodes_folder(run))

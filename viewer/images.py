@@ -20,7 +20,10 @@ def encode_picture(ref: ImageRef) -> bytes:
     Raises:
         ImageError: it cannot be opened, or has not the pixels of its hash.
     """
-    picture = _open(ref)
+    try:
+        picture: Any = ref.open()
+    except (ValueError, OSError) as error:
+        raise ImageError(str(error)) from error
     if picture.mode not in SHOWN:
         picture = picture.convert("RGB") if picture.mode in ("P", "1", "CMYK", "YCbCr") else _stretch(picture)
     buffer = io.BytesIO()
@@ -31,13 +34,6 @@ def encode_picture(ref: ImageRef) -> bytes:
 def list_pictures(episode: Episode) -> dict[str, ImageRef]:
     """Return the pictures of an episode by their hashes."""
     return {ref.hash: ref for ref in iter_images(episode)}
-
-
-def _open(ref: ImageRef) -> Any:
-    try:
-        return ref.open()
-    except (ValueError, OSError) as error:
-        raise ImageError(str(error)) from error
 
 
 def _stretch(picture: Image.Image) -> Image.Image:

@@ -70,10 +70,8 @@ def find_marks(value: object, kind: Kind, fields: Mapping[str, str], views: "Vie
     found = []
     for box, label, around in islice(_walk(value, "", (), 0), MAX_MARKS):
         place = views.find_place({part: _read_part(around, name) for part, name in fields.items()})
-        if len(box) == 4:
-            found.append(Mark(kind, label, to_corners(box), place))
-        else:
-            found.append(Mark(kind, label, to_corners((box[0], box[1], box[3], box[4])), place, depth=box))
+        flat, depth = (box, None) if len(box) == 4 else ((box[0], box[1], box[3], box[4]), box)
+        found.append(Mark(kind, label, to_corners(flat), place, depth))
     return found
 
 
@@ -231,11 +229,8 @@ def place_on(mark: Mark, view: ShownView) -> DrawnMark | None:
     left, top, right, bottom = view.area or (0.0, 0.0, 1.0, 1.0)
     inside = all(left - CLOSE <= x <= right + CLOSE and top - CLOSE <= y <= bottom + CLOSE for x, y in points)
     if len(points) < 4:
-        return (
-            DrawnMark(tuple((_clip(x, left, right), _clip(y, top, bottom)) for x, y in points), False)
-            if inside
-            else None
-        )
+        clipped = tuple((_clip(x, left, right), _clip(y, top, bottom)) for x, y in points)
+        return DrawnMark(clipped, False) if inside else None
     x1, x2 = (_clip(end, left, right) for end in (min(x for x, _ in points), max(x for x, _ in points)))
     y1, y2 = (_clip(end, top, bottom) for end in (min(y for _, y in points), max(y for _, y in points)))
     if x2 - x1 <= CLOSE or y2 - y1 <= CLOSE:

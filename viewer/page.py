@@ -11,16 +11,7 @@ from ..utils.templates import fill_template
 
 STATIC = Path(__file__).with_name("static")
 STYLES = ("uplot.css", "app.css")
-PROGRAMS = (
-    "uplot.js",
-    "filters.js",
-    "data.js",
-    "draw.js",
-    "episode.js",
-    "group.js",
-    "compare.js",
-    "app.js",
-)
+PROGRAMS = ("uplot.js", "filters.js", "data.js", "draw.js", "episode.js", "group.js", "compare.js", "app.js")
 TITLE = "viewbox"
 _END = "<script>{program}</script>\n</body>\n</html>\n"
 

@@ -28,10 +28,7 @@ def to_plain(value: object, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, PlainRecord):
-        return {
-            name: to_plain(part, depth + 1)
-            for name, part in [(name, getattr(value, name)) for name in value.__struct_fields__]
-        }
+        return {name: to_plain(getattr(value, name), depth + 1) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {to_text(key): to_plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -57,7 +57,7 @@ class Viewer:
         return Starlette(
             routes=[Mount(f"/{key}", routes=routes)],
             middleware=[hosts],
-            exception_handlers={ValueError: _refuse_number},
+            exception_handlers={ValueError: lambda request, error: _refuse("no such number")},
         )
 
     async def get_page(self, request: Request) -> Response:
@@ -143,10 +143,6 @@ def _to_json(value: Any) -> Response:
         return JSONResponse(value, headers=HEADERS)
     except ValueError as error:  # a number that is not finite
         return _refuse(str(error))
-
-
-def _refuse_number(request: Request, error: Exception) -> Response:
-    return _refuse("no such number")  # of thousands of digits
 
 
 def _refuse(reason: str) -> Response:

@@ -133,10 +133,6 @@ BLOCK = 2_000  # episodes between two reports of progress
 class EpisodeIndex:
     """The table of the episodes of one folder. A line that cannot be read has no row, and is named in `unreadable`.
 
-    Args:
-        folder: of episodes, or a run that has one.
-        name: of this set of episodes on the page.
-
     >>> import tempfile
     >>> from viewbox.records import Task
     >>> from viewbox.rollouts.store.writer import EpisodeWriter

@@ -33,6 +33,8 @@ from .cache_layers import find_layers
 
 MAX_SIZES = 4096  # of images, whose texts are remembered
 PLACEHOLDERS = "image_token", "boi_token", "image_placeholder_token"  # of processors and tokenizers
+LONGEST = 4096  # tokens of an image with which masks are tried
+STATES = "linear_attention", "conv"  # kinds of layers that carry a state and attend to nothing
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
@@ -91,7 +93,8 @@ class Architecture:
             raise self.refuse("has no token for images in its config (`image_token_id`)")
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
         self._shown: dict[tuple[int, int], tuple[int, str]] = {}  # tokens and text of an image, by its size
-        self._mutual: set[str] | None = None
+        self._mutual: set[str] | None = None  # kinds of layers in which an image sees all of itself …
+        self._unbounded: set[str] = set()  # … also what is out of their window
         self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
 
     def refuse(self, reason: str) -> ModelError:
@@ -119,9 +122,15 @@ class Architecture:
         return "mm_encoder_outputs" in self._forward
 
     @property
+    def has_backbone(self) -> bool:
+        """Whether a part of the model makes hidden states of features; its output layer then stands beside it."""
+        whole = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]
+        return self.takes_features and self._base is not whole
+
+    @property
     def shares_prompts(self) -> bool:
         """Whether the loss computes a prompt once for all episodes that begin with it (`training/grpo/logprobs.py`)."""
-        return self.takes_features and not self.has_states
+        return self.has_backbone and not self.has_states
 
     @cached_property
     def window(self) -> int | None:
@@ -159,8 +168,12 @@ class Architecture:
         """Return what the model lacks to be played on the engine's own cache; None if nothing is missing."""
         if not self.takes_features:
             return "its forward takes no `mm_encoder_outputs`"
-        if self._base is MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(self.config)]:
+        if not self.has_backbone:
             return "its output layer is part of its language model"
+        if unknown := self.layer_kinds - {FULL, SLIDING, CHUNKED, *STATES}:
+            return f"it has layers of {', '.join(sorted(unknown))}, whose masks are not known"
+        if self.axes > 1 and "image_grid_thw" not in inspect.signature(self._base.get_image_features).parameters:
+            return "its images have positions of rows and columns, and no `image_grid_thw`"
         try:
             find_layers(self.config.get_text_config())
         except ModelError as error:
@@ -297,7 +310,8 @@ class Architecture:
         base = get_base_model(model)
         text = 0 if self.image_id else 1
         device = base.get_input_embeddings().weight.device
-        ids = torch.tensor([[text, self.image_id, self.image_id, text, self.image_id, text]], device=device)
+        last = min(self.window or 0, LONGEST) + 2 if SLIDING in self.layer_kinds else 2  # of the first image's tokens
+        ids = torch.tensor([[text, *[self.image_id] * last, text, self.image_id, text]], device=device)
         handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
         before = getattr(base.model, "rope_deltas", None)
         try:
@@ -310,16 +324,17 @@ class Architecture:
                 base.model.rope_deltas = before
         masks = given[0] if given else None
         named = masks if isinstance(masks, Mapping) else dict.fromkeys(self.layer_kinds, masks)
-        self._mutual = set()
+        self._mutual, self._unbounded = set(), set()
         for kind, mask in named.items():
             if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
                 continue  # none: the decoder makes a causal one
             seen = (mask if mask.dtype == torch.bool else mask >= 0)[0, 0].cpu()
             after = seen.triu(1)
-            if after[0].any() or after[3].any():
+            if after[0].any() or after[last + 1].any():
                 raise self.refuse("reads its prompt in both directions: a conversation cannot grow")
             if after[1, 2]:
                 self._mutual.add(kind)
+                self._unbounded |= {kind} if seen[last, 1] else set()
 
     def build_masks(self, columns: torch.Tensor, num_read: int, ids: torch.Tensor) -> Any:
         """Return which columns of the cache each new token reads, for each kind of layer.
@@ -377,7 +392,7 @@ class Architecture:
             if kind == CHUNKED:
                 size = self.config.get_text_config().attention_chunk_size
                 mask = mask & (read // size == own // size)
-            masks[kind] = mask
+            masks[kind] = mask | mutual if mutual is not None and kind in self._unbounded else mask
         if len(masks) == 1 and not self._mutual:
             return next(iter(masks.values()))
         return masks | dict.fromkeys(self.layer_kinds - masks.keys())
@@ -434,7 +449,7 @@ class Architecture:
         Smaller ones are padded with zeros, which every tower leaves out by sizes, masks or as an empty tile.
         """
         images = [image.to(dtype).inputs for image in pixels]
-        axes = self._joined if len(images) > 1 else {}
+        axes = self._joined if len(images) > 1 and self.processor is not None else {}
         names = images[0] if images else ()
         return {name: _join([image[name] for image in images], axes.get(name, 0)).to(device) for name in names}
 

@@ -151,6 +151,8 @@ class KVCache(Cache):
         self, source: int, targets: Collection[int], length: int, states: Iterable[torch.Tensor] = ()
     ) -> None:
         """Copy the first `length` columns of one slot to others, and give them the `states` it had there."""
+        if not self.list_tensors() and not self.list_states():
+            return
         rows = to_device(list(targets), self.index.slots.device)  # once: a list as an index waits for the device
         for tensor in self.list_tensors():
             tensor[rows, :, :length] = tensor[source, :, :length]

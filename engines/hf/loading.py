@@ -173,6 +173,9 @@ def load_model(
         raise _refuse(section, f"cannot be loaded: {damage}") from error
     if (problem := _describe_report(report, len(model.state_dict()))) is not None:
         raise _refuse(section, problem)
+    for conversion in getattr(model, "_weight_conversions", None) or ():
+        for operation in getattr(conversion, "operations", ()):
+            operation.check_dims = False  # else experts are saved as they lie in memory, which vLLM does not read
     if not with_numbers:
         return model
     model = keep_weights(model) if quantize is not None else model.to(device)

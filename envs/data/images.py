@@ -153,13 +153,7 @@ def measure_picture(
     A box on a slice of a volume needs its slice, and its plane unless it is that of the first picture or of the file.
     None if boxes are no pixels and no image can be a volume: then nothing is opened.
 
-    Args:
-        row: the row.
-        field: of the box.
-        images: of the row; None: they are not known yet.
-        place: fields that name the picture, by part.
-        known: the fields that a mapping may give.
-        may_open: whether images may be opened. If not, what their names say is checked.
+    Without `may_open`, what the names of images say is checked; `images` is None if they are not known yet.
 
     Raises:
         ImageNeeded: an image must be opened, and may not be.

@@ -163,14 +163,7 @@ log = logging.getLogger("viewbox.envs")
 
 
 class DataTasks(Sequence[Task]):
-    """Tasks by number, each made from its row.
-
-    Args:
-        numbers: the rows of the tasks, in order.
-        make: makes the task of a row. Raises `BadRow`.
-        skipped: the bad rows that were left out, by number.
-        stop: a bad row raises instead of becoming a task that ends as a fault.
-    """
+    """Tasks by number, each made from its row; a bad row raises (`stop`), or becomes a task that ends as a fault."""
 
     def __init__(
         self, numbers: np.ndarray, make: Callable[[int], Task], skipped: dict[int, BadRow], *, stop: bool = False
@@ -214,13 +207,7 @@ def check_tasks(
 
     Of more than `MAX_CHECKED` rows only the known bad ones are left out.
 
-    Args:
-        numbers: rows, in order.
-        check: reads a row and raises `BadRow`.
-        bad: rows that are known to be bad.
-        dataset: its name, for the warning.
-        limit: how many are wanted; None: all.
-        stop: the first bad row is raised.
+    `check` reads a row and raises `BadRow`; `bad` are rows that are known to be bad, of which `stop` raises the first.
 
     Raises:
         ConfigError: no row is left.

@@ -23,13 +23,7 @@ log = logging.getLogger("viewbox.envs")
 
 
 class Cut:
-    """The test of a row: whether it is in the chosen split. It counts the rows it has seen.
-
-    Args:
-        data: with a `hold_out`.
-        used: the columns it reads.
-        is_test: whether a row is held out.
-    """
+    """The test of a row: whether it is in the chosen split. It counts the rows it has seen."""
 
     def __init__(self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool]) -> None:
         self._data, self.used, self._is_test = data, used, is_test

@@ -138,13 +138,7 @@ class ArrowRows(TableRows):
 
 
 class ParquetRows(TableRows):
-    """Parquet files read where they are: a row costs its row group, the last groups stay in memory.
-
-    Args:
-        name: in messages.
-        files: open files, or paths; all with the same columns.
-        folder: where image paths start.
-    """
+    """Parquet files read where they are: a row costs its row group, the last groups stay in memory."""
 
     def __init__(self, name: str, files: Sequence[Any], folder: Path | None) -> None:
         from pyarrow import parquet
@@ -199,7 +193,9 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> TableR
             from datasets import Dataset
 
             files = [str(path) for path in paths]
-            table = Dataset.from_parquet(files, cache_dir=str(make_cache_folder())).data.table
+            cache = get_cache_folder() / "arrow"
+            cache.mkdir(parents=True, exist_ok=True, mode=0o700)  # readable by this user only
+            table = Dataset.from_parquet(files, cache_dir=str(cache)).data.table
     except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
         problem = f"{KEY}: {name}: not a Parquet file that can be read: {error!s:.200}"
         raise ConfigError(problem, key=KEY) from error
@@ -233,13 +229,6 @@ def _check_schemas(paths: Sequence[Path], schemas: Sequence[Any]) -> None:
         if other:
             problem = f"{KEY}: {path.name} and {paths[0].name} hold values of other types in {', '.join(sorted(other))}"
             raise ConfigError(f"{problem:.300}; allowed: the same types, and class names in every file", key=KEY)
-
-
-def make_cache_folder() -> Path:
-    """Make the folder for Arrow files made of Parquet files, readable by this user only."""
-    folder = get_cache_folder() / "arrow"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
 
 
 def open_arrow(paths: Sequence[Path], name: str) -> ArrowRows:

@@ -46,7 +46,7 @@ def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder
     if head.startswith(MAGIC):
         return _read_npy(content, reserve)
     zipped = head.startswith(b"\x1f\x8b")
-    if zipped or nifti.is_nifti(head):
+    if zipped or nifti.get_header_size(head) is not None:
         return nifti.read(content, reserve, zipped=zipped)
     if head[:4] in pillow.TIFFS:
         return tiff.read(content, reserve)

@@ -90,11 +90,6 @@ def get_data_name(header: bytes) -> str | None:
     return None if name.lower() == "local" else name
 
 
-def rename_data(header: bytes, name: str) -> bytes:
-    """Return a header that names another second file."""
-    return DATA_FILE.sub(lambda found: b"%s %s" % (found[1], name.encode()), header, count=1)
-
-
 class Inflater:
     """Reads what is deflated in a file (zlib or gzip), no more of it at a time than is asked for."""
 

@@ -22,12 +22,9 @@ FAR = 1.0  # mm by which sform and qform may differ without a word
 BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 
-def is_nifti(head: bytes) -> bool:
-    """Return whether a file begins with the header of a NIfTI volume, of either byte order."""
-    return _get_header_size(head) is not None
-
-
-def _get_header_size(head: bytes) -> int | None:
+def get_header_size(head: bytes) -> int | None:
+    """Return the size of the header of a NIfTI volume, of either byte order; None if the file does not begin with
+    one."""
     for order in BYTE_ORDERS:
         size = int.from_bytes(head[:4], order)
         if size in SIZES and (head[344:347] if size == 348 else head[4:7]) in (b"n+1", b"n+2", b"ni1", b"ni2"):
@@ -44,7 +41,7 @@ def read(file: BinaryIO, reserve: Reserve, *, zipped: bool) -> Source:
 
     stream: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
     head = stream.read(max(SIZES))
-    size = _get_header_size(head)
+    size = get_header_size(head)
     if size is None:
         raise ImageError("the gzip file does not hold a NIfTI volume")
     kind: Any = nibabel.Nifti1Header if size == 348 else nibabel.Nifti2Header

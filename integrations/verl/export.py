@@ -243,6 +243,8 @@ def check_config(config: Config) -> None:
         refuse("model.tiny", "a new model", "`model.name`, of a saved one")
     if config.model.revision is not None:
         refuse("model.revision", config.model.revision, "none; download it and name its folder")
+    if config.model.freeze != "none":  # its `actor.freeze_vision_tower` counts another set of parts
+        refuse("model.freeze", config.model.freeze, "none; see verl's actor.freeze_vision_tower")
     if train.curriculum is not None:
         refuse("train.curriculum", "a curriculum", "none; every step plays `env` as it is")
     if train.dynamic_sampling_rounds:

@@ -25,17 +25,11 @@ exec "$@"
 
 @dataclass(frozen=True)
 class Limits:
-    """What one process of a check may take.
-
-    Args:
-        seconds: until it is ended.
-        memory: bytes it may write to (Linux).
-        episode: seconds that one episode may take.
-    """
+    """What one process of a check may take."""
 
     seconds: float = 120.0
-    memory: int = 4 * 2**30
-    episode: float = 30.0
+    memory: int = 4 * 2**30  # bytes it may write to (Linux)
+    episode: float = 30.0  # seconds that one episode may take
 
 
 @dataclass(frozen=True)

@@ -74,15 +74,8 @@ class Hub(Protocol):
 
         `folder` is what `fetch` downloaded, which the `pip` there installs unless a hub has a client of its own for it.
         """
-        command: list[str | Path] = [
-            bin / "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            folder,
-        ]
+        how = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        command: list[str | Path] = [bin / "python", *how, folder]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
         if done.returncode:
             said = make_printable(done.stderr.strip()[-MAX_SHOWN:])

@@ -27,8 +27,7 @@ class Directory(Hub):
     reads_front_matter = False
 
     def __init__(self, place: Place) -> None:
-        if place.folder is None:
-            raise ConfigError("--to dir needs the folder to write", key="out")
+        assert place.folder is not None  # `open_hub` asks for it
         self.folder, self.force = place.folder, place.force
 
     def describe(self) -> str:
@@ -50,15 +49,12 @@ class Directory(Hub):
             shutil.copyfile(self.folder / name, folder / name)
 
 
-def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
+def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> None:
     """Copy the staged files to `out`, and remove the files of an older package there.
 
     Args:
         about: entries of the manifest beside the files: `id`, `version` and so on.
         force: whether an older package may be replaced.
-
-    Returns:
-        The new files, relative to `out`, sorted.
 
     Raises:
         ConfigError: `out` holds files that may not be replaced; nothing was changed.
@@ -80,7 +76,6 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
             shutil.copyfile(staged / path, folder / path)
         files = {path.as_posix(): compute_hash(folder / path) for path in new}
         (folder / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
-    return new
 
 
 def _list_own_files(out: Path, force: bool) -> list[Path]:

@@ -13,9 +13,10 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...errors import ConfigError
+from ...utils.importing import import_hub
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
 from ..release import Release
@@ -39,7 +40,7 @@ class HuggingFace(Hub):
     reads_front_matter = True
 
     def __init__(self, place: Place) -> None:
-        self.hub = _import_hub()
+        self.hub = import_hub("to hf")
         self.place, self.api = place, self.hub.HfApi()
         self.where = {"repo_id": place.repository, "repo_type": "dataset" if place.kind == "environment" else "model"}
         library = type(self.hub.get_session()).__module__.partition(".")[0]  # httpx or its successor
@@ -148,12 +149,3 @@ class HuggingFace(Hub):
 
 class _Missing(ConfigError):
     """There is no such repository, or the key may not see it."""
-
-
-def _import_hub() -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.errors
-    except ImportError as error:
-        raise ConfigError("--to hf needs huggingface_hub: pip install 'viewbox[hub]'", key="to") from error
-    return huggingface_hub

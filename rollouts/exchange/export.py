@@ -16,6 +16,7 @@ from ...images.ref import ImageRef
 from ...records import Episode
 from ...utils.files import create_whole
 from ...utils.frozen import thaw
+from ...utils.importing import import_hub
 from ...utils.templates import fill_template
 from ...utils.terminal import make_line
 from ..runs.pack import find_restriction
@@ -28,18 +29,12 @@ from .selection import Choice, Report, select_episodes
 
 @dataclass(frozen=True)
 class Export:
-    """What is exported, beside the choice of episodes.
-
-    Args:
-        tokens: of `sft`: token ids and masks, not messages.
-        gap: of `dpo`: the smallest difference of the two rewards.
-        push: of `hf`: a dataset on the hub, `owner/name`, which the export becomes; it is created as a private one.
-    """
+    """What is exported, beside the choice of episodes."""
 
     choice: Choice = field(default_factory=Choice)
-    tokens: bool = False
-    gap: float = 0.1
-    push: str | None = None
+    tokens: bool = False  # of `sft`: token ids and masks, not messages
+    gap: float = 0.1  # of `dpo`: the smallest difference of the two rewards
+    push: str | None = None  # of `hf`: `owner/name` of a private dataset on the hub
 
 
 def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
@@ -198,11 +193,10 @@ def _write_dpo(reader: EpisodeReader, out: Path, options: Export, report: Report
 
 
 def _list_pairs(reader: EpisodeReader, pairs: Mapping[int, Any], report: Report) -> Iterator[dict[str, Any]]:
-    wanted = {line for pair in pairs.values() for _, line in pair}
     partner = {line: pair for pair in pairs.values() for _, line in pair}
     waiting: dict[int, Episode] = {}
     for episode in reader:
-        if reader.line not in wanted:
+        if reader.line not in partner:
             continue
         waiting[reader.line] = episode
         best, worst = partner[reader.line]
@@ -252,7 +246,7 @@ def check_push(run: Path, episodes: Path, name: str) -> None:
     reason = find_restriction(run, episodes)
     if reason is not None:
         raise ConfigError(f"--push {name}: {reason}; its images and answers must not leave this machine", key="push")
-    _import_hub()
+    import_hub("push")
 
 
 def push_dataset(folder: Path, name: str, environment: str, report: Report) -> str:
@@ -261,7 +255,7 @@ def push_dataset(folder: Path, name: str, environment: str, report: Report) -> s
     Raises:
         ConfigError: the hub refuses, or cannot be reached. The exported folder stays.
     """
-    hub = _import_hub()
+    hub = import_hub("push")
     import datasets
 
     with TemporaryDirectory(prefix="viewbox-push-") as draft:
@@ -285,12 +279,3 @@ def push_dataset(folder: Path, name: str, environment: str, report: Report) -> s
                 f"--push {name}: {make_line(error, 300)}; the export stays in {folder}", key="push"
             ) from error
     return str(url)
-
-
-def _import_hub() -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.errors
-    except ImportError as error:
-        raise ConfigError("--push needs huggingface_hub: pip install 'viewbox[hub]'") from error
-    return huggingface_hub

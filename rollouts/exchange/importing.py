@@ -40,11 +40,6 @@ class Row(NamedTuple):
 def import_file(file: str | Path, source: str, out: str | Path) -> Report:
     """Write the episodes of a file as a new run, whole or not at all.
 
-    Args:
-        file: what another tool wrote.
-        source: one of `SOURCES`: which tool.
-        out: the folder of the run, which must not exist.
-
     Raises:
         ConfigError: an unknown source, a file of which no row can be read, or `out` exists.
     """
@@ -197,10 +192,6 @@ def _build_completion(row: Any, number: int, file: Path, report: Report) -> Epis
     return replace(_build_episode(messages, prompt[:200] or f"row {number + 1}", scores=scores), info=info)
 
 
-def _list_samples(file: Path) -> Iterator[Row]:
-    return starmap(Row, list_samples(file))
-
-
 def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episode:
     messages = _read_messages(to_openai(sample, report.not_held), file)
     scores = sample.get("scores") or {}
@@ -294,6 +285,6 @@ SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
     "verifiers": (_list_traces, _build_trace),
     "trl": (partial(_list_table, ("prompt", "completion"), "TRL's log_completions"), _build_completion),
     "openai": (_list_lines, _build_openai),
-    "inspect": (_list_samples, _build_sample),
+    "inspect": (lambda file: starmap(Row, list_samples(file)), _build_sample),
     "parquet": (partial(_list_table, ("record", "images"), "viewbox export --to parquet"), _build_exported),
 }

@@ -21,21 +21,52 @@ from typing import Any
 from ...configs.sections import SamplingParams
 from ...engines.generator import Conversation
 from ...engines.openai.client import EndpointError, OpenAIGenerator, build_completions_url
+from ...errors import ConfigError
 from ...network import background
 from ...network.answers import AnswerCache
 from ...network.data_policy import check_sending
 from ...network.hosts import read_api_key
 from ...records import Message
+from ...utils.files import expand_path, get_cache_folder
 from ...utils.sanitize import replace_surrogates
-from .cache import FILE
 
 log = logging.getLogger("viewbox.judge")
 
+FILE = "judge.sqlite"
 COOLDOWN = 30.0  # seconds without requests after no connection could be made
 COUNTED = ("calls", "cached", "unreachable", "unreadable", "refused")
 # Statuses that are about the key, the quota, the load or the network. Every other 4xx is about what the request says.
 NOT_ABOUT_THE_TEXT = frozenset({401, 402, 407, 408, 409, 425, 429})
 ABOUT_THE_ADDRESS = frozenset({200, 301, 302, 303, 307, 308, 404, 405})  # unless the judge has replied before
+
+
+def find_cache_folder(name: object) -> object:
+    """Return the folder of a judge's replies.
+
+    Text is the name of a folder in the user's cache folder, because a config may be somebody else's. Anything else (a
+    `Path`, which only a program can give, or None) is returned as it is.
+
+    Raises:
+        ConfigError: the name leads out of the user's cache folder.
+
+    >>> find_cache_folder("reports").relative_to(get_cache_folder() / "judge").as_posix()
+    'reports'
+    """
+    if not isinstance(name, str):
+        return name
+    root = (get_cache_folder() / "judge").resolve()
+    try:
+        folder = (root / expand_path(name)).resolve()
+        inside = name.strip() and folder != root and folder.is_relative_to(root)
+    except (OSError, ValueError, RuntimeError):  # a zero byte in it, a circle of links
+        inside = False
+    if not inside:
+        raise ConfigError(
+            f"cache = {name!r:.200}: replies are kept in your cache folder; allowed: the name of a folder in {root}",
+            key="cache",
+            given=name,
+        )
+    return folder
 
 
 class RequestRefusedError(Exception):
@@ -89,7 +120,8 @@ class JudgeClient:
         if self._process != os.getpid():
             self._start()
         conversation = Conversation(list(messages), (), 0, 0, reply_format="native")
-        key = self._compute_key(conversation)
+        request = [self._generator.url, self._generator.build_request(conversation)]
+        key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
         with self._lock:
             pending = self._pending.get(key)
             if pending is None:
@@ -163,11 +195,6 @@ class JudgeClient:
                 if error.status is None:  # no connection; a status may be about this request alone
                     self._unusable_until = time.monotonic() + COOLDOWN
                 raise
-
-    def _compute_key(self, conversation: Conversation) -> str:
-        """Return the hash of the address and the whole request."""
-        request = [self._generator.url, self._generator.build_request(conversation)]
-        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
     # ------------------------------------------------------------------ counting
     def count(self, name: str) -> None:

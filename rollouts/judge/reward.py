@@ -31,8 +31,7 @@ from ...rewards.fields import get_field
 from ...utils.frozen import thaw
 from ...utils.sanitize import clean, replace_surrogates, wrap_in_boundary
 from ...utils.values import to_finite_float
-from .cache import find_cache_folder
-from .client import JudgeClient, RequestRefusedError
+from .client import JudgeClient, RequestRefusedError, find_cache_folder
 
 RUBRIC = (
     "1: the answer states everything that the reference states, and contradicts none of it. "

@@ -46,14 +46,9 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
     def check(name: str, to: str) -> None:
         section = read_environment_section(run, folder)
         settings = section if section.get("name") == name else {}
+        words = {"action": "its reward sends answers to", "allowed": "a judge on localhost", "key": "reward"}
         if is_declared_restricted(settings):
-            check_may_leave(
-                _Restricted(name),
-                to,
-                action="its reward sends answers to",
-                allowed="a judge on localhost",
-                key="reward",
-            )
+            check_may_leave(_Restricted(name), to, **words)
         settings = {key: settings[key] for key in settings if key != "name"} if name == MIXTURE else {}
         try:
             # it may have no default reward
@@ -63,7 +58,7 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
                 f"{name}: this environment cannot be created, so it is unknown whether its data may go to {to} "
                 f"({error}); allowed: a judge on localhost"
             ) from error
-        check_may_leave(env, to, action="its reward sends answers to", allowed="a judge on localhost", key="reward")
+        check_may_leave(env, to, **words)
 
     def check_episode(episode: Episode, to: str | None = address) -> None:
         if to is None or is_this_machine(to):

@@ -92,11 +92,9 @@ class MetricSamples:
         """Add the answer and reference of episode number `episode`; a pair that cannot be read costs itself."""
         try:
             with contain_exit():
-                row = (
-                    self.metric.extract_stats(answer, reference)
-                    if isinstance(self.metric, PairMetric)
-                    else (answer, reference)
-                )
+                row: Any = answer, reference
+                if isinstance(self.metric, PairMetric):
+                    row = self.metric.extract_stats(answer, reference)
         except Exception as error:
             self.failures += 1
             self.first_failure = self.first_failure or error
@@ -118,11 +116,9 @@ class MetricSamples:
         episodes = np.array(self._episodes, int)
         order = np.argsort(ranks[episodes])
         rows, groups = [self._rows[i] for i in order.tolist()], tasks[episodes[order]]
-        return (
-            self.metric.prepare(rows, groups)
-            if isinstance(self.metric, PairMetric)
-            else ResampledMetric(self.metric, rows, groups)
-        )
+        if isinstance(self.metric, PairMetric):
+            return self.metric.prepare(rows, groups)
+        return ResampledMetric(self.metric, rows, groups)
 
 
 class MetricBootstrap:

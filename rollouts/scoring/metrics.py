@@ -59,7 +59,8 @@ def compute_episode_metrics(
         **_count_tool_calls(episodes, tools),
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
-    for name in list(getattr(reward, "components", {})) or _list_components(episodes):
+    own = list(getattr(reward, "components", {}))
+    for name in own or sorted({name for e in episodes if e.scores for name in e.scores.components}):
         metrics[f"rewards/{name}/mean"] = _mean(row.get(f"rewards/{name}/mean") for row in values)
         metrics[f"reward/faults/{name}"] = sum(name in e.scores.faults for e in episodes if e.scores) / count
     return metrics
@@ -156,7 +157,3 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
         **_NO_END,
         f"end/{episode.end_reason}": 1.0,
     }
-
-
-def _list_components(episodes: Sequence[Episode]) -> list[str]:
-    return sorted({name for e in episodes if e.scores for name in e.scores.components})

@@ -237,12 +237,8 @@ MAX_NAMES = 1000  # of fields that are kept for the message
 def check_reward_fields(reward: object, episodes: Iterable[Episode], env: BaseMultiTurnEnv | None = None) -> None:
     """Raise `ConfigError` if a reward reads a field that no answer of these episodes has.
 
-    Episodes are read until each field was found; without any answer, nothing is refused.
-
-    Args:
-        reward: any reward.
-        episodes: those that will be scored.
-        env: an environment whose answers may have the fields that its schema lists.
+    Episodes are read until each field was found, there or in the schema of `env`; without any answer, nothing is
+    refused.
 
     >>> from viewbox.records import Task
     >>> from viewbox.rewards import ExactMatchReward

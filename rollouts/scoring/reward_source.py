@@ -29,19 +29,12 @@ RewardArgument = AnyReward | Callable[..., float | None] | str | Path | None
 
 @dataclass(frozen=True)
 class RewardSource:
-    """A reward for saved episodes.
-
-    Args:
-        name: a short name.
-        about: describes the reward in the header of a score column.
-        score: computes the scores of an episode.
-        reward: the reward itself, or None if each episode is scored by the environment that it names.
-    """
+    """A reward for saved episodes."""
 
     name: str
-    about: Any
+    about: Any  # describes the reward in the header of a score column
     score: Callable[[Episode], Scores]
-    reward: CombinedReward | None = None
+    reward: CombinedReward | None = None  # None: each episode is scored by the environment that it names
 
 
 def find_reward(

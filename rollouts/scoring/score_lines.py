@@ -95,15 +95,6 @@ def score_lines(
 ) -> ScoredLines:
     """Score the episodes of a folder that meet all conditions.
 
-    Args:
-        folder: of the episodes.
-        source: the reward.
-        conditions: of an episode.
-        check_sharing: raises `ConfigError` if an episode must not be sent where the reward sends it.
-        metrics: of the environment.
-        group_by: a field.
-        column: gets the scores, in the order of the lines.
-
     Raises:
         ConfigError: as `check_sharing` does, or there are too many groups.
     """

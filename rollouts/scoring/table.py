@@ -137,14 +137,11 @@ class Table:
         if name in self._columns:
             return self._columns[name]
         if len(self._columns) == MAX_COLUMNS:
-            self._note_dropped(name)
+            if len(self._dropped) < MAX_COLUMNS:
+                self._dropped[name] = None
             return None
         column = self._columns[name] = array("d")
         return column
-
-    def _note_dropped(self, name: str) -> None:
-        if len(self._dropped) < MAX_COLUMNS:
-            self._dropped[name] = None
 
     def get_names(self) -> list[str]:
         """Return the names of the columns, in the order they were first added."""

@@ -21,19 +21,12 @@ MAX_TOOLS = 64  # names: more than any environment has come from forged episodes
 
 @dataclass(frozen=True)
 class ToolUse:
-    """How one tool was used.
-
-    Args:
-        calls: calls in all episodes.
-        per_episode: calls per episode.
-        episodes: the share of episodes that called it.
-        success: the share of calls that succeeded; None without calls.
-    """
+    """How one tool was used."""
 
     calls: int
     per_episode: float
-    episodes: float
-    success: float | None
+    episodes: float  # the share of episodes that called it
+    success: float | None  # the share of calls that succeeded; None without calls
 
 
 @dataclass(frozen=True)

@@ -173,10 +173,6 @@ def find_run_of(path: Path, *runs: Path) -> Path | None:
     """Return the run whose folder holds a file, so that whoever made the run may have written it; None if there is
     none.
 
-    Args:
-        path: the file.
-        runs: folders that are known to be runs.
-
     >>> find_run_of(Path("/nowhere/reward.yaml")), str(find_run_of(Path("/gift/reward.yaml"), Path("/gift")))
     (None, '/gift')
     """
@@ -193,11 +189,15 @@ def _is_built_in(kind: str) -> bool:
     return kind != "python" and cls is not None and cls.__module__.startswith("viewbox.rewards.")
 
 
+# Of every environment: names of tools, formats and numbers. None of them opens or imports anything
+LOOP_SETTINGS = {*LoopSettings.__annotations__, "tools", "coordinates", "max_pixels", "pixel_multiple"}
+
+
 def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
     """Raise `ConfigError` for text that could name a file, an address or code to this (registered) environment."""
     fields = model_of(cls).model_fields
     for key, value in settings.items():
-        if key not in fields or key in _get_loop_settings() or not any(isinstance(one, str) for one in _walk(value)):
+        if key not in fields or key in LOOP_SETTINGS or not any(isinstance(one, str) for one in _walk(value)):
             continue
         if _has_choices(fields[key].annotation):
             continue
@@ -207,12 +207,6 @@ def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
             key=f"env.{key}",
             given=value,
         )
-
-
-def _get_loop_settings() -> set[str]:
-    """Return settings of every environment: names of tools, formats and numbers. None of them opens or imports
-    anything."""
-    return {*LoopSettings.__annotations__, "tools", "coordinates", "max_pixels", "pixel_multiple"}
 
 
 def _has_choices(annotation: Any) -> bool:

@@ -10,7 +10,6 @@ rewritten after they were scored. A column is renamed into place when complete, 
 
 import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,11 +36,6 @@ class ColumnLine(Record, frozen=True):
     crc: int
     total: float | None
     components: Mapping[str, float | None] = FrozenDict()
-
-
-def compute_checksum(line: bytes) -> int:
-    """CRC-32 of an episode's line, without surrounding whitespace."""
-    return zlib.crc32(line.strip())
 
 
 def list_columns(folder: Path) -> list[str]:

@@ -109,12 +109,7 @@ def write_config(folder: Path, config: Mapping[str, object]) -> None:
 
 
 def read_config(run: Path, episodes: Path) -> tuple[Path | None, Mapping[str, Any]]:
-    """Return the config.yaml of a run and its values; (None, {}) if there is none.
-
-    Args:
-        run: what the user named: the run's folder, or its folder of episodes.
-        episodes: the folder of its episodes.
-    """
+    """Return the config.yaml of a run and its values; (None, {}) if there is none."""
     for folder in (run, episodes.parent):
         path = folder / "config.yaml"
         if os.path.lexists(path):

@@ -56,7 +56,7 @@ def build_term(query: ArticleQuery, year: int) -> str:
     >>> build_term(ArticleQuery("nodule) OR (", "review"), 2026)
     '(nodule OR) AND review[pt]'
     """
-    words = " ".join((query.words if _is_balanced(query.words) else _drop_brackets(query.words)).split())
+    words = " ".join((query.words if _is_balanced(query.words) else re.sub('[()"]', " ", query.words)).split())
     if query.search_type == "recent":
         return f"({words}) AND {year - RECENT_YEARS + 1}:3000[dp]"
     added = FILTERS.get(query.search_type)
@@ -70,10 +70,6 @@ def _is_balanced(words: str) -> bool:
         if depth < 0:
             return False
     return depth == 0 and words.count('"') % 2 == 0
-
-
-def _drop_brackets(words: str) -> str:
-    return re.sub('[()"]', " ", words)
 
 
 class PubMed(Service):

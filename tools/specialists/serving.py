@@ -247,7 +247,8 @@ class ModelServer:
         calls = [call for call in calls if not self._is_dropped(call)]
         if not calls:
             return
-        if self.worker.count_hung() >= MAX_HUNG:
+        self.worker.hung = [future for future in self.worker.hung if not future.done()]
+        if len(self.worker.hung) >= MAX_HUNG:
             for call in calls:
                 self._finish(call, ToolFault("is busy with calls that do not end"))
             return
@@ -315,11 +316,6 @@ class Worker:
     def __init__(self) -> None:
         self.hung: list[Future[Any]] = []  # of functions that were given up
         self._inbox: SimpleQueue[Callable[[], None] | None] | None = None
-
-    def count_hung(self) -> int:
-        """Return how many functions that were given up have still not returned."""
-        self.hung = [future for future in self.hung if not future.done()]
-        return len(self.hung)
 
     def run(self, function: Callable[[], T], timeout: float) -> T:
         """Return what the function returns, or raise its exception; raise `HungError` after `timeout` seconds."""

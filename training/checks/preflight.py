@@ -69,6 +69,7 @@ def check(config: Config) -> dict[str, Any]:
 
 
 def _check(config: Config) -> dict[str, Any]:
+    from ...engines.hf.architectures import get_architecture
     from ..grpo.curriculum import build_curriculum
     from ..reporting.tracking import check_trackers, check_uploads
     from ..trainer_args import build_trainer_arguments
@@ -124,7 +125,8 @@ def _check(config: Config) -> dict[str, Any]:
         parameters = count_parameters(model.config, config)
         outline["parameters"] = parameters.describe()
         outline["model"] = describe_way(config, model.config)
-        outline["pictures"] = describe_pictures(config, env, model)
+        architecture = get_architecture(model.config, model.processor)
+        outline["pictures"] = describe_pictures(config, env, architecture, model.view_settings)
         needed = estimate_bytes(config, arguments, parameters.total, parameters.trained)
         outline["disk"] = check_space(config, needed)
     on_hub = config.model.name is not None and model is None

@@ -1,47 +1,55 @@
 """Which way a model takes, and what it makes of a picture: the lines of a dry run that depend on its family."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from PIL import Image
 
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
+from ...engines.hf import model_report
 from ...engines.hf.architectures import Architecture, get_architecture, get_base_model
 from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
 from ..precision import build_model
-
-if TYPE_CHECKING:
-    from .preflight import LocalModel
 
 
 def describe_way(config: Config, model_config: Any) -> str:
     """Return how a model plays and learns, in one line."""
     architecture = get_architecture(model_config)
-    kinds = ", ".join(sorted(architecture.layer_kinds))
-    played = "played on this engine's own cache"
-    if architecture.has_states:
-        return f"{played}, with a state beside it ({kinds}); learned from in padded rows: no prompt is shared"
+    several = "a mask for each kind of layer" if len(architecture.layer_kinds) > 1 else "a mask"
     if config.train.method != "grpo":
-        return f"{played}; learned from in padded rows, by the model's own forward"
-    if is_causal(architecture, build_model(config, model_config)):
-        return f"{played}; learned from in packed rows without a mask, in which a group shares its prompt"
-    masks = f"a mask for each kind of layer ({kinds})" if len(architecture.layer_kinds) > 1 else f"a mask ({kinds})"
-    return f"{played}; learned from in packed rows with {masks}, whose memory grows with the square of their length"
+        learns = "padded rows, by its own forward"
+    elif not architecture.takes_features:
+        learns = "one episode at a time, by its own forward"
+    elif architecture.has_states:
+        learns = "padded rows: no prompt is shared"
+    elif is_causal(architecture, build_model(config, model_config)):
+        learns = "packed rows without a mask, in which a group shares its prompt"
+    else:
+        learns = f"packed rows with {several}, in which a group shares its prompt; masks grow with the square of a row"
+    return f"plays {model_report.describe_way(architecture)}; learns from {learns}"
 
 
-def describe_pictures(config: Config, env: BaseMultiTurnEnv, model: "LocalModel") -> str:
-    """Return what the model's processor makes of the largest view and what it costs, in one line."""
-    architecture, multiple = get_architecture(model.config, model.processor), model.view_settings.get("pixel_multiple")
+def describe_pictures(
+    config: Config, env: BaseMultiTurnEnv, architecture: Architecture, settings: Mapping[str, Any]
+) -> str:
+    """Return what a model's processor makes of the largest view and what it costs, in one line.
+
+    Args:
+        settings: those of an environment that follow from the model.
+    """
+    processor, multiple = architecture.processor, settings.get("pixel_multiple")
     allowed = config.model.max_pixels or env.max_pixels
-    set_max_pixels(model.processor, env.max_pixels)
+    set_max_pixels(processor, env.max_pixels)
     (width, height), view = find_largest_view(architecture, env.max_pixels, env.pixel_multiple)
-    set_max_pixels(model.processor, allowed)
+    set_max_pixels(processor, allowed)
     pixels = architecture.preprocess(Image.new("RGB", (width, height)))
     line = f"the largest view, {width} x {height}, costs {pixels.tokens} tokens"
     if multiple is not None:
-        line += f"; views keep their size, in multiples of {multiple}" if pixels.tokens == view.tokens else ""
+        kept = "views" if pixels.tokens * multiple**2 == width * height else "smaller ones"
+        line += f"; {kept} keep their size, in multiples of {multiple}"
     else:
         *several, _, rows, columns = (1, 1, 1, *pixels.inputs["pixel_values"].shape)
         tiles = math.prod(several) if pixels.inputs["pixel_values"].ndim > 3 else 0

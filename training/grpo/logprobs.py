@@ -13,7 +13,7 @@ costs P² / 2 pairs of tokens a row, less than a mask would (it computes the pai
 
 Where a layer sees less or more (a window, a chunk, an image all of itself), the packed row has a mask for each kind of
 layer instead. A layer that carries a state cannot read two rests after one prompt: episodes are then rows of their own,
-padded right, where the model's own masks are right. A model that takes no features gets each episode alone, as pixels.
+padded right, where the model's own masks are right. A model without such a backbone gets each episode alone, as pixels.
 
 Used of transformers, and checked by `tests/training/grpo/test_grouped_attention.py`:
 
@@ -80,7 +80,7 @@ class EpisodeLogProbs:
         self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
         self.temperature, self.pixels, self.vision_cache = temperature, pixels or {}, vision_cache
         self.device = model.device
-        if not architecture.takes_features:
+        if not architecture.has_backbone:
             return
         base = get_base_model(model)
         self.backbone, self.head = base.model, build_head(base)
@@ -91,7 +91,7 @@ class EpisodeLogProbs:
         """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
         shown: Mapping[int, Any] = self.pixels
-        if self.architecture.takes_features:
+        if self.architecture.has_backbone:
             shown = self._compute_features(images)
         width = batch["completion_ids"].shape[1]
         packs = list(self._split(self._build_groups(batch, images)))
@@ -105,7 +105,7 @@ class EpisodeLogProbs:
         if self.architecture.shares_prompts:
             return split_into_packs(groups, self.device, masked=not self.architecture.is_causal)
         rows = [row for group in groups for row in group.rows]
-        return pad_into_packs(rows, None if self.architecture.takes_features else 1)
+        return pad_into_packs(rows, None if self.architecture.has_backbone else 1)
 
     def _read_images(self, batch: dict[str, Any]) -> list[list[BatchImage]]:
         """Return each episode's images, in order."""
@@ -143,7 +143,7 @@ class EpisodeLogProbs:
 
     def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[Segment, int]:
         """Return a segment whose first position is `start`, and the position after it."""
-        pixels = [self.pixels[image.key] for image in images if self.architecture.takes_features]
+        pixels = [self.pixels[image.key] for image in images if self.architecture.has_backbone]
         positions, after = self.architecture.compute_positions(ids, pixels, start)
         return Segment(ids, positions, [image.key for image in images]), after
 
@@ -166,7 +166,7 @@ class EpisodeLogProbs:
     def _compute_pack(self, pack: Pack, shown: Mapping[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (episodes of the pack, width), after one forward pass.
 
-        `shown` are the features of each image, or the pixels of a model that takes no features.
+        `shown` are the features of each image, or the pixels of a model without a backbone.
         """
         flat = torch.full((pack.shape[0] * pack.shape[1],), self.pad_id)
         positions = torch.arange(pack.shape[1]).repeat(self.architecture.axes, pack.shape[0])
@@ -184,12 +184,12 @@ class EpisodeLogProbs:
         return empty.index_put((row, place), logps), empty.index_put((row, place), entropies)
 
     def _run_backbone(self, pack: Pack, ids: torch.Tensor, positions: torch.Tensor, images: list[Any]) -> torch.Tensor:
-        """(rows, tokens, width): the states from which the head computes logits; the logits themselves of a model that
-        takes no features."""
+        """(rows, tokens, width): the states from which the head computes logits; the logits themselves of a model
+        without a backbone."""
         architecture = self.architecture
         inputs: dict[str, Any] = {"input_ids": ids, "use_cache": False}
         inputs |= architecture.build_token_types(ids) if images else {}
-        if not architecture.takes_features:
+        if not architecture.has_backbone:
             vision = architecture.build_vision_inputs(images, self.device, self.model.dtype)
             logits: torch.Tensor = self.model(**inputs, **vision).logits
             return logits
@@ -218,7 +218,7 @@ class EpisodeLogProbs:
         """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""
 
         def compute(hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            logits = self.head(hidden) if self.architecture.takes_features else hidden
+            logits = self.head(hidden) if self.architecture.has_backbone else hidden
             logp = torch.log_softmax(logits.float() / self.temperature, dim=-1)
             return logp.gather(1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(dim=-1)
 

@@ -34,7 +34,7 @@ from ...engines.hf.architectures import Pixels
 from ...engines.hf.chat_tokens import ChatTokens, build_stand_in, describe_problem
 from ...engines.hf.vision_cache import VisionCache
 from ...engines.vllm.weights import WeightSender
-from ...errors import ConfigError
+from ...errors import ConfigError, ModelError
 from ...records import Episode
 from ...rollouts.scoring.metrics import compute_environment_metrics
 from ..checkpoints import Checkpoints
@@ -60,6 +60,7 @@ PRIVATE_NAMES = {
 }
 
 log = logging.getLogger("viewbox.train")
+MAX_FIRST_DIFFERENCE = 0.5  # of log-probs, in the mean, between a server and the loss before any update
 MAX_UNSCORED = 3  # batches at the beginning in which no episode has a score, after which a run ends
 
 
@@ -308,6 +309,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         self._current_batch = None
         gap = (self.log_probs.latest - inputs["sampling_per_token_logps"]).abs()[get_sampled(inputs).bool()]
+        if self.player.weights is not None and self.state.global_step == 0:
+            check_first_difference(gap)
         self.figures.add_mean("sampling/logp_difference/mean", gap.mean().item())
         self.figures.add_mean("sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
         self.figures.add_mean("time/loss_forward", time.perf_counter() - started)
@@ -316,6 +319,23 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def add_figures(self, figures: Mapping[str, float]) -> None:
         """Add figures to the next line of metrics."""
         self.figures.add(figures)
+
+
+def check_first_difference(gap: torch.Tensor) -> None:
+    """Raise `ModelError` if a server's log-probs of the first batch are not those of the same weights here.
+
+    Args:
+        gap: (tokens,) absolute differences. Rounding to two bytes makes them about 0.02 in the mean.
+
+    >>> check_first_difference(torch.tensor([0.01, 0.04]))
+    """
+    if len(gap) and not gap.mean() <= MAX_FIRST_DIFFERENCE:
+        raise ModelError(
+            f"rollout.engine = vllm: its log-probs of the first batch differ by {gap.mean():.2g} in the mean from "
+            f"those of the same weights here, and by up to {gap.max():.2g}; allowed: {MAX_FIRST_DIFFERENCE:g}. It "
+            "computes another model; allowed: rollout.engine = hf, or a vLLM that supports this family",
+            key="rollout.engine",
+        )
 
 
 def score_nothing(**columns: object) -> list[None]:

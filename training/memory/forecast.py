@@ -17,7 +17,7 @@ import torch
 from ...configs.schema import Config
 from ...engines.hf.architectures import Pixels, get_architecture, get_base_model
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
-from ...engines.hf.quantization import KEPT as FULL_SIZE
+from ...engines.hf.quantization import list_kept
 from ...engines.hf.settings import Settings
 from ...engines.hf.vision_cache import MAX_BYTES, MAX_NUMBERS
 from ...envs.from_config import build_envs
@@ -194,8 +194,8 @@ class Shapes:
         own = [weight for child in layers[0].children() for weight in child.parameters(recurse=False)]
         self.norms = sum(weight.shape == (self.hidden,) for weight in own)
         self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
-        self.has_states = architecture.has_states
-        self.masks = 0 if self.has_states or is_causal(architecture, model) else len(architecture.layer_kinds)
+        self.has_states, self.shares = architecture.has_states, architecture.shares_prompts
+        self.masks = 0 if not self.shares or is_causal(architecture, model) else len(architecture.layer_kinds)
         self.row = MAX_MASKED_TOKENS if self.masks else MAX_TOKENS
         lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
         self.blocks: Any = max(lists, key=len, default=())
@@ -225,7 +225,8 @@ class Shapes:
         if not self.adapted and bool(getattr(self.arguments, "beta", 0)):
             held["reference model"] = held["weights"]
         if self.quantized:
-            linear = [weight for name, weight in self.products if not any(part in name for part in FULL_SIZE)]
+            kept = tuple(f"{name}." for name in list_kept(self.model))
+            linear = [weight for name, weight in self.products if not f"{name}.".startswith(kept)]
             held["weights"] -= sum(round(weight.nbytes - FOUR_BIT_BYTES * weight.numel()) for weight in linear)
             held["dequantized weight"] = max(weight.nbytes for weight in linear)  # one at a time
         elif self.adapted:  # the weight that is being widened, and the columns of the others
@@ -298,8 +299,8 @@ class Shapes:
         group = self.arguments.num_generations  # its episodes share their prompt
         if train.micro_batch_tokens is not None:
             batch = build_batch(workload, episodes, group, 1)
-            episodes = max(map(len, split_by_tokens(batch, train.micro_batch_tokens)))
-        groups = episodes if self.has_states else -(-episodes // group)  # then each prompt is computed with its episode
+            episodes = max(map(len, split_by_tokens(batch, train.micro_batch_tokens, share=self.shares)))
+        groups = -(-episodes // group) if self.shares else episodes
         tokens = groups * (workload.prompt - 1) + episodes * (workload.completion + 1)
         logits = min(MAX_LOGITS, episodes * workload.sampled * self.vocabulary) * LOGIT_BYTES
         images = workload.images * groups + workload.result_images * episodes

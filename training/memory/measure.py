@@ -12,7 +12,7 @@ import torch
 from transformers import Trainer
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import get_architecture
+from ...engines.hf.architectures import Architecture, get_architecture
 from ...engines.hf.vision_cache import VisionCache
 from ...errors import ConfigError
 from ..grpo.batch import select, split_by_tokens
@@ -40,15 +40,16 @@ def measure(config: Config) -> int:
     arguments = build_trainer_arguments(config, "runs")
     before = psutil.Process().memory_info().rss
     model = build_model(config, model_config, arguments.device)
-    run_updates(model, config, arguments, workload)
+    run_updates(model, config, arguments, workload, processor)
     if arguments.device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return max(0, int(peak - before))
 
 
-def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) -> None:
+def run_updates(model: Any, config: Config, arguments: Any, workload: Workload, processor: Any = None) -> None:
     """Two updates, forward, backward and through the optimizer, with the trainers' own losses."""
+    architecture = get_architecture(model.config, processor)
     model.train()
     if arguments.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=arguments.gradient_checkpointing_kwargs)
@@ -58,7 +59,7 @@ def run_updates(model: Any, config: Config, arguments: Any, workload: Workload) 
     optimizer = kind([weight for weight in model.parameters() if weight.requires_grad], **settings)
     losses = _build_grpo_losses if config.train.method == "grpo" else _build_sft_loss
     for _ in range(UPDATES):
-        for compute_loss in losses(model, config, arguments, workload):
+        for compute_loss in losses(model, architecture, config, arguments, workload):
             with _use_autocast(arguments, model.device.type):
                 loss = compute_loss()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -73,10 +74,9 @@ def _use_autocast(arguments: Any, device: str) -> AbstractContextManager[Any]:
 
 
 def _build_grpo_losses(
-    model: Any, config: Config, arguments: Any, workload: Workload
+    model: Any, architecture: Architecture, config: Config, arguments: Any, workload: Workload
 ) -> Iterator[Callable[[], torch.Tensor]]:
     """Yield the loss of each part of a device batch; the features of a frozen tower are known."""
-    architecture = get_architecture(model.config)
     image_id = architecture.image_id
     batch = build_batch(workload, arguments.per_device_train_batch_size, arguments.num_generations, image_id)
     pixels = build_batch_pixels(batch, workload, architecture.get_pixel_dtype(model))
@@ -86,16 +86,16 @@ def _build_grpo_losses(
     log_probs = EpisodeLogProbs(model, architecture, image_id, 0, 1.0, pixels, cache if cache.frozen else None)
     parts = [list(range(len(batch["prompt_ids"])))]
     if config.train.micro_batch_tokens is not None:
-        parts = split_by_tokens(batch, config.train.micro_batch_tokens)
+        parts = split_by_tokens(batch, config.train.micro_batch_tokens, share=architecture.shares_prompts)
     for part in parts:
         yield partial(lambda chosen: log_probs(chosen)[0].sum(), select(batch, part))
 
 
 def _build_sft_loss(
-    model: Any, config: Config, arguments: Any, workload: Workload
+    model: Any, architecture: Architecture, config: Config, arguments: Any, workload: Workload
 ) -> Iterator[Callable[[], torch.Tensor]]:
     """Yield the loss of a device batch, in the parts into which `SFTTrainer` cuts it."""
-    architecture, left, batches = get_architecture(model.config), arguments.per_device_train_batch_size, []
+    left, batches = arguments.per_device_train_batch_size, list[dict[str, Any]]()
     size = -(-left // SFT_BATCHES)
     while left > 0:
         batch = build_batch(workload, min(size, left), 1, architecture.image_id)

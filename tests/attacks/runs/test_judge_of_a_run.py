@@ -10,7 +10,7 @@ from tests.support.servers import make_completion, serve
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
-from viewbox.rollouts.judge.cache import find_cache_folder
+from viewbox.rollouts.judge.client import find_cache_folder
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, build_reward
 

@@ -79,7 +79,7 @@ def test_the_model_is_left_as_it_was():
 
 def test_a_model_that_fails_is_refused_with_its_words(monkeypatch):
     model, tokens = open_family("qwen2_5_vl")
-    monkeypatch.setattr(type(model.model), "get_image_features", lambda self, **inputs: inputs["nothing"])
+    monkeypatch.setattr(type(model.model), "get_image_features", lambda *given, **inputs: inputs["nothing"])
     with pytest.raises(ModelError, match=r"model_type 'qwen2_5_vl' fails in a conversation of two turns: KeyError"):
         parity.check_parity(model, tokens)
 

@@ -86,8 +86,15 @@ def test_the_command_vllm_of_another_environment_will_do(monkeypatch, tmp_path):
     monkeypatch.setattr(process, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     config = make_config()
-    server = build_server(config.model, config.rollout, Bounds, dtype="auto", gpu=True, run=tmp_path / "run")
-    assert server.command[:3] == [str(command), "serve", "m"]
+    model = config.model.model_copy(update={"name": "package:tiny_viewer"})
+    _, processor = loading.load_processor(model)
+    loading.set_max_pixels(processor, 96 * 96)
+    server = build_server(
+        model, config.rollout, processor.image_processor, dtype="auto", gpu=True, run=tmp_path / "run"
+    )
+    assert server.command[:2] == [str(command), "serve"]
+    size = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
+    assert json.loads(server.command[server.command.index("--mm-processor-kwargs") + 1]) == {"size": size}
     assert not server.is_running()
     (copied,) = (tmp_path / "run" / "server").glob("*.py")  # that environment needs no viewbox
     assert f"{copied.stem}.FileWeights" in server.command

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pyarrow import parquet
 
+from tests.support.families import save_family
 from viewbox.configs.schema import load, parse
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
@@ -242,3 +243,11 @@ def test_a_row_finds_its_task_and_one_that_was_not_exported_is_refused_in_words(
         assert len(str(caught.value)) < 500
     env, task = stage.find_task({"split": "held_out", "index": numpy.int64(3), "task": "digits-test-3"})
     assert (env, task.id) == (HELD, "digits-test-3")
+
+
+@pytest.mark.parametrize(("family", "says"), [("gemma3", "Gemma3ImageProcessor"), ("glm4v", "Glm4vImageProcessor")])
+def test_a_model_whose_pictures_verl_cannot_bound_is_refused_with_the_way_out(family, says, tmp_path):
+    folder = save_family(family, tmp_path / family)
+    with pytest.raises(ConfigError, match=f"its {says} takes no min_pixels and max_pixels.*viewbox train"):
+        export_verl("quickstart", tmp_path / "x", [f"model.name={folder}"])
+    assert not (tmp_path / "x").exists()

@@ -20,7 +20,7 @@ from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task, Turn
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
 from viewbox.rollouts.judge import client
-from viewbox.rollouts.judge.cache import FILE
+from viewbox.rollouts.judge.client import FILE
 from viewbox.rollouts.judge.reward import JudgeReward, JudgeUnreachableError, parse_verdict
 
 GOLD = {"report": "a nodule in the left lung"}

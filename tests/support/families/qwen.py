@@ -92,7 +92,7 @@ def build_qwen3_vl_moe(seed: int) -> tuple[Any, Any]:
     processor = build_qwen3_processor("qwen3_vl")
     vision = {**VISION, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
     rope = {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": True}
     config = build_config(hf.Qwen3VLMoeConfig, processor, vision, rope, tie_word_embeddings=False, **experts)
     return build_weights(hf.Qwen3VLMoeForConditionalGeneration, config, seed), processor
 

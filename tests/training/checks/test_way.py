@@ -9,7 +9,7 @@ from viewbox.training.checks.preflight import check
 
 PLAIN, MASKED, PADDED = (
     "without a mask",
-    "a mask for each kind of layer (full_attention, sliding_attention)",
+    "(full_attention, sliding_attention); learns from packed rows with a mask for each kind of layer",
     "padded rows",
 )
 KEPT = "the largest view, 64 x 64, costs 16 tokens; views keep their size, in multiples of 16"
@@ -30,7 +30,7 @@ LINES = {  # 64 x 64 pixels: 4 x 4 tokens of 16 x 16 pixels, or 2 x 2 tiles and 
     # the whole in 4 x 4 tokens; its tiles in 8 x 8, each row of which ends in a token of its own
     "llava_onevision": (PLAIN, "the largest view, 64 x 64, costs 88 tokens: 5 pictures of 32 x 32"),
     "aya_vision": (MASKED, TILES),
-    "lfm2_vl": (PADDED, "the largest view, 64 x 64, costs 20 tokens"),
+    "lfm2_vl": (PADDED, "the largest view, 64 x 64, costs 20 tokens; smaller ones keep their size, in multiples of 16"),
 }
 AT_DAY = ("qwen3_vl", "gemma3", "internvl", "lfm2_vl")
 

@@ -12,10 +12,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient, train_and_read_steps
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.store.reader import load
 from viewbox.training.grpo.batch import split_by_tokens
-from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.grpo.trainer import EpisodeGRPOTrainer, check_first_difference
 
 PARITY = 1e-5
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
@@ -269,3 +269,11 @@ def test_a_logged_line_names_every_component_end_and_time(plain):
     )
     assert sum(value for name, value in line.items() if name.startswith("end/")) == pytest.approx(1)
     assert json.loads(json.dumps(line, allow_nan=False)) == line
+
+
+def test_a_server_that_computes_another_model_ends_a_run_with_the_numbers():
+    check_first_difference(torch.tensor([0.0, 0.4]))
+    check_first_difference(torch.tensor([]))
+    for gap in ([0.2, 17.0], [float("nan")]):
+        with pytest.raises(ModelError, match=r"rollout\.engine = vllm: its log-probs of the first batch differ by"):
+            check_first_difference(torch.tensor(gap))

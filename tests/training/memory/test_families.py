@@ -36,7 +36,7 @@ def test_the_forecast_is_near_what_two_updates_take(tmp_path, name):
     model = build_model(config, model_config, "cpu")
     given = [*model.parameters(), *model.buffers()]
     with LiveBytes(given) as counter:
-        run_updates(model, config, build_trainer_arguments(config, "runs"), workload)
+        run_updates(model, config, build_trainer_arguments(config, "runs"), workload, processor)
     ratio = forecast.phases[-1].peak / (counter.peak + count_bytes(given))
     if forecast.left_out:  # it is said that layers with a state keep more
         assert name in {"qwen3_5", "lfm2_vl"}

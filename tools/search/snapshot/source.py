@@ -41,9 +41,6 @@ class SnapshotSource:
 
     The file is opened for each search, which takes a millisecond: any thread and process may ask. One that was
     replaced or written since the first search answers no more: a run has one literature.
-
-    Args:
-        path: of the file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -120,14 +120,10 @@ def read_query(text: str, synonyms: Synonyms) -> list[Group]:
     telling = [group for group in groups if any(is_telling(word) for phrase in group.phrases for word in phrase)]
     unique: dict[tuple[tuple[str, ...], ...], Group] = {}
     for group in telling or groups:
-        stems = _sort_stems(group.phrases)
+        stems = tuple(sorted(map(stem_all, group.phrases)))
         if any(stems) and not (stems in unique and unique[stems].required):
             unique[stems] = group
     return list(unique.values())[:MAX_WORDS]
-
-
-def _sort_stems(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    return tuple(sorted(map(stem_all, phrases)))
 
 
 def stem_all(words: Sequence[str]) -> tuple[str, ...]:

@@ -75,9 +75,7 @@ class SnapshotWriter:
     def add_image(self, found: FoundImage, content: bytes) -> None:
         """Add a figure with its file, in the place of an earlier one with its `uid`.
 
-        Args:
-            found: the figure.
-            content: a PNG or JPEG of at most 10 MiB; it is not decoded.
+        `content` is a PNG or JPEG of at most 10 MiB; it is not decoded.
 
         Raises:
             BadRecord: a field or the file cannot be stored.

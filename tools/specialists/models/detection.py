@@ -45,9 +45,6 @@ class Found:
         )
         return cls(label, round(score, DIGITS), (x1, y1, x2, y2))
 
-    def to_facts(self) -> dict[str, object]:
-        return {"label": self.label, "score": self.score, "box": ViewFractions(self.box)}
-
 
 class DetectionRunner(ModelRunner):
     """Returns the `Found` of a picture, the highest score first. A request's arguments are (lowest score,)."""
@@ -141,7 +138,7 @@ def describe(found: Sequence[Found], most: int) -> ToolOutput:
     """Return what the policy reads."""
     if not found:
         return ToolOutput("nothing found")
-    shown = [one.to_facts() for one in found[:most]]
+    shown = [{"label": one.label, "score": one.score, "box": ViewFractions(one.box)} for one in found[:most]]
     more = f"; the {most} with the highest scores" if len(found) > most else ""
     return ToolOutput(f"{len(found)} {'box' if len(found) == 1 else 'boxes'}{more}", {"boxes": shown})
 

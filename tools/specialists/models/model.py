@@ -100,7 +100,8 @@ class ModelRunner:
         transformers.utils.logging.disable_progress_bar()
         self.spec = spec
         self.device = find_device(spec)
-        name, options = find_model(spec.model), get_options(spec)
+        name = find_model(spec.model)
+        options = {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
         try:
             self.config = transformers.AutoConfig.from_pretrained(name, **options)
             check_attention(self.config, spec)
@@ -290,11 +291,6 @@ def check_attention(config: Any, spec: ModelSettings) -> None:
                 key="model",
                 given=spec.model,
             )
-
-
-def get_options(spec: ModelSettings) -> dict[str, object]:
-    """Arguments of every `from_pretrained`: no code of the model's folder is run."""
-    return {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
 
 
 def describe_first_line(error: Exception) -> str:

@@ -67,11 +67,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model")
     parser.add_argument("--port", type=int)
-    parser.add_argument("--mm-processor-kwargs", type=json.loads)
+    parser.add_argument("--mm-processor-kwargs", type=json.loads, default={})
     found, _ = parser.parse_known_args()
     section = ModelSection(name=found.model, dtype="float32")
     _, processor = loading.load_processor(section)
-    processor.image_processor.size = found.mm_processor_kwargs["size"]
+    for name, value in found.mm_processor_kwargs.items():
+        setattr(processor.image_processor, name, value)
     with Fake(loading.load_model(section).eval(), processor).serve(found.port):
         threading.Event().wait()
 
