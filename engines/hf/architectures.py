@@ -92,7 +92,7 @@ class Architecture:
         if self.image_id < 0:
             raise self.refuse("has no token for images in its config (`image_token_id`)")
         self._blocks: dict[tuple[int, ...], tuple[torch.Tensor, int]] = {}  # positions of an image, by its grid
-        self._shown: dict[tuple[int, int], tuple[int, str]] = {}  # tokens and text of an image, by its size
+        self._shown: dict[Any, tuple[int, str]] = {}  # tokens and text of an image, by its size and what the tower gets
         self._mutual: set[str] | None = None  # kinds of layers in which an image sees all of itself …
         self._unbounded: set[str] = set()  # … also what is out of their window
         self._output: tuple[type, list[tuple[int, ...] | None]] | None = None  # of the tower; shapes, of lists None
@@ -220,7 +220,8 @@ class Architecture:
         """
         image = image.convert("RGB")
         alone = self._select(self.processor.image_processor(images=[image], return_tensors="pt"))
-        if (known := self._shown.get(image.size)) is not None:
+        key = image.size, *(values.shape for values in alone.values())  # also of the settings of the processor
+        if (known := self._shown.get(key)) is not None:
             return Pixels(alone, *known).to(torch.float32)
         output = self.processor(text=[self.placeholder], images=[image], return_tensors="pt", add_special_tokens=False)
         ids, inputs = output["input_ids"][0].tolist(), self._select(output)
@@ -228,7 +229,7 @@ class Architecture:
         if inputs.keys() == alone.keys() and all(torch.equal(inputs[name], alone[name]) for name in inputs):
             if len(self._shown) >= MAX_SIZES:
                 self._shown = {}
-            self._shown[image.size] = ids.count(self.image_id), text
+            self._shown[key] = ids.count(self.image_id), text
         return Pixels(inputs, ids.count(self.image_id), text).to(torch.float32)
 
     def _select(self, output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
