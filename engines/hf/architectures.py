@@ -233,7 +233,12 @@ class Architecture:
         return Pixels(inputs, ids.count(self.image_id), text).to(torch.float32)
 
     def _select(self, output: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        return {name: value for name, value in output.items() if name in self._tower_arguments}
+        found = {name: value for name, value in output.items() if name in self._tower_arguments}
+        if lists := [name for name, value in found.items() if not isinstance(value, torch.Tensor)]:
+            raise self.refuse(
+                f"has a processor that gives `{lists[0]}` as a {type(found[lists[0]]).__name__}, not a tensor"
+            )
+        return found
 
     # ------------------------------------------------------------------ positions
     def compute_positions(self, ids: list[int], images: Sequence[Pixels], start: int) -> tuple[torch.Tensor, int]:
