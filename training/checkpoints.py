@@ -205,7 +205,9 @@ class Checkpoints:
         nothing would be loaded, and nothing said (huggingface/transformers issue 48805).
         """
         model = model or self.model  # type: ignore[attr-defined]
-        if (Path(resume_from_checkpoint) / "adapter_config.json").is_file():
+        folder = Path(resume_from_checkpoint)
+        names = {name for path in folder.glob("*.safetensors") for name in safe_open(path, "pt").keys()}  # noqa: SIM118
+        if (folder / "adapter_config.json").is_file() or names <= model.state_dict().keys():
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
             saved = type(model).from_pretrained(resume_from_checkpoint, dtype="auto")

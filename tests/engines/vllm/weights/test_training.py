@@ -11,6 +11,7 @@ from viewbox.engines.generator import GeneratorError
 from viewbox.engines.vllm import Settings
 from viewbox.engines.vllm.vllm import VLLMGenerator
 from viewbox.engines.vllm.weights import WeightSender
+from viewbox.errors import ModelError
 from viewbox.rollouts.store.reader import load
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler
@@ -86,11 +87,10 @@ def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train
     assert served.is_asleep
 
 
-def test_without_the_new_weights_the_difference_shows(train, served):
+def test_a_server_that_keeps_its_own_weights_ends_a_run_with_the_difference(train, served):
     served.keeps_weights = True
-    with served.serve() as server:
-        steps, _ = train(server.url)
-    assert max(step[WORST] for step in steps) > 100 * PARITY
+    with served.serve() as server, pytest.raises(ModelError, match=r"log-probs of the first batch differ by \d"):
+        train(server.url)
 
 
 @pytest.mark.parametrize("trouble", ["killed", "restarted"])
