@@ -248,9 +248,9 @@ def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 class _GivenStates(torch.nn.Module):
-    """Stands for a model's backbone: returns the states it is given."""
+    """Stands for a model's backbone: returns the states it is given. Some models give the ids by position."""
 
-    def forward(self, inputs_embeds: torch.Tensor, **kwargs: object) -> Any:
+    def forward(self, *args: object, inputs_embeds: torch.Tensor, **kwargs: object) -> Any:
         return _States(last_hidden_state=inputs_embeds)
 
 
