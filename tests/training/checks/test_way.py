@@ -28,6 +28,7 @@ LINES = {  # 64 x 64 pixels: 4 x 4 tokens of 16 x 16 pixels, or 2 x 2 tiles and 
     "internvl": (PLAIN, TILES),
     "llava": (PLAIN, "the largest view, 64 x 64, costs 16 tokens" + SQUARE),
     # the whole in 4 x 4 tokens; its tiles in 8 x 8, each row of which ends in a token of its own
+    "llava_next": (PLAIN, "the largest view, 64 x 64, costs 88 tokens: 5 pictures of 32 x 32"),
     "llava_onevision": (PLAIN, "the largest view, 64 x 64, costs 88 tokens: 5 pictures of 32 x 32"),
     "aya_vision": (MASKED, TILES),
     "lfm2_vl": (PADDED, "the largest view, 64 x 64, costs 20 tokens; smaller ones keep their size, in multiples of 16"),
