@@ -185,18 +185,19 @@ def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_
     torch.testing.assert_close(some, whole[[4, 1]], atol=1e-5, rtol=1e-5)
 
 
-class GivesIdsByPosition(torch.nn.Module):
-    """Calls its backbone as LLaVA-NeXT does, and doubles its logits."""
+class OddModel(torch.nn.Module):
+    """Gives its backbone the ids by position, as LLaVA-NeXT does, and reads something of it, as Chameleon does."""
 
     def __init__(self):
         super().__init__()
         self.model, self.lm_head = torch.nn.Identity(), torch.nn.Linear(4, 6, bias=False)
+        self.model.scale = 2
 
     def forward(self, input_ids=None, inputs_embeds=None):
         outputs = self.model(input_ids, pixel_values=None, inputs_embeds=inputs_embeds)
-        return CausalLMOutputWithPast(logits=2 * self.lm_head(outputs.last_hidden_state))
+        return CausalLMOutputWithPast(logits=self.model.scale * self.lm_head(outputs.last_hidden_state))
 
 
-def test_the_output_layer_is_found_behind_a_backbone_that_is_given_its_ids_by_position():
-    model, hidden = GivesIdsByPosition(), torch.randn(3, 4)
+def test_the_logits_are_those_of_a_forward_that_treats_its_backbone_oddly():
+    model, hidden = OddModel(), torch.randn(3, 4)
     torch.testing.assert_close(build_head(model)(hidden), 2 * hidden @ model.lm_head.weight.T)
