@@ -1,5 +1,7 @@
 """What a dry run says of a model of each family: which way it takes, and what a picture costs."""
 
+import shutil
+
 import pytest
 
 from tests.support.families import FAMILIES, save_family
@@ -77,4 +79,12 @@ def test_a_package_that_a_processor_needs_is_named_with_its_command(tmp_path, mo
     config = read(tmp_path, "smolvlm")
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
     with pytest.raises(ModelError, match="pip install num2words"):
+        check(config)
+
+
+def test_a_processor_of_another_model_is_named(tmp_path):
+    config = read(tmp_path, "gemma3")
+    for name in ("chat_template.jinja", "processor_config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(save_family("mistral3", tmp_path / "mistral3") / name, tmp_path / "gemma3" / name)
+    with pytest.raises(ModelError, match=r"PixtralProcessor writes none for a picture .*those of another model"):
         check(config)
