@@ -116,7 +116,7 @@ MODELS = (
         "calls: chat template of LFM2.5-VL (Python calls); no documentation of coordinates was found",
     ),
     ModelDefaults(
-        ("smolvlm", "idefics3", "llava", "llava_onevision", "aya_vision"),
+        ("smolvlm", "idefics3", "llava", "llava_next", "llava_onevision", "aya_vision"),
         source="nothing was found; LLaVA 1.5 writes fractions of the image padded to a square (haotian-liu/LLaVA issue "
         "606), but its processor in transformers crops the image instead",
     ),

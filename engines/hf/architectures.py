@@ -213,7 +213,7 @@ class Architecture:
         return str(candidates[0])
 
     def preprocess(self, image: Image.Image) -> Pixels:
-        """Return one image as the vision tower takes it, alone. Raise what the processor raises.
+        """Return one image as the vision tower takes it, alone. Raise what the processor raises, and `ModelError`.
 
         What stands for it depends on its size. Once a size is known, the image processor alone is asked, which takes
         half the time, if it gave the same at first.
@@ -226,6 +226,11 @@ class Architecture:
         output = self.processor(text=[self.placeholder], images=[image], return_tensors="pt", add_special_tokens=False)
         ids, inputs = output["input_ids"][0].tolist(), self._select(output)
         text = self.processor.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if self.image_id not in ids:
+            raise self.refuse(
+                f"has image token {self.image_id}, and {type(self.processor).__name__} writes none for a picture "
+                f"({text!r:.60}): are the processor and tokenizer in its folder those of another model?"
+            )
         if inputs.keys() == alone.keys() and all(torch.equal(inputs[name], alone[name]) for name in inputs):
             if len(self._shown) >= MAX_SIZES:
                 self._shown = {}

@@ -36,6 +36,12 @@ PARAMETERS = {"type": "object", "properties": {name: {"type": kind, "description
 TOOL = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": PARAMETERS}}
 
 
+def refuse(reason: str) -> ModelError:
+    """Return the error that says why a template cannot be used, and what can be done."""
+    way_out = "a template of yours can replace it: `chat_template.jinja` in the model's folder"
+    return ModelError(f"the chat template {reason} ({way_out})", key="model.name")
+
+
 class ChatTemplate:
     """A processor's chat template.
 
@@ -59,7 +65,7 @@ class ChatTemplate:
         self.merges = not self._can_show_results([self._build_user_message(PICTURE), self._build_user_message(PICTURE)])
         results = [self.build_tool_result(PICTURE), self.build_tool_result(PICTURE)]
         if not self._can_show_results(self.merge_user_messages(results)):
-            raise ModelError("the chat template drops the image of a tool result, in tool and in user messages")
+            raise refuse("drops the image of a tool result, in tool and in user messages")
         self._check_text_after_replies()
         self.notes = self._describe_differences()
 
@@ -128,7 +134,7 @@ class ChatTemplate:
         try:
             return self.render(messages)
         except Exception as error:  # templates may raise anything
-            raise ModelError(f"the chat template cannot render {content}: {error}") from error
+            raise refuse(f"cannot render {content}: {error}") from error
 
     def _find_end_of_reply(self, ends: Sequence[str]) -> str:
         """Return the first of `ends` that the template writes after a reply; the preferred one if it writes none."""
@@ -136,17 +142,17 @@ class ChatTemplate:
         _, reply, after = text.partition(REPLY)
         present = [end for end in ends if end in after]
         if not reply:
-            raise ModelError("the chat template leaves out a reply")
+            raise refuse("leaves out a reply")
         self.writes_end = bool(present)
         return min(present, key=after.index) if present else ends[0]
 
     def _check_prompt(self) -> None:
         """Check that a system message and a user's image are rendered."""
         if SYSTEM["content"] not in self._render_or_refuse("a system message", [SYSTEM, USER]):
-            raise ModelError("the chat template leaves out the system message")
+            raise refuse("leaves out the system message")
         count = self._render_or_refuse("an image", [{"role": "user", "content": PICTURE}]).count(self.image)
         if count != 1:
-            raise ModelError(f"the chat template writes {count} of {self.image} for one image in a user message")
+            raise refuse(f"writes {count} of {self.image} for one image in a user message")
 
     def _find_taught_formats(self) -> frozenset[ReplyFormat]:
         """Return the reply formats that the template teaches, none if a call that it writes cannot be read back."""
@@ -174,9 +180,9 @@ class ChatTemplate:
         turn = [ASSISTANT, *self.merge_user_messages([self.build_tool_result(PICTURE)])]
         once, twice = (self.render([USER, *turn * count], prompt=True) for count in (1, 2))
         if self._get_text_after_reply(once) != self._get_text_after_reply(twice):
-            raise ModelError(
-                "the text the chat template writes after a reply depends on earlier turns; allowed: always the same "
-                "text, because the tokens of an episode are only ever appended"
+            raise refuse(
+                "writes a text after a reply that depends on earlier turns; allowed: always the same text, because the "
+                "tokens of an episode are only ever appended"
             )
 
     def _describe_differences(self) -> list[str]:

@@ -238,7 +238,7 @@ def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     """
     shell = copy(model)
     shell.__dict__.pop("forward", None)  # the trainer wraps that of the model
-    shell._modules = {**model._modules, "model": _GivenStates()}
+    shell._modules = {**model._modules, "model": _GivenStates(model.model)}
 
     def compute(hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = shell(inputs_embeds=hidden[None]).logits[0]
@@ -248,9 +248,19 @@ def build_head(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 class _GivenStates(torch.nn.Module):
-    """Stands for a model's backbone: returns the states it is given."""
+    """Stands for a model's backbone: returns the states it is given.
 
-    def forward(self, inputs_embeds: torch.Tensor, **kwargs: object) -> Any:
+    Some models give the ids by position; some read something of their backbone (Chameleon: which tokens are images).
+    """
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.__dict__["backbone"] = backbone  # not as a part, which a walk through the parts would meet twice
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["backbone"], name)
+
+    def forward(self, *args: object, inputs_embeds: torch.Tensor, **kwargs: object) -> Any:
         return _States(last_hidden_state=inputs_embeds)
 
 

@@ -5,6 +5,10 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
+
+from viewbox.engines.hf.architectures import Architecture
+from viewbox.training.grpo.logprobs import build_head
 
 PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
 QUICK = ("qwen2_vl", "mllama", "blip")  # played, refused for how it reads, refused for what its config lacks
@@ -37,6 +41,18 @@ def test_a_row_says_what_the_script_finds(kind, script):
     check_row(kind, script)
 
 
+@pytest.mark.parametrize("kind", ["llava_next", "chameleon"])  # ids by position; reads its backbone
+def test_the_loss_has_the_logits_of_the_models_own_forward(kind, script):
+    check_head(kind, script)
+
+
+@pytest.mark.nightly
+def test_the_loss_has_the_logits_of_all_that_play_on_the_engines_cache(script):
+    for kind, cells in read_rows().items():
+        if cells.startswith((" exact |", " exact, with states |")):
+            check_head(kind, script)
+
+
 @pytest.mark.nightly
 def test_all_rows_say_what_the_script_finds(script):
     for one in script["list_types"]():
@@ -47,3 +63,14 @@ def check_row(kind, script):
     (config_class,) = (one for one in script["list_types"]() if one.model_type == kind)
     written = script["try_type"](config_class).write().partition("` |")[2].removesuffix("|")
     assert forget_figures(read_rows()[kind]) == forget_figures(written), "python docs/architectures_page.py"
+
+
+@torch.no_grad()
+def check_head(kind, script):
+    (config_class,) = (one for one in script["list_types"]() if one.model_type == kind)
+    config = script["build_config"](config_class, script["get_base_tokenizer"](), 5)
+    assert Architecture(config).has_backbone
+    model, ids = script["build_model"](config), torch.arange(20, 26)[None]
+    logits = model(input_ids=ids, use_cache=False).logits[0]
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[0]
+    torch.testing.assert_close(build_head(model)(hidden), logits, msg=kind)

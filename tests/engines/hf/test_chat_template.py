@@ -196,10 +196,11 @@ def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_
         ),
         (
             chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
-            "the text the chat template writes after a reply depends on earlier turns; allowed: always the same text",
+            "writes a text after a reply that depends on earlier turns; allowed: always the same text",
         ),
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused_in_words(asked, template, complaint):
-    with pytest.raises(ModelError, match=complaint):
+    with pytest.raises(ModelError, match=complaint) as refusal:
         asked(template)
+    assert "`chat_template.jinja` in the model's folder" in str(refusal.value)

@@ -15,6 +15,7 @@ TOKENS = {
     **dict.fromkeys(("smolvlm", "idefics3", "internvl", "aya_vision"), 5 * 4),  # four tiles and the whole
     "gemma3": 4,
     "llava": 16,
+    "llava_next": 16 + 6 * (8 + 1),  # the whole; of 8 rows of tiles, two are borders; each row ends in a token
     "llava_onevision": 16 + 1,  # of two pictures; alone, one has tiles
     "mistral3": 4 * 4,
     "lfm2_vl": 4 * 4 + 2,

@@ -33,6 +33,7 @@ TEMPLATES = {  # the placeholder of an image, and the formats that the template 
     "mistral3": ("[IMG]", ANY_NATIVE),
     "internvl": ("<IMG_CONTEXT>", NONE),
     "llava": ("<image>", NONE),
+    "llava_next": ("<image>", NONE),
     "llava_onevision": ("<image>", NONE),
     "aya_vision": ("<image>", NONE),
 }

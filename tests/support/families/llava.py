@@ -1,4 +1,7 @@
-"""LLaVA 1.5 (no token ends a reply) and LLaVA-OneVision (a picture's tokens depend on how many pictures there are)."""
+"""LLaVA 1.5 (no token ends a reply), LLaVA-NeXT (rows of tiles end in a token; borders are cut off), LLaVA-OneVision.
+
+In LLaVA-OneVision a picture's tokens depend on how many pictures there are.
+"""
 
 from typing import Any
 
@@ -37,6 +40,41 @@ def build_llava(seed: int) -> tuple[Any, Any]:
         image_seq_length=(TILE // PATCH) ** 2,
     )
     return build_weights(hf.LlavaForConditionalGeneration, config, seed), processor
+
+
+def build_llava_next(seed: int) -> tuple[Any, Any]:
+    tokenizer = build_tokenizer(
+        "<unk> <|startoftext|> <|endoftext|> <|im_start|> <|im_end|> <image> <pad>",
+        eos="<|im_end|>",
+        pad="<pad>",
+        bos="<|startoftext|>",
+        unk="<unk>",
+    )
+    processor = hf.LlavaNextProcessor(
+        image_processor=hf.LlavaNextImageProcessor(
+            size={"shortest_edge": TILE}, crop_size={"height": TILE, "width": TILE}, image_grid_pinpoints=GRID
+        ),
+        tokenizer=tokenizer,
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=read_template("llava_next"),
+    )
+    config = hf.LlavaNextConfig(
+        text_config={**TEXT, **get_text_ids(tokenizer), "model_type": "llama"},
+        vision_config={
+            **VISION,
+            "model_type": "clip_vision_model",
+            "num_hidden_layers": 3,
+            "image_size": TILE,
+            "patch_size": PATCH,
+            "projection_dim": 32,
+        },
+        image_grid_pinpoints=GRID,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        image_seq_length=(TILE // PATCH) ** 2,
+    )
+    return build_weights(hf.LlavaNextForConditionalGeneration, config, seed), processor
 
 
 def build_llava_onevision(seed: int) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from .aya import build_aya_vision
 from .gemma import build_gemma3, build_gemma4, build_gemma4_31b
 from .glm import build_glm4v, build_glm46v
 from .lfm2 import build_lfm2_vl
-from .llava import build_llava, build_llava_onevision
+from .llava import build_llava, build_llava_next, build_llava_onevision
 from .mistral import build_mistral3
 from .parts import Family
 from .qwen import build_qwen2_5_vl, build_qwen2_vl, build_qwen3_5, build_qwen3_vl, build_qwen3_vl_moe
@@ -39,6 +39,8 @@ ROWS = (  # name, released, build, template_source, ends, written_end
            "templates/internvl.jinja", ("<|im_end|>",), "<|im_end|>\n"),
     Family("llava", "llava-hf/llava-1.5-7b-hf", build_llava,
            "templates/llava.jinja", ("</s>",), " "),
+    Family("llava_next", "llava-hf/llava-v1.6-34b-hf", build_llava_next,
+           "templates/llava_next.jinja", ("<|im_end|>",), "<|im_end|>\n"),
     Family("llava_onevision", "llava-hf/llava-onevision-qwen2-0.5b-ov-hf", build_llava_onevision,
            "templates/llava_onevision.jinja", QWEN, "<|im_end|>"),
     Family("mistral3", "mistralai/Mistral-Small-3.1-24B-Instruct-2503", build_mistral3,

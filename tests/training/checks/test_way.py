@@ -1,5 +1,7 @@
 """What a dry run says of a model of each family: which way it takes, and what a picture costs."""
 
+import shutil
+
 import pytest
 
 from tests.support.families import FAMILIES, save_family
@@ -28,6 +30,7 @@ LINES = {  # 64 x 64 pixels: 4 x 4 tokens of 16 x 16 pixels, or 2 x 2 tiles and 
     "internvl": (PLAIN, TILES),
     "llava": (PLAIN, "the largest view, 64 x 64, costs 16 tokens" + SQUARE),
     # the whole in 4 x 4 tokens; its tiles in 8 x 8, each row of which ends in a token of its own
+    "llava_next": (PLAIN, "the largest view, 64 x 64, costs 88 tokens: 5 pictures of 32 x 32"),
     "llava_onevision": (PLAIN, "the largest view, 64 x 64, costs 88 tokens: 5 pictures of 32 x 32"),
     "aya_vision": (MASKED, TILES),
     "lfm2_vl": (PADDED, "the largest view, 64 x 64, costs 20 tokens; smaller ones keep their size, in multiples of 16"),
@@ -76,4 +79,12 @@ def test_a_package_that_a_processor_needs_is_named_with_its_command(tmp_path, mo
     config = read(tmp_path, "smolvlm")
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
     with pytest.raises(ModelError, match="pip install num2words"):
+        check(config)
+
+
+def test_a_processor_of_another_model_is_named(tmp_path):
+    config = read(tmp_path, "gemma3")
+    for name in ("chat_template.jinja", "processor_config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(save_family("mistral3", tmp_path / "mistral3") / name, tmp_path / "gemma3" / name)
+    with pytest.raises(ModelError, match=r"PixtralProcessor writes none for a picture .*those of another model"):
         check(config)

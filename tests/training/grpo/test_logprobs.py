@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from viewbox.training.grpo import logprobs, packing
 from viewbox.training.grpo.batch import (
@@ -12,7 +13,7 @@ from viewbox.training.grpo.batch import (
     select,
     split_by_tokens,
 )
-from viewbox.training.grpo.logprobs import EpisodeLogProbs
+from viewbox.training.grpo.logprobs import EpisodeLogProbs, build_head
 
 TEMPERATURE = 0.7
 
@@ -182,3 +183,21 @@ def test_micro_batches_keep_to_the_budget_and_their_pictures_and_count_a_shared_
     with torch.no_grad():
         whole, some = (scored(model, qwen3, one)[0] for one in (batch, select(batch, [4, 1])))
     torch.testing.assert_close(some, whole[[4, 1]], atol=1e-5, rtol=1e-5)
+
+
+class OddModel(torch.nn.Module):
+    """Gives its backbone the ids by position, as LLaVA-NeXT does, and reads something of it, as Chameleon does."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.lm_head = torch.nn.Identity(), torch.nn.Linear(4, 6, bias=False)
+        self.model.scale = 2
+
+    def forward(self, input_ids=None, inputs_embeds=None):
+        outputs = self.model(input_ids, pixel_values=None, inputs_embeds=inputs_embeds)
+        return CausalLMOutputWithPast(logits=self.model.scale * self.lm_head(outputs.last_hidden_state))
+
+
+def test_the_logits_are_those_of_a_forward_that_treats_its_backbone_oddly():
+    model, hidden = OddModel(), torch.randn(3, 4)
+    torch.testing.assert_close(build_head(model)(hidden), 2 * hidden @ model.lm_head.weight.T)
