@@ -411,6 +411,8 @@ class Architecture:
         Raises:
             ModelError: the tower gives another number of features than the image has tokens.
         """
+        if sum(image.tokens for image in pixels) == 1:  # Mistral 3 squeezes the axis of a single feature away
+            return self.encode_images(model, [*pixels, *pixels])[: len(pixels)]
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)
         output = get_base_model(model).model.get_image_features(**inputs, return_dict=True)
         layers = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
