@@ -366,5 +366,5 @@ def _named(image: ImageRef) -> Iterator[None]:
     """Errors raised inside it, as for a strip too thin for the image processor, become `ImageError` with the image."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError, ArithmeticError, LookupError) as error:
         raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error
