@@ -140,7 +140,8 @@ class ChatTokens:
         """
         text = self.template.render_after_reply([self._to_template_message(message) for message in messages])
         images = [image for message in messages for image in message.images]
-        return ([] if ended else [self.end_id]) + self._encode(text, images), images
+        ids = self._encode(self.template.end + text, images)  # some tokenizers mark where a text begins
+        return ids[1:] if ended else ids, images
 
     def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
         """Append the environment's new messages to the record of the conversation, all of them or none.
