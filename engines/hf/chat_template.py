@@ -48,17 +48,19 @@ class ChatTemplate:
     Args:
         image: the placeholder the template writes for an image.
         ends: the texts of the tokens that end a reply, the preferred one first.
+        others: those of other control tokens: one may stand after a reply though no config says that it ends one.
 
     Raises:
         ModelError: the template cannot be used; the message says why.
     """
 
-    def __init__(self, processor: Any, image: str, ends: Sequence[str]) -> None:
+    def __init__(self, processor: Any, image: str, ends: Sequence[str], others: Sequence[str] = ()) -> None:
         self.processor, self.image = processor, image
         self.in_parts = False
         self.in_parts = SYSTEM["content"] not in self._try_render([SYSTEM, USER])
         self.writes_end = True
-        self.end = self._find_end_of_reply(ends)
+        self.end = self._find_end_of_reply(ends, others)
+        self.named_end = self.end in ends
         self._check_prompt()
         self.taught = self._find_taught_formats()
         self.tool_role = self._can_show_results([{"role": "tool", "content": PICTURE}])
@@ -136,11 +138,12 @@ class ChatTemplate:
         except Exception as error:  # templates may raise anything
             raise refuse(f"cannot render {content}: {error}") from error
 
-    def _find_end_of_reply(self, ends: Sequence[str]) -> str:
-        """Return the first of `ends` that the template writes after a reply; the preferred one if it writes none."""
+    def _find_end_of_reply(self, ends: Sequence[str], others: Sequence[str]) -> str:
+        """Return what the template writes first after a reply of `ends`, else of `others`; the preferred end if it
+        writes none."""
         text = self._render_or_refuse("a conversation", [USER, ASSISTANT])
         _, reply, after = text.partition(REPLY)
-        present = [end for end in ends if end in after]
+        present = [end for end in ends if end in after] or [one for one in others if one in after]
         if not reply:
             raise refuse("leaves out a reply")
         self.writes_end = bool(present)
@@ -194,4 +197,7 @@ class ChatTemplate:
         changes = [] if text.startswith(prompt + REPLY) else ["changes the text before earlier replies"]
         changes += [] if THOUGHT in later else ["strips the thinking of earlier replies"]
         changes += [] if self.writes_end else [f"writes no end token after replies (here {self.end})"]
-        return [f"the chat template {change}; here they stay as they were sampled" for change in changes]
+        notes = [f"the chat template {change}; here they stay as they were sampled" for change in changes]
+        if not self.named_end:
+            notes.append(f"the chat template ends replies with {self.end}, which no config names; here it ends them")
+        return notes

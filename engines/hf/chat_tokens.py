@@ -54,20 +54,24 @@ class ChatTokens:
         begin = self.tokenizer("a")["input_ids"][0]
         self._begins = begin == getattr(self.tokenizer, "bos_token_id", None)  # whether it begins a text with a token
         self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else eos
-        self.stop_ids: frozenset[int] = _find_end_ids(self.tokenizer, model_config, generation_config) | {
-            eos,
-            self.pad_id,
-        }
-        self.never_sampled: tuple[int, ...] = tuple(sorted(_find_media_ids(model_config, processor, self.architecture)))
+        stops = _find_end_ids(self.tokenizer, model_config, generation_config) | {eos, self.pad_id}
+        media = _find_media_ids(model_config, processor, self.architecture)
+        ends = self._name([eos, *sorted(stops - {eos, self.pad_id})])
+        others = self._name(sorted(_get_control_ids(self.tokenizer) - stops - media))
+        self.template = ChatTemplate(processor, self.architecture.placeholder, list(ends), list(others))
+        self.end_id: int = (others | ends)[self.template.end]
+        self.stop_ids: frozenset[int] = stops | {self.end_id}
+        self.never_sampled: tuple[int, ...] = tuple(sorted(media))
         controls = [*self.never_sampled, *self.stop_ids & _get_control_ids(self.tokenizer)]
         texts = {*self.tokenizer.all_special_tokens, *self.tokenizer.convert_ids_to_tokens(controls)}
+        texts.add(self.architecture.placeholder)  # need not be a token
         self._control = re.compile("|".join(map(re.escape, sorted(texts))))
         self.context: float = getattr(model_config.get_text_config(), "max_position_embeddings", None) or math.inf
         self.pixel_cache = PixelCache(self.architecture)
         self._prompts: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
-        ends = {self.tokenizer.decode([token]): token for token in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
-        self.template = ChatTemplate(processor, self.architecture.placeholder, list(ends))
-        self.end_id: int = ends[self.template.end]
+
+    def _name(self, ids: Sequence[int]) -> dict[str, int]:
+        return {self.tokenizer.decode([token]): token for token in ids}
 
     # ------------------------------------------------------------------ messages
     def _to_template_message(self, message: Message) -> dict[str, Any]:
@@ -140,7 +144,8 @@ class ChatTokens:
         """
         text = self.template.render_after_reply([self._to_template_message(message) for message in messages])
         images = [image for message in messages for image in message.images]
-        return ([] if ended else [self.end_id]) + self._encode(text, images), images
+        ids = self._encode(self.template.end + text, images)  # some tokenizers mark where a text begins
+        return ids[1:] if ended else ids, images
 
     def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
         """Append the environment's new messages to the record of the conversation, all of them or none.
@@ -366,5 +371,5 @@ def _named(image: ImageRef) -> Iterator[None]:
     """Errors raised inside it, as for a strip too thin for the image processor, become `ImageError` with the image."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError, ArithmeticError, LookupError) as error:
         raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error
