@@ -225,7 +225,18 @@ class Architecture:
         key = image.size, *(values.shape for values in alone.values())  # also of the settings of the processor
         if (known := self._shown.get(key)) is not None:
             return Pixels(alone, *known).to(torch.float32)
-        output = self.processor(text=[self.placeholder], images=[image], return_tensors="pt", add_special_tokens=False)
+        try:
+            output = self.processor(
+                text=[self.placeholder], images=[image], return_tensors="pt", add_special_tokens=False
+            )
+        except ValueError as error:
+            repeated = getattr(self.processor, "image_token", self.placeholder)
+            if self.processor.tokenizer.encode(repeated, add_special_tokens=False) == [self.image_id]:
+                raise
+            raise self.refuse(
+                f"has image token {self.image_id}, and {type(self.processor).__name__}'s {repeated!r:.60} is another "
+                "text to the tokenizer: are the processor and tokenizer in its folder those of another model?"
+            ) from error
         ids, inputs = output["input_ids"][0].tolist(), self._select(output)
         text = self.processor.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         if self.image_id not in ids:

@@ -82,9 +82,20 @@ def test_a_package_that_a_processor_needs_is_named_with_its_command(tmp_path, mo
         check(config)
 
 
-def test_a_processor_of_another_model_is_named(tmp_path):
-    config = read(tmp_path, "gemma3")
-    for name in ("chat_template.jinja", "processor_config.json", "tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(save_family("mistral3", tmp_path / "mistral3") / name, tmp_path / "gemma3" / name)
-    with pytest.raises(ModelError, match=r"PixtralProcessor writes none for a picture .*those of another model"):
+PROCESSOR, TOKENIZER = ("chat_template.jinja", "processor_config.json"), ("tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "taken", "complaint"),
+    [
+        ("gemma3", "mistral3", PROCESSOR + TOKENIZER, "PixtralProcessor writes none for a picture "),
+        ("mistral3", "llava", TOKENIZER, "is another text to the tokenizer"),
+    ],
+)
+def test_a_processor_or_tokenizer_of_another_model_is_named(tmp_path, name, other, taken, complaint):
+    config = read(tmp_path, name)
+    save_family(other, tmp_path / other)
+    for file in taken:
+        shutil.copy(tmp_path / other / file, tmp_path / name / file)
+    with pytest.raises(ModelError, match=f"{complaint}.*those of another model"):
         check(config)
