@@ -3,8 +3,8 @@
 The chat template renders the prompt once and each observation once, never a reply of the policy: sampled ids stay as
 they are, and each turn only appends ids. The text between a reply's end token and the next reply is the text that the
 template writes after a stand-in reply, so no newline is lost. If a reply ends in another way (another end token, a stop
-string, its length), the template's own end token is appended. The result equals what the template would render for the
-sampled text.
+string, its length), the template's own end token is appended, unless the next message begins with an end token, which
+then ends the reply too. The result equals what the template would render for the sampled text.
 """
 
 import math
@@ -145,7 +145,8 @@ class ChatTokens:
         text = self.template.render_after_reply([self._to_template_message(message) for message in messages])
         images = [image for message in messages for image in message.images]
         ids = self._encode(self.template.end + text, images)  # some tokenizers mark where a text begins
-        return ids[1:] if ended else ids, images
+        begins_with_end = not self.template.writes_end and ids[1] in self.stop_ids
+        return ids[1:] if ended or begins_with_end else ids, images
 
     def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
         """Append the environment's new messages to the record of the conversation, all of them or none.
@@ -174,7 +175,9 @@ class ChatTokens:
                 raise ReplyError(f"a prompt of {size} tokens leaves none of the model's context of {self.context}")
         else:
             observed = [message for message in new if message.role != "assistant"]
-            ids, images = self.encode_observation(observed, ended=record.completion_ids[-1] == self.end_id)
+            last = record.completion_ids[-1]
+            ids, images = self.encode_observation(observed, ended=last == self.end_id)
+            ids = ids[1:] if ids[0] == last else ids  # GLM ends a reply with the mark that begins the next message
             if len(record.completion_ids) + len(ids) >= self.get_room(record, max_completion_tokens):
                 return False
             record.add_observation(ids)

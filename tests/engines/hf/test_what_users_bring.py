@@ -9,6 +9,7 @@ from tokenizers import AddedToken, pre_tokenizers
 from tests.support import family_episodes
 from tests.support.families import FAMILIES, build_family
 from viewbox.core.messages import Message
+from viewbox.engines.generator import Conversation
 from viewbox.engines.hf.chat_template import ASSISTANT, USER
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.errors import ImageError
@@ -51,6 +52,29 @@ def test_the_token_that_the_template_ends_replies_with_ends_them(family, named, 
     assert (tokens.end_id, tokens.template.end) == (right, written), HUB + report
     assert {given, right} <= tokens.stop_ids
     assert any(written in note and "no config names" in note for note in tokens.template.notes)
+
+
+BETWEEN = (  # family, the token that the policy ended its reply with, that and what follows, report
+    ("glm46v", "<|observation|>", "<|observation|>\n<tool", "fw-ai/cookbook/pull/400"),
+    ("glm46v", "<|user|>", "<|user|><|observation|>\n<tool", "fw-ai/cookbook/pull/400"),  # what was sampled stays
+    ("glm46v", "a", "a<|observation|>\n<tool", "zai-org/GLM-4/issues/398"),  # cut off by its length
+    ("glm4v", "<|user|>", "<|user|>\n<tool", "lmstudio-ai/lmstudio-bug-tracker/issues/1992"),
+    ("glm4v", "<|endoftext|>", "<|endoftext|><|user|>\n<tool", "fw-ai/cookbook/pull/400"),
+    ("qwen2_vl", "<|im_end|>", "<|im_end|>\n<|im_start|>user", "NVIDIA-NeMo/labs-molt/pull/131"),
+    ("qwen2_vl", "a", "a<|im_end|>\n<|im_start|>user", "NVIDIA-NeMo/labs-molt/pull/131"),
+)
+
+
+@pytest.mark.parametrize(("family", "last", "right", "report"), BETWEEN)
+def test_a_reply_ends_once(family, last, right, report):
+    tokens = read(*build_family(family))
+    conversation = Conversation([Message("system", ("s",)), Message("user", ("q",))], (), 0, 0)
+    tokens.observe(conversation, 1000)
+    token = tokens.tokenizer.convert_tokens_to_ids(last)
+    conversation.record.add_sampled([token], [-1.0])
+    conversation.messages += [Message("assistant", ("",)), Message("tool", ("r",))]
+    tokens.observe(conversation, 1000)
+    assert tokens.tokenizer.decode(conversation.record.completion_ids).startswith(right), HUB + report
 
 
 # ---------------------------------------------------------------------- what is around text
