@@ -206,7 +206,8 @@ class Checkpoints:
         """
         model = model or self.model  # type: ignore[attr-defined]
         folder = Path(resume_from_checkpoint)
-        names = {name for path in folder.glob("*.safetensors") for name in safe_open(path, "pt").keys()}  # noqa: SIM118
+        files: list[Any] = [safe_open(path, "pt") for path in folder.glob("*.safetensors")]
+        names = {name for file in files for name in file.keys()}  # noqa: SIM118
         if (folder / "adapter_config.json").is_file() or names <= model.state_dict().keys():
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
