@@ -53,15 +53,7 @@ class Engine(Protocol):
         model_name: str = "",
         vision_cache: "VisionCache | None" = None,
     ) -> Generator:
-        """Build the generator of one batch of episodes.
-
-        Args:
-            settings: of the class `Settings`.
-            tokens: the way from messages to tokens.
-            model: the model that plays; of a `ServerEngine`, what `open_server` or its sender returned.
-            model_name: recorded with each episode.
-            vision_cache: image features of the model, if others share them.
-        """
+        """Build the generator of one batch; of a `ServerEngine`, `model` is what `open_server` or its sender returned."""
         ...
 
 

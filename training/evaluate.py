@@ -137,10 +137,6 @@ def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int 
     """Store the held-out episodes of a step in `held_out/<step>/`, without tokens; remove those no longer wanted.
 
     Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is.
-
-    Args:
-        step: of the weights.
-        best: the step with the best reward before.
     """
     processes = PartialState()
     folder, part = run / HELD_OUT / str(step), run / HELD_OUT / f".{step}"

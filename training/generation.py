@@ -43,12 +43,7 @@ def use_for_generation(accelerator: Accelerator, model: object) -> Iterator[PreT
 
 @dataclass
 class Sampler:
-    """How the episodes of a policy are sampled.
-
-    Args:
-        weights: sends the policy's weights to the server that generates; None: the model does, in this process.
-        vision_cache: image features of the model, which the loss may use again.
-    """
+    """How the episodes of a policy are sampled."""
 
     tokens: ChatTokens
     rollout: RolloutSection

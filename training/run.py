@@ -61,13 +61,7 @@ def open_policy(config: Config) -> loading.LoadedPolicy:
 
 
 class Run:
-    """One run of a config.
-
-    Args:
-        config: a checked config (`preflight.check`).
-        location: the folder to write to, and the checkpoint to resume from.
-        policy: the model and environments; None: those of the config.
-    """
+    """One run of a config."""
 
     sft_trainer = SFTTrainer  # `benchmarks/new_vision_tower.py` takes another
 

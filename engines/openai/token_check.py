@@ -24,12 +24,7 @@ AROUND = 24  # tokens shown before and after the place where two prompts part
 
 @dataclass
 class TokenCheck:
-    """Compares the prompts of a run. Any thread may call its methods.
-
-    Args:
-        tokens: of the model that the server has.
-        tool_images: which message of a request carries the image of a tool result.
-    """
+    """Compares the prompts of a run. Any thread may call its methods."""
 
     tokens: ChatTokens
     tool_images: ToolImages

@@ -60,12 +60,7 @@ log = logging.getLogger("viewbox.train")
 def build_sender(
     model: ModelSection, settings: Settings, tokens: ChatTokens, folder: Path, dtype: str = "auto"
 ) -> "WeightSender":
-    """Return the sender of a run. All processes call it together.
-
-    Args:
-        folder: of the run; files of weights lie there for as long as the server needs them.
-        dtype: precision in which the loss computes.
-    """
+    """Return the sender of a run. All processes call it together."""
     process: ServerProcess | None = None
     address: list[Any] = [settings.url, False]
     if settings.url is None:

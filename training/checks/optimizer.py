@@ -18,10 +18,6 @@ OWN_STEPS = ("params", "model", "optimizer_dict")  # made of the model's own lay
 def check_optimizer(arguments: Any, given: Mapping[str, Any]) -> None:
     """Take a step with the optimizer and the schedule of a run.
 
-    Args:
-        arguments: those of the run.
-        given: the arguments that the section `train` sets.
-
     Raises:
         ConfigError: a library refuses a setting, a package is missing, or a setting is not read.
     """

@@ -67,17 +67,6 @@ MAX_UNSCORED = 3  # batches at the beginning in which no episode has a score, af
 class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     """`GRPOTrainer` whose completions are whole episodes of an environment.
 
-    Args:
-        env: the environment; `task` in a row of the dataset is an index into its tasks.
-        episodes_folder: the folder to which the episodes of every step are appended.
-        episodes_per_step: how many of each process are, in groups drawn at random; None: all.
-        importance_sampling_cap: see `logprobs.py`. None: the engine's log-probs are used in place of the
-            trainer's own, which saves a forward pass.
-        dynamic_sampling_rounds: see `groups.py`.
-        micro_batch_tokens: see `batch.py`. None: one forward and backward pass for a batch.
-        curriculum: see `curriculum.py`. None: `env` is played at every step.
-        weights: sends the policy's weights to the server that generates; None: our engine generates.
-
     Raises:
         ConfigError: the settings do not fit each other or the way the run was launched.
     """

@@ -26,12 +26,7 @@ _FIGURES = ("reward", "tools/rate", "replies/well_formed")
 
 @dataclass(frozen=True)
 class Base:
-    """The model that a policy was trained from.
-
-    Args:
-        name: on the hub, or of a shipped model; None: random weights.
-        license: the license entries of its card; empty if they are not known.
-    """
+    """The model that a policy was trained from."""
 
     name: str | None
     license: Mapping[str, str]

@@ -120,10 +120,6 @@ class SFTTrainer(Checkpoints, Trainer):
 
     An update learns from a window: the batches of all accumulation steps and processes. Its loss is the weighted mean
     over all tokens of the window, so that a token counts the same in whatever batch it is.
-
-    Args:
-        train_dataset: a list of `EpisodeTokens`.
-        informative_weight: see `compute_token_weights`.
     """
 
     def __init__(self, *, tokens: ChatTokens, informative_weight: float = 1.0, **kwargs: Any) -> None:
