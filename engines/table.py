@@ -53,7 +53,7 @@ class Engine(Protocol):
         model_name: str = "",
         vision_cache: "VisionCache | None" = None,
     ) -> Generator:
-        """Build the generator of one batch; of a `ServerEngine`, `model` is what `open_server` or its sender returned."""
+        """Build a generator; of a `ServerEngine`, `model` is what `open_server` or its sender returned."""
         ...
 
 
