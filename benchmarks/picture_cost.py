@@ -77,9 +77,9 @@ def measure() -> dict[str, int]:
     prepared: list[bytes] = []
     preprocess = Architecture.preprocess
 
-    def count_preprocess(self: Architecture, image_processor: Any, image: Any) -> Any:
+    def count_preprocess(self: Architecture, image: Any) -> Any:
         prepared.append(image.tobytes())
-        return preprocess(self, image_processor, image)
+        return preprocess(self, image)
 
     Architecture.preprocess = count_preprocess  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ def measure() -> dict[str, int]:
         def count_bytes(*args: Any) -> dict[str, Any]:
             batch = build(*args)
             kept = getattr(getattr(trainer, "log_probs", None), "pixels", {}).values()
-            values = [x for one in kept for x in (one.inputs.values() if hasattr(one, "inputs") else [one.values])]
+            values = [one.inputs["pixel_values"] if hasattr(one, "inputs") else one.values for one in kept]
             held.append(sum(tensor.nbytes for tensor in [*values, batch.get("pixel_values", torch.empty(0))]))
             return batch
 
