@@ -19,7 +19,8 @@ Used of transformers, and checked by `tests/engines/hf/test_transformers_contrac
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -339,15 +340,13 @@ class Architecture:
         last = min(self.window or 0, LONGEST) + 2 if SLIDING in self.layer_kinds else 2  # of the first image's tokens
         ids = torch.tensor([[text, *[self.image_id] * last, text, self.image_id, text]], device=device)
         handle = base.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
-        before = getattr(base.model, "rope_deltas", None)
         try:
-            base.model(input_ids=ids, use_cache=False, **self.build_token_types(ids))
+            with keep_state(base):
+                base.model(input_ids=ids, use_cache=False, **self.build_token_types(ids))
         except _CaughtMaskError:
             pass
         finally:
             handle.remove()
-            if hasattr(base.model, "rope_deltas"):
-                base.model.rope_deltas = before
         masks = given[0] if given else None
         named = masks if isinstance(masks, Mapping) else dict.fromkeys(self.layer_kinds, masks)
         self._mutual, self._unbounded = set(), set()
@@ -500,6 +499,18 @@ class _CaughtMaskError(Exception):
 def get_base_model(model: Any) -> Any:
     """Return the model itself, without peft's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+@contextmanager
+def keep_state(model: Any) -> Iterator[dict[str, Any]]:
+    """Yield the attributes of a model's backbone; tensors that are set inside are gone afterward."""
+    base = get_base_model(model)
+    own = vars(getattr(base, "model", base))
+    before = dict(own)
+    try:
+        yield own
+    finally:
+        own.update(before)
 
 
 def list_vision_parts(model: Any) -> list[torch.nn.Module]:

@@ -93,11 +93,14 @@ class ChatTokens:
         The text is expanded, not the ids: a placeholder need not be the image token, and may merge with its neighbors.
         A run of image tokens is tokenized as one of them, ten times as fast.
         """
+        return self.encode_text(text, [self.pixel_cache.describe(image)[1] for image in images])
+
+    def encode_text(self, text: str, shown: Sequence[str]) -> list[int]:
+        """Return the ids of a rendered text, each image placeholder replaced by the next of `shown`."""
         first, *rest = text.split(self.architecture.placeholder)
-        if len(rest) != len(images):
-            raise ModelError(f"the chat template left {len(rest)} image placeholders for {len(images)} images")
-        shown = [self.pixel_cache.describe(image)[1] + after for image, after in zip(images, rest, strict=True)]
-        text = "".join([first, *shown])
+        if len(rest) != len(shown):
+            raise ModelError(f"the chat template left {len(rest)} image placeholders for {len(shown)} images")
+        text = "".join([first, *(one + after for one, after in zip(shown, rest, strict=True))])
         short: list[int] = self.tokenizer(self._runs.sub(self._mark, text), add_special_tokens=False)["input_ids"]
         counts = iter([len(run) // len(self._mark) for run in self._runs.findall(text)])
         return [i for token in short for i in ([token] * next(counts) if token == self.image_id else [token])]

@@ -86,15 +86,9 @@ def build_steps(tokens: ChatTokens) -> list[Step]:
     parts = [{"type": "image"}, {"type": "text", "text": "a"}]
     prompt = template.render([{"role": "user", "content": parts}], prompt=True)
     results = template.render_after_reply([template.build_tool_result(parts), template.build_tool_result(parts)])
-
-    def encode(text: str, images: list[Pixels]) -> list[int]:
-        first, *rest = text.split(architecture.placeholder)
-        text = "".join([first, *(image.text + after for image, after in zip(images, rest, strict=True))])
-        ids: list[int] = tokens.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
-
-    second = [tokens.end_id, *encode(results, pictures[1:])]
-    return [(encode(prompt, pictures[:1]), pictures[:1]), ([word], []), (second, pictures[1:]), ([word], [])]
+    texts = [picture.text for picture in pictures]
+    first, second = tokens.encode_text(prompt, texts[:1]), tokens.encode_text(results, texts[1:])
+    return [(first, pictures[:1]), ([word], []), ([tokens.end_id, *second], pictures[1:]), ([word], [])]
 
 
 def _measure_variation(ours: torch.Tensor, theirs: torch.Tensor) -> float:

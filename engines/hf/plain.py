@@ -9,8 +9,7 @@ What a model leaves on itself, such as Qwen's `rope_deltas`, is kept with the ca
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +18,7 @@ import torch
 from transformers import PreTrainedModel
 
 from . import scheduler
-from .architectures import Architecture, Pixels, get_base_model
+from .architectures import Architecture, Pixels, get_base_model, keep_state
 from .cache_layers import find_layers
 from .chat_tokens import ChatTokens
 from .kv_cache import KVCache
@@ -128,18 +127,6 @@ class PlainRunner(ModelRunner):
 def _get_ids(sequence: scheduler.Sequence) -> list[int]:
     record = sequence.conversation.record
     return [*record.prompt_ids, *record.completion_ids]
-
-
-@contextmanager
-def keep_state(model: Any) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of a model's backbone; tensors that are set inside are gone afterward."""
-    base = get_base_model(model)
-    own = vars(getattr(base, "model", base))
-    before = dict(own)
-    try:
-        yield own
-    finally:
-        own.update(before)
 
 
 def compute_logits(

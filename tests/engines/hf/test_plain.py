@@ -3,7 +3,7 @@
 import pytest
 
 from viewbox.engines.hf import plain
-from viewbox.engines.hf.architectures import Architecture
+from viewbox.engines.hf.architectures import Architecture, keep_state
 from viewbox.engines.hf.kv_cache import measure_slot
 
 TOLERANCE = {"qwen3_5": 1e-4}  # its recurrence is one sum token by token and another in chunks; else 1e-5
@@ -55,7 +55,7 @@ def test_a_slot_takes_what_the_models_cache_takes(name, kits):
 
 def test_what_a_model_leaves_on_itself_is_taken_away(kits):
     model = kits("qwen2_5_vl").model()
-    with plain.keep_state(model) as own:
+    with keep_state(model) as own:
         own["rope_deltas"] = 7
         assert model.model.rope_deltas == 7
     assert model.model.rope_deltas is None
