@@ -89,7 +89,7 @@ class McpSpecialist(ServerSettings, Specialist):
         bool,
         Field(
             strict=True,
-            description="send a call once more, alone, if the server ended during several calls; false for tools that "
+            description="send a call again, alone, if the server ended during several calls; false for tools that "
             "change something",
         ),
     ] = True

@@ -1,7 +1,7 @@
 """An MCP server as `kind: mcp` uses it, by the official client: started when it is needed, shared, watched and ended.
 
 A server that dies or hangs takes every call with it that is in progress. Only one of them may be the reason. So each of
-them is sent once more, alone, to a fresh session: the call that ends the server again fails, and the others get what
+them is sent again, alone: the call that ends a session which has served no other call fails, and the others get what
 they would have got without it. Everything here but the listing runs on the event loop of `network.background`.
 
 Of a program's stderr only the end is kept, for messages; a line on its stdout that is no message is skipped. The
@@ -194,13 +194,13 @@ class Session:
 
     @asynccontextmanager
     async def _watch(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """Yield a transport that ends this session before the library sees that nothing more comes."""
-        from anyio.abc import ObjectReceiveStream
+        """Yield a transport that ends this session before the library sees that it is closed, on either side."""
+        from anyio.abc import ObjectReceiveStream, ObjectSendStream
 
         async with transport as (read, write):
             session = self
 
-            class Watched(ObjectReceiveStream[Any]):
+            class WatchedRead(ObjectReceiveStream[Any]):
                 async def receive(self) -> object:
                     try:
                         while isinstance(item := await read.receive(), Exception):
@@ -213,7 +213,18 @@ class Session:
                 async def aclose(self) -> None:
                     await read.aclose()
 
-            yield Watched(), write
+            class WatchedWrite(ObjectSendStream[Any]):
+                async def send(self, item: object) -> None:
+                    try:
+                        await write.send(item)
+                    except Exception:  # a program that died may be noticed here first
+                        session.end()
+                        raise
+
+                async def aclose(self) -> None:
+                    await write.aclose()
+
+            yield WatchedRead(), WatchedWrite()
 
     def _warn_of_rubbish(self, error: Exception) -> None:
         """Say once that a program writes to stdout what is no message."""
@@ -312,9 +323,9 @@ class McpServer:
     async def call(
         self, tool: str, arguments: Mapping[str, object], timeout: float, *, resend: bool
     ) -> "CallToolResult":
-        """Return what the server's tool returns, within `timeout` seconds for each of two attempts.
+        """Return what the server's tool returns, within `timeout` seconds for each of three attempts.
 
-        With `resend` the call is sent once more if the server ended while others were in progress.
+        With `resend` the call is sent again if the server may have ended because of another.
 
         Raises:
             ToolError: the server refuses the arguments, in words for the model, which do not begin with a name.
@@ -330,7 +341,12 @@ class McpServer:
             async with self._alone, AsyncExitStack() as held:
                 for _ in range(self.settings.concurrency):  # no other call is in progress then
                     await held.enter_async_context(self._places)
-                return await self._attempt(tool, arguments, timeout)
+                try:
+                    return await self._attempt(tool, arguments, timeout)
+                except LostError as lost:
+                    if lost.alone:
+                        raise
+                return await self._attempt(tool, arguments, timeout)  # the one before it may have ended that session
         except LostError as lost:
             raise ToolFault(str(lost)) from None
         except StartError as error:
