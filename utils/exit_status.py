@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pydantic
+
 from ..errors import ViewboxError
 from .concurrency import unwrap
 from .files import check_writable
@@ -66,7 +68,8 @@ def guard(work: Callable[[], int]) -> int:
 
 def _find_author(error: BaseException | None) -> str | None:
     """Return the last line of a traceback in a file that belongs neither to viewbox nor to what is installed."""
-    others = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<")
+    installed = str(Path(pydantic.__file__).parents[1])  # a folder of `pip install --target` is none of Python's paths
+    others = (str(Path(__file__).parents[1]), installed, *sysconfig.get_paths().values(), "<")
     while error is not None:
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
             if not frame.filename.startswith(others):

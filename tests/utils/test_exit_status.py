@@ -1,10 +1,14 @@
 """How a command ends: 2 by its input or an author's code, with its line; 1 by viewbox itself; 130 by Ctrl-C."""
 
 import argparse
+import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 
+import viewbox
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.utils.exit_status import guard
@@ -59,3 +63,14 @@ def test_the_exit_of_a_parser_of_ours_passes(leave, monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         guard(lambda: argparse.ArgumentParser().parse_args(["--help"]))
     assert caught.value.code == 0
+
+
+def test_what_lies_beside_viewbox_is_no_authors(tmp_path):
+    """As `pip install --target FOLDER` lays it: the folder is none of Python's own paths."""
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    (tmp_path / "viewbox").unlink(missing_ok=True)
+    (tmp_path / "viewbox").symlink_to(Path(viewbox.__file__).parent)
+    command = [sys.executable, "-S", "-m", "viewbox", "--help"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
