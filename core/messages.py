@@ -290,6 +290,6 @@ def _content(content: Sequence[str | ImageRef]) -> str | list[dict[str, Any]]:
     return [
         {"type": "text", "text": break_control_tokens(part)}
         if isinstance(part, str)
-        else {"type": "image_url", "image_url": {"url": part.to_data_url()}}
+        else {"type": "image_url", "image_url": {"url": part.render().to_data_url()}}
         for part in join_texts(content)
     ]

@@ -104,6 +104,14 @@ class ImageRef(PlainRecord, frozen=True):
                 f"{found.mode}, {found.hash[:12]}); it was changed after it was stored"
             )
 
+    def render(self) -> "ImageRef":
+        """Return what a model sees of the picture: itself if it is L or RGB, else RGB of 8 bits."""
+        if self.mode in ("L", "RGB"):
+            return self
+        from .source import render_picture
+
+        return ImageRef.of(render_picture(self.open()))
+
     def to_png(self) -> bytes:
         """Return the pixels as a PNG file (lossless)."""
         picture = self.open() if self.pixels is None else self.pixels

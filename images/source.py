@@ -212,6 +212,20 @@ class Source:
         return self.paint(self.to_uint8(self.filled), self.measured)
 
 
+def render_picture(picture: Image.Image) -> Image.Image:
+    """Return what is seen of a picture, as RGB: deep values from the lowest to the highest, and no color that is
+    transparent. Pillow alone cuts the former off at 255, and shows the latter.
+
+    >>> deep = Image.fromarray(np.array([[0, 4000]], dtype=np.uint16))
+    >>> render_picture(deep).getpixel((1, 0)), deep.convert("RGB").getpixel((0, 0))
+    ((255, 255, 255), (0, 0, 0))
+    """
+    deep = picture.mode in ("I", "F") or picture.mode.startswith("I;16")
+    if deep or picture.has_transparency_data:
+        picture = Image.fromarray(Source.of(np.asarray(picture if deep else picture.convert("RGBA"))).render())
+    return picture.convert("RGB")
+
+
 @dataclass(frozen=True, eq=False)
 class Volume:
     """A stack of slices (a series, a multi-frame file, a NIfTI volume) that is seen one slice at a time.

@@ -25,13 +25,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_MAPPING, PretrainedConfig
 
 from ...errors import ModelError
-from ...images.source import Source
+from ...images.source import render_picture
 from .cache_layers import find_layers
 
 MAX_SIZES = 4096  # of images, whose texts are remembered
@@ -223,7 +222,7 @@ class Architecture:
         What stands for it depends on its size. Once a size is known, the image processor alone is asked, which takes
         half the time, if it gave the same at first.
         """
-        image = _to_rgb(image)
+        image = render_picture(image)
         alone = self._select(self.processor.image_processor(images=[image], return_tensors="pt"))
         key = image.size, *(values.shape for values in alone.values())  # also of the settings of the processor
         if (known := self._shown.get(key)) is not None:
@@ -517,17 +516,6 @@ def list_vision_parts(model: Any) -> list[torch.nn.Module]:
     """Return what stands beside the language model: the vision tower, and what projects if it is a part of its own."""
     decoder, children = model.get_decoder(), getattr(model, "model", model).children()
     return [child for child in children if all(one is not decoder for one in child.modules())]
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    """Return what is seen of a picture: deep values from the lowest to the highest, and no color that is transparent.
-
-    Pillow alone would cut them off at 255, and show the colors.
-    """
-    deep = image.mode in ("I", "F") or image.mode.startswith("I;16")
-    if deep or image.has_transparency_data:
-        image = Image.fromarray(Source.of(np.asarray(image if deep else image.convert("RGBA"))).render())
-    return image.convert("RGB")
 
 
 def _join(values: Sequence[torch.Tensor], axis: int) -> torch.Tensor:

@@ -108,14 +108,9 @@ def build_request(
     }
     if request.images:
         body["content_parts"] = [
-            {"type": "image_url", "url": _to_rgb(image).to_data_url(), "uuid": image.hash} for image in request.images
+            {"type": "image_url", "url": image.render().to_data_url(), "uuid": image.hash} for image in request.images
         ]
     return body
-
-
-def _to_rgb(image: ImageRef) -> ImageRef:
-    """Return the image as our processor sees it: a server would put transparent pixels on white."""
-    return image if image.mode in ("L", "RGB") else ImageRef.of(image.open().convert("RGB"))
 
 
 class _LogProb(Struct):

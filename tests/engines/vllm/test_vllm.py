@@ -16,7 +16,6 @@ from viewbox.engines.vllm import Settings, wire
 from viewbox.engines.vllm.generator import SampledTokens
 from viewbox.engines.vllm.vllm import FLAGS, GENERATE, Served, VLLMGenerator, build_probe, clean_url
 from viewbox.errors import ConfigError
-from viewbox.images.ref import ImageRef
 from viewbox.rollouts.play import play_many
 
 TOLERANCE = 1e-5  # fp32
@@ -98,13 +97,6 @@ def test_a_reply_with_a_placeholder_is_drawn_again_and_in_the_end_with_a_ban(
     assert len(sent) - 1 > sum(episode.tokens.mask.count(1) > 0 for episode in episodes)
     assert not any("logit_bias" in asked for asked in sent)
     assert measure_mismatch(some, qwen3, episodes) <= TOLERANCE
-
-
-def test_transparent_pixels_are_sent_as_our_processor_sees_them():
-    from PIL import Image
-
-    glass = ImageRef.of(Image.new("RGBA", (8, 8), (200, 10, 10, 0)))
-    assert wire._to_rgb(glass).open().getpixel((0, 0)) == (200, 10, 10)
 
 
 def test_an_address_for_openais_clients_is_the_same_server_and_one_that_is_none_is_named():
