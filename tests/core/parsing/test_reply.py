@@ -190,31 +190,10 @@ def test_a_whole_object_is_preferred_to_a_later_part_of_one():
 @pytest.mark.parametrize(
     "scrap",
     [
-        "{",
-        '{"',
-        '{"\\',
-        '{"":',
-        '{"":x',
-        "{}",
-        "[{",
-        "[{}[",
-        "<tool_call>",
-        "<tool_call>{",
-        "<think>",
-        '"\\',
-        "```\n",
-        "\ud800",
-        "{'",
-        "{a:",
-        "{a: “}",
-        "{a: \\'",
-        "{/*}",
-        "{//\n",
-        "'a': 1, ",
-        "```tool\n{",
-        "{“",
+        "{", '{"', '{"\\', '{"":', '{"":x', "{}", "[{", "[{}[", "<tool_call>", "<tool_call>{", "<think>", '"\\',
+        "```\n", "\ud800", "{'", "{a:", "{a: “}", "{a: \\'", "{/*}", "{//\n", "'a': 1, ", "```tool\n{", "{“",
     ],
-)
+)  # fmt: skip
 def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     # A quadratic scan of these takes minutes, so no clock is needed to tell.
     text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))

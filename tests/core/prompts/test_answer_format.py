@@ -6,7 +6,6 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from viewbox.core.prompts.answer_format import describe_answer_format
-from viewbox.envs.digits import DigitAnswer
 
 
 class Finding(BaseModel):
@@ -24,12 +23,6 @@ class Report(BaseModel):
     grade: Literal[1, 2] | None
     box: list[float]
     tags: list[str] = Field(min_length=2)
-
-
-def test_the_answer_format_of_digits_is_what_the_shipped_model_was_trained_on():
-    assert describe_answer_format(DigitAnswer.model_json_schema(), ["bbox"]) == (
-        '{"label": "zero|one|two|three|four|five|six|seven|eight|nine", "bbox": [x1, y1, x2, y2], "continue": false}'
-    )
 
 
 def test_nested_objects_and_lists_of_objects_are_shown():
