@@ -16,7 +16,7 @@ from tests.support.foreign_numbers import ALONE, HALVES, NO_NUMBERS, NOT_FINITE,
 from tests.support.tables import each
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
-from viewbox.rewards import CombinedReward, Component, ExactMatchReward, IoUReward, Reward
+from viewbox.rewards import CombinedReward, Component, ExactMatchReward, IoUReward
 
 PARTS = st.none() | st.floats(0, 1)
 
@@ -178,10 +178,6 @@ def test_it_copies_its_components_and_survives_pickling():
     assert again == reward
     assert list(again.components) == ["label", "box"]
     assert "ExactMatchReward" in repr(again)
-
-
-def test_it_is_a_reward():
-    assert isinstance(combined((1.0, 1.0)), Reward)
 
 
 @given(st.lists(st.tuples(PARTS, st.integers(0, 10)), min_size=1, max_size=6).filter(lambda p: sum(w for _, w in p)))

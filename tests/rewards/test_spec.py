@@ -174,31 +174,3 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@each(
-    "module",
-    [
-        "base",
-        "fields",
-        "exact_match",
-        "negation",
-        "token_f1",
-        "iou",
-        "label_set_f1",
-        "ranking",
-        "brier",
-        "episode",
-        "combined",
-        "declare",
-        "explain",
-        "spec",
-    ],
-)
-def test_the_examples_in_the_docstrings_are_true(module):
-    import doctest
-    import importlib
-
-    result = doctest.testmod(importlib.import_module(f"viewbox.rewards.{module}"))
-    assert result.attempted > 0
-    assert result.failed == 0
