@@ -433,11 +433,6 @@ def test_yaml_makes_the_judge_it_names(more):
     assert build({"type": "judge", **settings}) == JudgeReward(**settings)
 
 
-def test_yaml_holds_no_key():
-    with pytest.raises(ConfigError, match=r"reward\.api_key = 'sk-secret': unknown key"):
-        build({"type": "judge", "endpoint": "http://127.0.0.1:9/v1", "model": "m", "api_key": "sk-secret"})
-
-
 @each(
     "endpoint, remote",
     [
