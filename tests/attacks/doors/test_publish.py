@@ -252,12 +252,6 @@ def test_a_link_out_of_the_package_is_refused(home):
         (home / name).unlink()
 
 
-def test_a_link_to_a_link_out_is_refused(home):
-    (home / "b.txt").symlink_to(home.parents[1] / "outside" / "notes.txt")
-    (home / "a.txt").symlink_to(home / "b.txt")
-    refuse(home, "is a link out of the package")
-
-
 def test_a_link_inside_the_package_takes_no_hidden_file_along(home):
     for hidden in (".env", ".git/config", "credentials.json"):
         (home / hidden).parent.mkdir(exist_ok=True)

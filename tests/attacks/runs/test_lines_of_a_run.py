@@ -160,15 +160,6 @@ def test_bad_lines_are_named_and_the_rest_is_scored(tmp_path, viewbox):
     assert out.replace("\n", "").isprintable()
 
 
-@each("line", [BAD["not JSON"], BAD["a hash that is a path"]])
-def test_one_bad_line_is_told_by_the_command(tmp_path, viewbox, line):
-    forge_run(tmp_path / "gift", [make_line(0), line, make_line(1)])
-    status, out, err = viewbox("score", tmp_path / "gift")
-    assert (status, err) == (1, "")
-    assert "1 lines of" in out
-    assert "line 2: " in out
-
-
 def test_odd_lines_are_scored_too(tmp_path, viewbox):
     run = forge_run(tmp_path / "gift", [make_line(0), *ODD.values(), make_line(1)])
     status, out, err = viewbox("score", run, "--group-by", "answer.label")
@@ -196,14 +187,6 @@ def test_a_line_without_end_is_not_kept_in_memory(tmp_path, monkeypatch):
     report = score_run(run)
     assert (report.episodes, list(report.unreadable)) == (2, [2])
     assert "longer than" in report.unreadable[2]
-
-
-def test_a_last_line_without_end_is_one_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MAX_LINE", 10_000)
-    run = forge_run(tmp_path / "gift", [make_line(0)])
-    with (run / "episodes" / "episodes.jsonl").open("ab") as file:
-        file.write(b"x" * 50_000)
-    assert score_run(run).skipped == 1
 
 
 @pytest.mark.timeout(60)
