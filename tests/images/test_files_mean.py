@@ -1031,7 +1031,6 @@ def other(name="99", shape=(16, 16), position=(0, 0, 40), rows=AXIAL, value=1500
 
 CORONAL = [1, 0, 0, 0, 0, -1]
 localizer = other("00a", (20, 24), (0, -9, 30), CORONAL, ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
-SIX = says(r"axial: 6\b", r"left out|named|copy|cop")
 row("18-copy", with_file(copy), notes, either(says(r"axial: 6\b", r"cop"), refused("03")),
     "PS3.3 C.12.1: one SOPInstanceUID is one image", "icometrix/dicom2nifti#21")
 row("18-localizer", with_file(localizer), notes,
@@ -1087,8 +1086,6 @@ row("19-spelled-photometric",
     [6, 16, 16], "PS3.5 6.2: spaces around a CS do not count")
 
 # ---- transparency
-
-INK = slice(8, 16), slice(8, 24)
 
 
 def contrast(where):
@@ -1495,7 +1492,6 @@ def upright(folder):
     return picture(folder / "a.jpg", Image.new("L", (40, 20), 99), exif=exif)
 
 
-FOUND = Near([[0.3, 0.2, 0.4, 0.4]])
 CROP = '<tool_call>{"name": "crop", "arguments": {"box": [0.2, 0, 0.7, 1]}}</tool_call>'
 SMALL_VIEW = {"coordinates": "pixel", "max_pixels": 5000}
 SAYS_WHICH = says(r"box\w*[^.\n]*\b(whole|original|first|start)|\b(whole|original|first|start)[^.\n]*box")
