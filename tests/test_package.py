@@ -41,7 +41,6 @@ LIGHT = [
     if name.split(".")[1:2] and name.split(".")[1] in LIGHT_ROOMS and not name.startswith(RUN_MODELS)
 ]
 VERIFIERS = "viewbox.integrations.verifiers"
-FRAMEWORKS = tuple(f"viewbox.integrations.{name}" for name in ("verifiers", "gymnasium", "inspect_ai", "openenv"))
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
 ROOMS = {name.split(".")[1] for name in MODULES if "." in name} - {"__main__"}
 

@@ -344,37 +344,6 @@ def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_wit
     assert "30/30" in out
 
 
-def test_a_rollout_of_nothing_but_failures_ends_with_2(viewbox):
-    refused = {"error": {"message": "no", "code": "content_filter"}}
-    for failing, status in ((6, 2), (5, 0)):
-        with serve(
-            lambda body, n, k=failing: make_response(400, refused) if n < k else make_completion(RIGHT)
-        ) as server:
-            given = ("--env", "digits", "--model", "m", "--endpoint", server.url, "--tasks", 6, "--out", f"o{status}")
-            code, out, err = viewbox(*given, "--concurrency", 1)
-        assert code == status, err
-        assert f"{failing} × content_filter: HTTP 400: no" in out
-        assert f"to play the {failing} failed episodes again" in out
-        assert ("nothing was played" in err) is (status == 2)
-
-
-def test_a_refused_key_stops_the_command_at_once(viewbox):
-    with serve(make_script(make_response(401, {"error": {"message": "wrong key"}}))) as server:
-        code, _, err = viewbox(*at(server, "--tasks", 1000), "endpoint.api_key_env=OPENAI_API_KEY")
-        assert code == 2
-        assert len(server.requests) <= 16
-        assert err == f"error: {server.url}/chat/completions, model 'm': HTTP 401: wrong key\n"
-        assert "no API key was sent; the setting api_key_env names" in viewbox(*at(server, "--tasks", 1))[2]
-
-
-def test_an_endpoint_where_nobody_is_stops_the_command(viewbox):
-    with serve(make_script(make_completion(""))) as server:
-        pass
-    code, _, err = viewbox(*at(server, "--tasks", 1000))
-    assert code == 2
-    assert f"error: {server.url}/chat/completions cannot be reached: no connection" in err
-
-
 WRONG = [
     (("--env", "digits"), "--model: is missing"),
     (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),

@@ -67,10 +67,3 @@ def read_gradient(trainer):
     """The gradient that the weights hold, as one vector."""
     weights = trainer.model.parameters()
     return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in weights])
-
-
-def show_pixels(trainer, inputs):
-    """A batch of the trainer with the pixels of its images, for a plain forward."""
-    keys = inputs["image_keys"][inputs["image_tokens"].bool()].tolist()
-    pixels = [trainer.log_probs.pixels[key] for key in keys]
-    return inputs | trainer.tokens.architecture.build_vision_inputs(pixels, "cpu", torch.float32)
