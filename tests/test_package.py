@@ -137,16 +137,10 @@ def test_no_room_without_torch_imports_a_training_library():
 OPTIONAL = {"aiohttp", "pandas", "ray", "vllm"}
 # What a declared package always brings.
 BROUGHT = {
-    "anyio": "httpx",
-    "httpx2": "mcp",
-    "mcp_types": "mcp",
-    "pydantic_core": "pydantic",
-    "safetensors": "transformers",
-    "tokenizers": "transformers",
-    "typing_extensions": "pydantic",
-    "fsspec": "datasets",
-    "pyarrow": "datasets",
-}
+    "anyio": "httpx", "httpx2": "mcp", "mcp_types": "mcp", "pydantic_core": "pydantic",
+    "safetensors": "transformers", "tokenizers": "transformers", "typing_extensions": "pydantic",
+    "fsspec": "datasets", "pyarrow": "datasets",
+}  # fmt: skip
 
 
 def test_every_library_that_is_imported_is_declared():

@@ -136,12 +136,9 @@ RESTRICTED = "model: {name: m}\nenv: {name: digits, data: {restricted: true, eva
 
 
 TAKES_BACK = (
-    "env.data.restricted=false",
-    "env.data.restricted=null",
-    "env.data.evaluation_only=I may",
-    "env.data={source: a.csv}",
-    "env.data=null",
-)
+    "env.data.restricted=false", "env.data.restricted=null", "env.data.evaluation_only=I may",
+    "env.data={source: a.csv}", "env.data=null",
+)  # fmt: skip
 
 
 def test_an_override_cannot_take_back_what_the_file_says_data_may_not_be_used_for(refused):

@@ -183,16 +183,10 @@ def test_a_reward_may_read_the_whole_episode():
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        (write_answer(), "left"),
-        ("I see " + write_answer(), "left"),
-        (write_call() + write_answer(), "left"),
-        (NOTES, "left"),
-        (write_call(), None),
-        ("hm", None),
-        ("", None),
-        (write_answer(bbox=[0, 0, 2, 2]), None),
+        (write_answer(), "left"), ("I see " + write_answer(), "left"), (write_call() + write_answer(), "left"),
+        (NOTES, "left"), (write_call(), None), ("hm", None), ("", None), (write_answer(bbox=[0, 0, 2, 2]), None),
     ],
-)
+)  # fmt: skip
 def test_read_answer_gives_what_a_last_reply_would_give(text, label):
     read = Find().read_answer(text, TASK)
     assert (read and read["label"]) == label

@@ -67,13 +67,9 @@ SCRIPTS = {
     "good": [write_call(factor=2), write_answer()],
 }
 END = {
-    "raises": "error",
-    "hangs": "error",
-    "sleeps": "error",
-    "breaks": "error",
-    "malformed": "malformed",
+    "raises": "error", "hangs": "error", "sleeps": "error", "breaks": "error", "malformed": "malformed",
     "fifty": "error",
-}
+}  # fmt: skip
 TASKS = [Task(f"{name}-{i}", TASK.images, TASK.prompt, TASK.reference) for i in range(3) for name in SCRIPTS]
 
 

@@ -169,12 +169,9 @@ def test_a_call_is_understood_in_every_format_whichever_was_taught(reply, taught
 
 def test_a_reply_in_full_is_in_the_record_whatever_it_was():
     texts = [
-        "hm",
-        write_call() + write_answer(),
-        "<tool_call>zoom</tool_call>",
-        NOTES,
+        "hm", write_call() + write_answer(), "<tool_call>zoom</tool_call>", NOTES,
         "<think>x</think>" + write_answer(),
-    ]
+    ]  # fmt: skip
     episode = play_replies(Find(), *texts)
     assert [turn.content for turn in episode.turns if turn.role == "assistant"] == texts
 

@@ -33,13 +33,9 @@ OBJECTS: tuple[Any, ...] = (
     {"name": "segment", "arguments": {"image": "image_1", "at_least": 100}},
 )
 FRAMES = (
-    "{}",
-    "<tool_call>{}</tool_call>",
-    "```json\n{}\n```",
-    "```tool\n{}\n```",
-    "<think>so {}</think>{}",
+    "{}", "<tool_call>{}</tool_call>", "```json\n{}\n```", "```tool\n{}\n```", "<think>so {}</think>{}",
     "So {} is it.",
-)
+)  # fmt: skip
 
 
 class Measured(BaseModel):

@@ -151,16 +151,10 @@ def test_the_parts_of_a_nested_combination_are_seen_once():
 @each(
     ("weights", "said"),
     [
-        ([0.5, 0.4], "0.9"),
-        ([0.5, 0.5001], "1.0001"),
-        ([], "no components"),
-        ([1.5, -0.5], "-0.5"),
-        ([math.nan], "nan"),
-        ([math.inf], "inf"),
-        (["1"], "'1'"),
-        ([True], "True"),
+        ([0.5, 0.4], "0.9"), ([0.5, 0.5001], "1.0001"), ([], "no components"), ([1.5, -0.5], "-0.5"),
+        ([math.nan], "nan"), ([math.inf], "inf"), (["1"], "'1'"), ([True], "True"),
     ],
-)
+)  # fmt: skip
 def test_weights_that_are_no_shares_of_one_are_refused_by_what_was_given(weights, said):
     with pytest.raises(ConfigError, match=said):
         combined(*((1.0, weight) for weight in weights))

@@ -101,14 +101,10 @@ def test_tool_use_is_enough_and_not_too_much(calls, options, expected):
 @each(
     "options",
     [
-        {},
-        {"at_least": -1},
-        {"at_most": 1.5},
-        {"at_least": True},
-        {"at_least": 3, "at_most": 2},
+        {}, {"at_least": -1}, {"at_most": 1.5}, {"at_least": True}, {"at_least": 3, "at_most": 2},
         {"at_least": 1, "tools": "zoom"},
     ],
-)
+)  # fmt: skip
 def test_an_option_without_a_meaning_is_refused(options):
     with pytest.raises(ConfigError):
         ToolUseReward(**options)

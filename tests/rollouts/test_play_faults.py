@@ -133,22 +133,9 @@ def point_to(query: str) -> ToolOutput:
 
 
 BAD = (
-    trip,
-    stumble,
-    fall,
-    leave,
-    cancel,
-    stare,
-    muse,
-    doze,
-    shout,
-    recite,
-    enumerate_all,
-    complain,
-    smear,
-    paint,
+    trip, stumble, fall, leave, cancel, stare, muse, doze, shout, recite, enumerate_all, complain, smear, paint,
     point_to,
-)
+)  # fmt: skip
 
 OWN = {tool.__name__: Tool.from_function(tool) for tool in (search, mean, *BAD)}
 

@@ -16,16 +16,10 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
                  peft_config=None, **given):  # fmt: skip
     """A trainer with 8 episodes a step in groups of 4; `own` are viewbox's settings, `given` those of `GRPOConfig`."""
     arguments = {
-        "per_device_train_batch_size": 8,
-        "num_generations": 4,
-        "max_steps": 3,
-        "learning_rate": 1e-3,
-        "lr_scheduler_type": "constant",
-        "beta": 0.0,
-        "logging_steps": 1,
-        "save_strategy": "no",
+        "per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 3, "learning_rate": 1e-3,
+        "lr_scheduler_type": "constant", "beta": 0.0, "logging_steps": 1, "save_strategy": "no",
         "gradient_checkpointing": False,
-    }
+    }  # fmt: skip
     fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "temperature": 1.0}
     fixed |= {"remove_unused_columns": False, "dataloader_pin_memory": False}
     count = min(len(env.tasks), 64)

@@ -33,17 +33,9 @@ class Unspeakable(Exception):
 
 
 RAISED = [
-    ValueError("/data/patient_17"),
-    Unspeakable(),
-    Strange(),
-    SystemExit(3),
-    StopIteration(),
-    GeneratorExit(),
-    asyncio.CancelledError(),
-    MemoryError(),
-    TimeoutError("the server did not answer"),
-    RecursionError(),
-]
+    ValueError("/data/patient_17"), Unspeakable(), Strange(), SystemExit(3), StopIteration(), GeneratorExit(),
+    asyncio.CancelledError(), MemoryError(), TimeoutError("the server did not answer"), RecursionError(),
+]  # fmt: skip
 KINDS = ["stateful", "thread", "coroutine"]
 
 

@@ -35,18 +35,10 @@ SUPERVISED = {
     "train": {"method": "sft", "demonstrations": {"count": 8}, "per_device_train_batch_size": 4},
 }
 NEW = {
-    "save_total_limit": 5,
-    "learning_rate": 3e-3,
-    "weight_decay": 0.2,
-    "adam_beta1": 0.8,
-    "adam_beta2": 0.95,
-    "adam_epsilon": 1e-6,
-    "lr_scheduler_type": "cosine",
-    "warmup_steps": 1,
-    "max_steps": 4,
-    "save_steps": 1,
+    "save_total_limit": 5, "learning_rate": 3e-3, "weight_decay": 0.2, "adam_beta1": 0.8, "adam_beta2": 0.95,
+    "adam_epsilon": 1e-6, "lr_scheduler_type": "cosine", "warmup_steps": 1, "max_steps": 4, "save_steps": 1,
     "logging_steps": 2,
-}
+}  # fmt: skip
 
 
 def list_keys():

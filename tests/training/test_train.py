@@ -18,13 +18,8 @@ from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 
 SHIPPED = (
-    "quickstart",
-    "tiny_warmstart",
-    "rejection_sampling",
-    "qwen3_vl_4b_lora",
-    "qwen3_vl_4b_qlora",
-    "qwen2_5_vl_3b",
-)
+    "quickstart", "tiny_warmstart", "rejection_sampling", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b",
+)  # fmt: skip
 
 SFT = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},

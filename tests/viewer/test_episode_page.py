@@ -228,22 +228,12 @@ def test_what_a_picture_shows_costs_a_line_a_few_bytes():
 # ---------------------------------------------------------------------- forged episodes
 NAN, HUGE, INF = float("nan"), 1e300, float("inf")
 FORGED = [
-    ShownView(0, (NAN, 0.0, 1.0, 1.0)),
-    ShownView(0, (0.0, 0.0, HUGE, 1.0)),
-    ShownView(0, (0.0, 0.0, INF, 1.0)),
-    ShownView(0, (0.0, 0.0, 1.0)),
-    ShownView(0, ()),
-    ShownView(0, (0.5, 0.0, 0.5, 1.0)),
-    ShownView(0, ("a", "b", "c", "d")),
-    ShownView(-1),
-    ShownView(10**400),
-    ShownView(0, plane="<script>"),
-    ShownView(0, slice=-3),
-    ShownView(0, slice="1"),
-    ShownView(0, area=(0.0, 0.0, 0.0, 1.0)),
-    ShownView(0, area=(NAN,) * 4),
-    ShownView(0, area=(0.0, 1.0)),
-]
+    ShownView(0, (NAN, 0.0, 1.0, 1.0)), ShownView(0, (0.0, 0.0, HUGE, 1.0)), ShownView(0, (0.0, 0.0, INF, 1.0)),
+    ShownView(0, (0.0, 0.0, 1.0)), ShownView(0, ()), ShownView(0, (0.5, 0.0, 0.5, 1.0)),
+    ShownView(0, ("a", "b", "c", "d")), ShownView(-1), ShownView(10**400), ShownView(0, plane="<script>"),
+    ShownView(0, slice=-3), ShownView(0, slice="1"), ShownView(0, area=(0.0, 0.0, 0.0, 1.0)),
+    ShownView(0, area=(NAN,) * 4), ShownView(0, area=(0.0, 1.0)),
+]  # fmt: skip
 
 
 @each("view", [*FORGED])

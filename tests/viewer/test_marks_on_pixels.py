@@ -20,20 +20,9 @@ MARK = (208, 40, 248, 60)  # left, top, right, bottom, off every axis of symmetr
 DEEP = (20, 40, 60)  # slices, rows, columns
 BODY = (4, 9, 10, 25, 30, 36)  # z1, z2, y1, y2, x1, x2 of the bright voxels
 TOOLS = (
-    "zoom",
-    "crop",
-    "rotate",
-    "flip_horizontal",
-    "flip_vertical",
-    "undo",
-    "reset",
-    "adjust_contrast",
-    "select_slice",
-    "open_image",
-    "show_beside",
-    "measure",
-    "get_intensity_stats",
-)
+    "zoom", "crop", "rotate", "flip_horizontal", "flip_vertical", "undo", "reset", "adjust_contrast",
+    "select_slice", "open_image", "show_beside", "measure", "get_intensity_stats",
+)  # fmt: skip
 
 
 class Finding(BaseModel):

@@ -64,22 +64,12 @@ ENVIRONMENTS = {
     "another case": {"name": "Gift.helper:E"},
 }
 SETTINGS = {
-    "tools": ["gift.helper:score"],
-    "max_calls": {"gift.helper:score": 1},
-    "coordinates": "gift.helper:score",
-    "reply_format": "gift.helper:score",
-    "history": "gift.helper:E",
-    "reward": "gift.helper:R",
-    "metrics": {"x": "gift.helper:score"},
-    "prompts": "gift/helper.py:E",
-    "answer": "gift.helper:E",
-    "images": "gift/helper.py",
-    "split": "gift.helper:E",
-    "on_answer": "gift.helper:E",
-    "settings": {"name": "gift.helper:E"},
-    "__class__": "gift.helper:E",
-    "_toolbox": {"zoom": "gift.helper:score"},
-}
+    "tools": ["gift.helper:score"], "max_calls": {"gift.helper:score": 1}, "coordinates": "gift.helper:score",
+    "reply_format": "gift.helper:score", "history": "gift.helper:E", "reward": "gift.helper:R",
+    "metrics": {"x": "gift.helper:score"}, "prompts": "gift/helper.py:E", "answer": "gift.helper:E",
+    "images": "gift/helper.py", "split": "gift.helper:E", "on_answer": "gift.helper:E",
+    "settings": {"name": "gift.helper:E"}, "__class__": "gift.helper:E", "_toolbox": {"zoom": "gift.helper:score"},
+}  # fmt: skip
 
 
 @pytest.fixture

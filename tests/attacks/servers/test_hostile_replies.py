@@ -192,17 +192,10 @@ CALLS = {
 
 # ---------------------------------------------------------------------- usage
 USAGE = {
-    "usage of 400 digits": int(HUGE),
-    "usage above 2**53": 2**60,
-    "usage is negative": -5,
-    "usage is a float": 1.5,
-    "usage is a huge float": 1e308,
-    "usage is a boolean": True,
-    "usage is text": "7",
-    "usage is a list": [7],
-    "usage is an object": {"a": nest(400)},
-    "usage is null": None,
-}
+    "usage of 400 digits": int(HUGE), "usage above 2**53": 2**60, "usage is negative": -5, "usage is a float": 1.5,
+    "usage is a huge float": 1e308, "usage is a boolean": True, "usage is text": "7", "usage is a list": [7],
+    "usage is an object": {"a": nest(400)}, "usage is null": None,
+}  # fmt: skip
 USAGES = {
     name: (reply({"content": RIGHT}, usage={"prompt_tokens": count, "completion_tokens": count}), ANSWERED)
     for name, count in USAGE.items()

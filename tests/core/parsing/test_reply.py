@@ -19,13 +19,10 @@ def call(name="zoom", **arguments):
 @pytest.mark.parametrize(
     "text",
     [
-        '{"a": 1}',
-        'I see it. {"a": 1} That is all.',
-        '```json\n{"a": 1}\n```',
-        '\n\n{\n"a"\n:\n1}',
+        '{"a": 1}', 'I see it. {"a": 1} That is all.', '```json\n{"a": 1}\n```', '\n\n{\n"a"\n:\n1}',
         'set {x} of [1]: {"a": 1}',
     ],
-)
+)  # fmt: skip
 def test_an_object_is_found_wherever_it_stands(text):
     assert parse_reply(text) == Answer({"a": 1})
 

@@ -24,12 +24,9 @@ from viewbox.errors import ModelError
 IMAGE, WORDS, GRID = 290, 280, (4, 8)
 TOKENS = GRID[0] * GRID[1] // 4  # of a picture
 TEXT = {
-    "vocab_size": 300,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
+    "vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
     "num_key_value_heads": 2,
-}
+}  # fmt: skip
 VISION = {"hidden_size": 32, "intermediate_size": 64, "patch_size": 8}
 ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 DELTA = {"linear_key_head_dim": 16, "linear_value_head_dim": 24, "linear_num_key_heads": 2, "linear_num_value_heads": 4}

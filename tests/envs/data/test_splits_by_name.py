@@ -43,12 +43,9 @@ def test_a_name_tells_the_split_that_the_library_reads(tmp_path, name):
 
 def test_of_a_name_with_two_splits_test_is_read_and_case_does_not_matter():
     names = (
-        "train_test.csv",
-        "val-train.csv",
-        "Cases_TEST.csv",
-        "train/test/a.csv",
+        "train_test.csv", "val-train.csv", "Cases_TEST.csv", "train/test/a.csv",
         "data/cases-train-00000-of-00001.csv",
-    )
+    )  # fmt: skip
     assert [read_split(Path(name)) for name in names] == ["test", "validation", "test", "test", "train"]
 
 

@@ -26,12 +26,9 @@ from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.wishes import has_fact, read_table, read_wishes
 
 VOCABULARY = {
-    "tasks": TASKS,
-    "modalities": MODALITIES,
-    "dimensions": DIMENSIONS,
-    "formats": FORMATS,
+    "tasks": TASKS, "modalities": MODALITIES, "dimensions": DIMENSIONS, "formats": FORMATS,
     "interfaces": INTERFACES,
-}
+}  # fmt: skip
 WAYS = [{}, {"reranker": "none"}, {"embedding": "none"}, {"embedding": "none", "reranker": "none"}]
 
 
@@ -128,12 +125,9 @@ SHARED = Retriever(TOOLS)
 
 # ---------------------------------------------------------------------- the same everywhere
 QUERIES = [
-    "outline nuclei in 2D TIFF",
-    "denoise brain MRI",
-    "align CT scans",
-    "tracking",
+    "outline nuclei in 2D TIFF", "denoise brain MRI", "align CT scans", "tracking",
     "read files without programming",
-]
+]  # fmt: skip
 CODE = """
 import json
 from viewbox.envs.software_adviser.catalogue import read_catalogue

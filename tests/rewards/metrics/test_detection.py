@@ -170,14 +170,10 @@ def test_drawing_a_group_twice_is_having_its_pairs_twice(seed):
 @each(
     "settings",
     [
-        {"format": "yxyx"},
-        {"thresholds": ()},
-        {"thresholds": (0.0,)},
-        {"thresholds": (1.5,)},
-        {"ties": "no"},
+        {"format": "yxyx"}, {"thresholds": ()}, {"thresholds": (0.0,)}, {"thresholds": (1.5,)}, {"ties": "no"},
         {"label_key": "l"},
     ],
-)
+)  # fmt: skip
 def test_settings_that_cannot_be_are_refused(settings):
     with pytest.raises(ConfigError, match="allowed"):
         MeanAveragePrecision(**settings)

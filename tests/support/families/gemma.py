@@ -54,13 +54,9 @@ GEMMA4_SPECIAL = (
     "<|video|>"
 )
 GEMMA4_NAMES = {
-    "boi_token": "<|image>",
-    "eoi_token": "<image|>",
-    "image_token": "<|image|>",
-    "boa_token": "<|audio>",
-    "eoa_token": "<audio|>",
-    "audio_token": "<|audio|>",
-}
+    "boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>", "boa_token": "<|audio>",
+    "eoa_token": "<audio|>", "audio_token": "<|audio|>",
+}  # fmt: skip
 
 
 def build_gemma4_processor() -> Any:

@@ -14,15 +14,9 @@ CALLS = "<tool_call> </tool_call>"
 THINKS = f"{CALLS} <tool_response> </tool_response> <think> </think>"
 PATCH = 8
 VISION = {
-    "depth": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_heads": 2,
-    "out_hidden_size": TEXT["hidden_size"],
-    "patch_size": PATCH,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-}
+    "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": TEXT["hidden_size"],
+    "patch_size": PATCH, "spatial_merge_size": 2, "temporal_patch_size": 2,
+}  # fmt: skip
 
 
 def build_processor(processor_class: Any, videos: Any, added: str, template: str, **images: Any) -> Any:
