@@ -207,6 +207,11 @@ def test_a_scripted_policy_says_its_replies_in_order_in_every_episode():
     assert [env.play(TASK, policy).num_turns for _ in range(2)] == [2, 2]
 
 
+def test_a_scripted_policy_that_runs_out_says_how_many_replies_it_has():
+    with pytest.raises(IndexError, match="the script has 1 replies; the episode asks for number 2"):
+        Find().play(TASK, ScriptedPolicy([write_call()]))
+
+
 def test_play_hands_the_policy_the_messages_so_far():
     seen = []
 
