@@ -66,9 +66,6 @@ def test_an_unknown_column_is_named_with_those_there_are(store):
         load(store, scores="mien")
 
 
-BAD_NAMES = ["", "../x", "a/b", ".hidden", "a b"]
-
-
 def test_a_column_of_episodes_that_were_rewritten_is_refused(store):
     score_run(store, reward=ExactMatchReward(), name="mine")
     lines = (store / "episodes.jsonl").read_text().splitlines(keepends=True)
