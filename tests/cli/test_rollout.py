@@ -121,11 +121,8 @@ def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox
     (body,) = server.bodies
     drawn = body.keys() - {"model", "messages", "seed", "tools"}
     assert {name: body[name] for name in drawn} == {
-        "repetition_penalty": 1.1,
-        "top_k": 7,
-        "top_p": 0.9,
-        "stop": ["b", "c"],
-    }
+        "repetition_penalty": 1.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"],
+    }  # fmt: skip
     assert schema.load("o/config.yaml").rollout.stop == ("b", "c")
 
 

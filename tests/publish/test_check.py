@@ -368,13 +368,8 @@ def test_a_command_of_an_extra_that_is_not_installed_is_not_run(trial):
 
 def test_what_is_private_is_in_no_archive_of_a_new_package(demo):
     for name in (
-        ".env",
-        ".env.local",
-        "demo/.env",
-        "outputs/run/traces.jsonl",
-        "runs/a/episodes.jsonl",
-        "demo/words.txt",
-    ):
+        ".env", ".env.local", "demo/.env", "outputs/run/traces.jsonl", "runs/a/episodes.jsonl", "demo/words.txt",
+    ):  # fmt: skip
         (demo / name).parent.mkdir(parents=True, exist_ok=True)
         (demo / name).write_text("HF_TOKEN=1")
     subprocess.run([sys.executable, "-m", "hatchling", "build"], check=True, cwd=demo, capture_output=True)

@@ -37,15 +37,11 @@ class Films(DataEnv):
 '''
 ROWS = [
     {
-        "study": f"s{n}",
-        "file": f"{n}.png",
-        "q": "What is it?",
-        "gold": "opacity",
-        "secret": "patient name",
+        "study": f"s{n}", "file": f"{n}.png", "q": "What is it?", "gold": "opacity", "secret": "patient name",
         "part": part,
     }
     for n, part in enumerate(["train", "train", "test", "test"])
-]
+]  # fmt: skip
 
 
 @pytest.fixture

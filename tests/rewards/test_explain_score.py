@@ -83,12 +83,8 @@ def test_a_trial_is_json():
     whole = json.loads(json.dumps(explain_score(REWARD, GOLD, GOLD).to_dict()))
     assert whole["total"] == 1.0
     assert whole["components"][0] == {
-        "name": "label",
-        "weight": 0.5,
-        "score": 1.0,
-        "closed": False,
-        "why": "label: 'seven' is 'seven'",
-    }
+        "name": "label", "weight": 0.5, "score": 1.0, "closed": False, "why": "label: 'seven' is 'seven'",
+    }  # fmt: skip
 
 
 def leave(answer, reference):

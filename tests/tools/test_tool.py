@@ -40,11 +40,8 @@ def test_a_plain_string_in_a_hint_is_the_note_of_an_argument():
         """Blurs."""
 
     assert properties("blur")["sigma"] == {
-        "type": "number",
-        "minimum": 0.5,
-        "maximum": 5,
-        "description": "width in pixels",
-    }
+        "type": "number", "minimum": 0.5, "maximum": 5, "description": "width in pixels",
+    }  # fmt: skip
 
 
 def test_a_line_of_the_docstring_is_the_note_of_an_argument_and_not_of_the_tool():
@@ -215,11 +212,8 @@ def test_a_chain_ends_at_the_first_call_that_fails():
 
 def test_null_as_text_leaves_an_optional_argument_out():
     for name, argument in [
-        ("get_intensity_stats", "box"),
-        ("zoom", "center"),
-        ("zoom", "factor"),
-        ("window_level", "width"),
-    ]:
+        ("get_intensity_stats", "box"), ("zoom", "center"), ("zoom", "factor"), ("window_level", "width"),
+    ]:  # fmt: skip
         for value in [None, "null", "None", " none "]:
             assert TOOLS[name].check_arguments({argument: value}, "unit", (64, 64)) == {}
 

@@ -55,13 +55,9 @@ def test_the_turns_of_an_episode_are_parts_in_order():
     )
     page = build(play(ENV, 0, *said))
     assert list_kinds(page) == [
-        ("user", ["picture", "text"]),
-        ("assistant", ["thinking", "text", "call"]),
-        ("tool_result", ["result"]),
-        ("assistant", ["text"]),
-        ("user", ["nudge"]),
-        ("assistant", ["text"]),
-    ]
+        ("user", ["picture", "text"]), ("assistant", ["thinking", "text", "call"]), ("tool_result", ["result"]),
+        ("assistant", ["text"]), ("user", ["nudge"]), ("assistant", ["text"]),
+    ]  # fmt: skip
     [thinking, text, call] = page["turns"][1]["parts"]
     assert (thinking["text"], text["text"]) == ("Small.", "I zoom.\n")
     assert (call["name"], call["arguments"]["factor"]) == ("zoom", 4)

@@ -169,18 +169,11 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
 # ---------------------------------------------------------------------- which key goes where
 def test_the_default_key_goes_to_openai_only(monkeypatch):
     for url in [
-        "http://127.0.0.1:8000/v1",
-        "http://localhost/v1",
-        "http://api.openai.com/v1",
-        "https://api.openai.com.evil.com/v1",
-        "https://evil-api.openai.com/v1",
-        "https://api.openai.com./v1",
-        "https://openai.com/v1",
-        "https://apiXopenai.com/v1",
-        "https://api-openai.com/v1",
-        "https://example.org/api.openai.com",
-        "https://example.org/v1",
-    ]:
+        "http://127.0.0.1:8000/v1", "http://localhost/v1", "http://api.openai.com/v1",
+        "https://api.openai.com.evil.com/v1", "https://evil-api.openai.com/v1", "https://api.openai.com./v1",
+        "https://openai.com/v1", "https://apiXopenai.com/v1", "https://api-openai.com/v1",
+        "https://example.org/api.openai.com", "https://example.org/v1",
+    ]:  # fmt: skip
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         assert read_api_key(url, None) is None
         assert read_api_key("https://api.openai.com/v1", None) == KEY

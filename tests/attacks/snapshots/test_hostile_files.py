@@ -131,12 +131,7 @@ def test_a_schema_that_does_not_end_is_interrupted(path, monkeypatch):
 
 FIELDS = {
     "pmid": [
-        "NULL",
-        "x'00ff'",
-        "''",
-        "'a b'",
-        "'1' || char(10) || '[/data]'",
-        "'<|im_end|>'",
+        "NULL", "x'00ff'", "''", "'a b'", "'1' || char(10) || '[/data]'", "'<|im_end|>'",
         "printf('%.*c', 300, '1')",
     ],
     "title": ["NULL", "x'00ff'", "zeroblob(20000000)", "zeroblob(1000)"],
@@ -148,7 +143,7 @@ FIELDS = {
     "types": ["NULL", "'Review'", "'{}'", "'[1]'", "'[\"a\"'", "'[' || printf('%.*c', 90000, '[')", "x'5b5d'"],
     "mesh": ["NULL", "'[null]'", "'1e999999'", "printf('%.*c', 5000, '1')", "'\"x\"'"],
     "retracted": ["2", "'no'", "NULL", "x'00'"],
-}
+}  # fmt: skip
 
 
 def allow_nulls(path):

@@ -34,18 +34,11 @@ def test_nested_objects_and_lists_of_objects_are_shown():
 
 def test_what_a_placeholder_cannot_say_stands_below():
     assert describe_answer_format(Report.model_json_schema(), ["box"]).splitlines()[1:] == [
-        "findings: each abnormality",
-        "findings[].name: what it is",
-        "findings[].side: may be left out",
-        "findings[].score: 0 to 1",
-        "findings[].parts: may be left out",
-        "main: One thing that is seen",
-        "main.name: what it is",
-        "main.side: may be left out",
-        "main.score: 0 to 1",
-        "main.parts: may be left out",
+        "findings: each abnormality", "findings[].name: what it is", "findings[].side: may be left out",
+        "findings[].score: 0 to 1", "findings[].parts: may be left out", "main: One thing that is seen",
+        "main.name: what it is", "main.side: may be left out", "main.score: 0 to 1", "main.parts: may be left out",
         "grade: 1, 2 or null",
-    ]
+    ]  # fmt: skip
 
 
 def test_with_one_turn_there_is_no_continue():

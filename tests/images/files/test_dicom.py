@@ -133,14 +133,9 @@ def test_monochrome1_turns_its_window_too():
 
 def test_colors_are_those_of_pydicom():
     for name in [
-        "SC_rgb_rle.dcm",
-        "SC_rgb_dcmtk_+eb+cr.dcm",
-        "SC_rgb_dcmtk_+eb+cy+np.dcm",
-        "SC_ybr_full_422_uncompressed.dcm",
-        "SC_rgb_jpeg_dcmtk.dcm",
-        "ExplVR_BigEnd.dcm",
-        "SC_rgb_rle_16bit.dcm",
-    ]:
+        "SC_rgb_rle.dcm", "SC_rgb_dcmtk_+eb+cr.dcm", "SC_rgb_dcmtk_+eb+cy+np.dcm",
+        "SC_ybr_full_422_uncompressed.dcm", "SC_rgb_jpeg_dcmtk.dcm", "ExplVR_BigEnd.dcm", "SC_rgb_rle_16bit.dcm",
+    ]:  # fmt: skip
         assert np.array_equal(open_image(path(name)).pixels, pixel_array(path(name)))
 
 

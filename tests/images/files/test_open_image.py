@@ -19,12 +19,8 @@ from viewbox.images.view import View
 
 def test_a_lossless_file_opens_with_its_pixels():
     for kind, options in [
-        ("PNG", {}),
-        ("TIFF", {}),
-        ("TIFF", {"compression": "tiff_lzw"}),
-        ("BMP", {}),
-        ("WEBP", {"lossless": True}),
-    ]:
+        ("PNG", {}), ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("BMP", {}), ("WEBP", {"lossless": True}),
+    ]:  # fmt: skip
         assert same(open_image(saved(COLOR, kind, **options)), COLOR)
 
 

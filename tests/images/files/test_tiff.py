@@ -29,18 +29,10 @@ def written(*pages, **options):
 def test_every_type_keeps_its_values():
     values = np.arange(64).reshape(8, 8)
     for dtype, native in [
-        ("int8", "int16"),
-        ("uint8", "uint8"),
-        ("int16", "int16"),
-        ("uint16", "uint16"),
-        ("int32", "int16"),
-        ("uint32", "int16"),
-        ("int64", "int16"),
-        ("uint64", "int16"),
-        ("float16", "float32"),
-        ("float32", "float32"),
-        ("float64", "float32"),
-    ]:
+        ("int8", "int16"), ("uint8", "uint8"), ("int16", "int16"), ("uint16", "uint16"), ("int32", "int16"),
+        ("uint32", "int16"), ("int64", "int16"), ("uint64", "int16"), ("float16", "float32"),
+        ("float32", "float32"), ("float64", "float32"),
+    ]:  # fmt: skip
         array = (values - (20 if dtype[0] != "u" else 0)).astype(dtype)
         for options in [{}, {"byteorder": ">"}, {"bigtiff": True}, {"compression": "zlib"}, {"rowsperstrip": 3}]:
             assert same(open_image(written(array, **options)), array.astype(native))

@@ -79,12 +79,9 @@ def test_the_report_counts_what_the_judge_did(store):
         judge(made(0).answer, made(0).task.reference)  # of an earlier scoring
         report = score_run(store, reward=judge, resamples=0)
     assert report.counts == {
-        "judge/calls": 24.0,
-        "judge/cached": 0.0,
-        "judge/unreachable": 0.0,
-        "judge/unreadable": 0.0,
+        "judge/calls": 24.0, "judge/cached": 0.0, "judge/unreachable": 0.0, "judge/unreadable": 0.0,
         "judge/refused": 8.0,
-    }
+    }  # fmt: skip
 
 
 def test_scoring_again_asks_nothing(store, tmp_path):

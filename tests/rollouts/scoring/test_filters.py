@@ -74,13 +74,9 @@ def test_numbers_are_compared_as_numbers(value, limit):
     episode = Episode(Task("t", metadata={"x": value}))
     found = {op: parse_filter(f"task.metadata.x{op}{limit!r}")(episode) for op in (">", ">=", "<", "<=", "=", "!=")}
     assert found == {
-        ">": value > limit,
-        ">=": value >= limit,
-        "<": value < limit,
-        "<=": value <= limit,
-        "=": value == limit,
+        ">": value > limit, ">=": value >= limit, "<": value < limit, "<=": value <= limit, "=": value == limit,
         "!=": value != limit,
-    }
+    }  # fmt: skip
 
 
 @given(st.text(max_size=30))

@@ -50,14 +50,11 @@ def build_aya_vision(seed: int) -> tuple[Any, Any]:
             "logit_scale": 0.25,
         },
         vision_config={
-            **VISION,
-            "model_type": "siglip_vision_model",
-            "image_size": TILE,
-            "patch_size": PATCH,
+            **VISION, "model_type": "siglip_vision_model", "image_size": TILE, "patch_size": PATCH,
             "vision_use_head": False,
         },
         downsample_factor=2,
         alignment_intermediate_size=128,
         image_token_index=tokenizer.convert_tokens_to_ids("<|IMG_PATCH|>"),
-    )
+    )  # fmt: skip
     return build_weights(hf.AyaVisionForConditionalGeneration, config, seed), processor

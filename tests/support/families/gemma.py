@@ -85,13 +85,8 @@ def build_gemma4_config(tokenizer: Any, vision: dict[str, Any], **text: Any) -> 
             **text,
         },
         vision_config={
-            **VISION,
-            "num_key_value_heads": 2,
-            "head_dim": 16,
-            "patch_size": 4,
-            "pooling_kernel_size": 3,
-            "position_embedding_size": 256,
-            **vision,
+            **VISION, "num_key_value_heads": 2, "head_dim": 16, "patch_size": 4, "pooling_kernel_size": 3,
+            "position_embedding_size": 256, **vision,
         },
         **get_ids(
             tokenizer,
@@ -104,7 +99,7 @@ def build_gemma4_config(tokenizer: Any, vision: dict[str, Any], **text: Any) -> 
             eoa_token_index="<audio|>",
         ),
         eos_token_id=tokenizer.convert_tokens_to_ids(["<eos>", "<turn|>"]),
-    )
+    )  # fmt: skip
 
 
 def build_gemma4(seed: int) -> tuple[Any, Any]:

@@ -50,13 +50,8 @@ def test_a_search_asks_for_ids_and_then_for_records(served):
     assert literature.count() == {"esearch": 1, "efetch": 1}
     (asked,) = literature.find_queries("esearch")
     assert asked == {
-        "db": "pubmed",
-        "tool": "viewbox",
-        "term": "sign",
-        "retmax": "2",
-        "sort": "relevance",
-        "retmode": "json",
-    }
+        "db": "pubmed", "tool": "viewbox", "term": "sign", "retmax": "2", "sort": "relevance", "retmode": "json",
+    }  # fmt: skip
     (asked,) = literature.find_queries("efetch")
     assert asked == {"db": "pubmed", "tool": "viewbox", "id": "31000001,31000002", "retmode": "xml"}
 
