@@ -160,13 +160,10 @@ def test_a_view_that_shows_another_place_than_the_answer_names_is_said():
 
 STEPS = st.sampled_from(
     [
-        ("zoom", {"factor": 2, "center": [0.3, 0.6]}),
-        ("zoom", {"factor": 1.5, "center": [0.8, 0.2]}),
-        ("crop", {"box": [0.05, 0, 0.95, 1]}),
-        ("rotate", {}),
-        ("flip_horizontal", {}),
+        ("zoom", {"factor": 2, "center": [0.3, 0.6]}), ("zoom", {"factor": 1.5, "center": [0.8, 0.2]}),
+        ("crop", {"box": [0.05, 0, 0.95, 1]}), ("rotate", {}), ("flip_horizontal", {}),
     ]
-)
+)  # fmt: skip
 
 
 @settings(max_examples=30, deadline=None)

@@ -71,10 +71,7 @@ def test_a_combined_reward_says_why_part_by_part():
     )
     explained = explain_score(reward, {"label": "cyst"}, {"label": "nodule"})
     assert {one.name: one.why for one in explained.components} == {
-        "inner": "weighted mean of its components: 0",
-        "inner.label": "label: 'cyst' is not 'nodule'",
-        "box": "counts 0: inner is 0, needed: 1",
-        "look": "counts 0: inner is 0, needed: 0.5",
-        "tail": "does not apply, since format does not",
-        "format": "does not apply: it reads a whole episode",
-    }
+        "inner": "weighted mean of its components: 0", "inner.label": "label: 'cyst' is not 'nodule'",
+        "box": "counts 0: inner is 0, needed: 1", "look": "counts 0: inner is 0, needed: 0.5",
+        "tail": "does not apply, since format does not", "format": "does not apply: it reads a whole episode",
+    }  # fmt: skip

@@ -92,15 +92,10 @@ def source(tmp_path, monkeypatch):
 @each(
     ("name", "called", "value"),
     [
-        ("half", "half", 0.5),
-        ("lenient", "lenient", 1.0),
-        ("short", "short", 1.0),
-        ("Made", "made", 0.25),
-        ("made", "ready", 0.25),
-        ("Nameless", "Nameless", 0.75),
-        ("quick", "quick", 0.125),
+        ("half", "half", 0.5), ("lenient", "lenient", 1.0), ("short", "short", 1.0), ("Made", "made", 0.25),
+        ("made", "ready", 0.25), ("Nameless", "Nameless", 0.75), ("quick", "quick", 0.125),
     ],
-)
+)  # fmt: skip
 def test_every_form_is_a_reward_with_a_name(source, module, name, called, value):
     reward = load_reward(f"{module}:{name}")
     assert reward.name == called

@@ -167,11 +167,8 @@ def test_tokens_have_mask_logprob_and_advantage():
     tokens = EpisodeTokens((1, 2), (3, 4), (1, 0), (-0.5, 0.0))
     rows = build(make(tokens=tokens, info={"advantage": 1.5}))["tokens"]
     assert [(row["id"], row["mask"], row["logprob"], row["advantage"]) for row in rows] == [
-        (1, 0, None, None),
-        (2, 0, None, None),
-        (3, 1, -0.5, 1.5),
-        (4, 0, None, None),
-    ]
+        (1, 0, None, None), (2, 0, None, None), (3, 1, -0.5, 1.5), (4, 0, None, None),
+    ]  # fmt: skip
     assert build(make())["tokens"] is None
 
 

@@ -228,12 +228,9 @@ def test_pictures_say_which_slice_of_which_image_they_show():
     )
     named = [(p["index"], p["plane"], p["slice"], p["slices"], p["original"]) for p in page["pictures"].values()]
     assert named == [
-        (0, "axial", 6, 20, "p0"),
-        (1, None, None, None, "p1"),
-        (0, "coronal", 3, 40, "p2"),
-        (0, "coronal", 3, 40, "p2"),
-        (1, None, None, None, "p1"),
-    ]
+        (0, "axial", 6, 20, "p0"), (1, None, None, None, "p1"), (0, "coronal", 3, 40, "p2"),
+        (0, "coronal", 3, 40, "p2"), (1, None, None, None, "p1"),
+    ]  # fmt: skip
 
 
 @each("turned", [[], [("rotate", {})], [("flip_horizontal", {}), ("zoom", {"factor": 1.5})]])

@@ -227,17 +227,11 @@ def test_a_key_in_the_name_of_a_file_is_refused(home):
 
 
 LINKS = {
-    "a file": ("notes.txt", "outside/notes.txt"),
-    "a Python file": ("helper.py", "outside/code.py"),
-    "a folder": ("data", "outside"),
-    "in a folder": ("sub/data", "outside"),
-    "the folder above": ("up", "home"),
-    "the root": ("root", "/"),
-    "a device": ("zero.py", "/dev/zero"),
-    "the home of the user": ("me", "~"),
-    "nothing": ("gone.txt", "outside/nothing"),
-    "relative": ("rel.txt", "../../outside/notes.txt"),
-}
+    "a file": ("notes.txt", "outside/notes.txt"), "a Python file": ("helper.py", "outside/code.py"),
+    "a folder": ("data", "outside"), "in a folder": ("sub/data", "outside"), "the folder above": ("up", "home"),
+    "the root": ("root", "/"), "a device": ("zero.py", "/dev/zero"), "the home of the user": ("me", "~"),
+    "nothing": ("gone.txt", "outside/nothing"), "relative": ("rel.txt", "../../outside/notes.txt"),
+}  # fmt: skip
 
 
 def test_a_link_out_of_the_package_is_refused(home):

@@ -103,13 +103,10 @@ def attempt(function, *args, **kwargs):
 
 # ---------------------------------------------------------------------- the endpoint of a rollout
 SPELLINGS = [  # how a URL is read is in test_hosts.py
-    "http://0.0.0.0:{port}/v1",
-    "http://localhost.evil.com:{port}/v1",
-    "http://hospital.example:{port}/v1/chat/completions",
-    "http://[::]:{port}/v1",
-    "http://127.0.0.1@evil.com:{port}/v1",
-    "http://evil.com:{port}?@localhost/v1",
-]
+    "http://0.0.0.0:{port}/v1", "http://localhost.evil.com:{port}/v1",
+    "http://hospital.example:{port}/v1/chat/completions", "http://[::]:{port}/v1",
+    "http://127.0.0.1@evil.com:{port}/v1", "http://evil.com:{port}?@localhost/v1",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -516,14 +516,8 @@ def nifti(array=None, *, patch=(), kind=nibabel.Nifti1Image, affine=None):
 
 def make_nifti():
     for dims in (
-        (3, -1, 4, 5),
-        (3, 0, 4, 5),
-        (7, *[32767] * 7),
-        (0,),
-        (9, 1, 1, 1),
-        (3, 32767, 32767, 1),
-        (-3, 3, 4, 5),
-    ):
+        (3, -1, 4, 5), (3, 0, 4, 5), (7, *[32767] * 7), (0,), (9, 1, 1, 1), (3, 32767, 32767, 1), (-3, 3, 4, 5),
+    ):  # fmt: skip
         yield f"dims {dims}", nifti(patch=[(40, f"{len(dims)}h", *dims)])
     for code in (0, 1, 32, 128, 512, 768, 1024, 1536, 1792, 2304, 9999):
         yield f"type {code}", nifti(patch=[(70, "h", code)])

@@ -167,17 +167,11 @@ def test_a_violation_names_its_place_and_what_is_wanted(value, schema, words):
 @pytest.mark.parametrize(
     ("items", "unique"),
     [
-        ([1, True], True),
-        ([0, False], True),
-        ([1, 1.0], False),
-        (["1", 1], True),
-        ([[], {}], True),
-        ([None, None], False),
-        ([{"a": [1]}, {"a": [True]}], True),
-        ([["array"], ("array",)], False),
+        ([1, True], True), ([0, False], True), ([1, 1.0], False), (["1", 1], True), ([[], {}], True),
+        ([None, None], False), ([{"a": [1]}, {"a": [True]}], True), ([["array"], ("array",)], False),
         ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
     ],
-)
+)  # fmt: skip
 def test_values_are_equal_as_json_schema_says(items, unique):
     items = json.loads(json.dumps(items))
     assert (find_violation({"a": items}, of_a(uniqueItems=True)) is None) == unique

@@ -75,22 +75,14 @@ def test_thinking_that_never_ends_is_named():
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("", "empty"),
-        ("It is on the left.", "no_json"),
-        ("[1, 2]", "not_an_object"),
-        ('"left"', "not_an_object"),
-        ("{'a': 'it's'}", "invalid"),
-        ('{"a": NaN}', "invalid"),
-        ('{"a": 1e999}', "invalid"),
-        ('{"a": ' + "9" * 5000 + "}", "invalid"),
-        ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid"),
-        ('{"a": [' + "1," * 20000 + "1]}", "invalid"),
-        ("{'a': [" + "1," * 20000 + "1]}", "invalid"),
-        ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid"),
-        ("{'a': " + "9" * 5000 + "}", "invalid"),
+        ("", "empty"), ("It is on the left.", "no_json"), ("[1, 2]", "not_an_object"), ('"left"', "not_an_object"),
+        ("{'a': 'it's'}", "invalid"), ('{"a": NaN}', "invalid"), ('{"a": 1e999}', "invalid"),
+        ('{"a": ' + "9" * 5000 + "}", "invalid"), ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid"),
+        ('{"a": [' + "1," * 20000 + "1]}", "invalid"), ("{'a': [" + "1," * 20000 + "1]}", "invalid"),
+        ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid"), ("{'a': " + "9" * 5000 + "}", "invalid"),
         ('{"a": 1}' * (MAX_ITEMS + 1), "invalid"),
     ],
-)
+)  # fmt: skip
 def test_a_malformed_reply_has_its_kind(text, kind):
     assert parse_reply(text).kind == kind
 

@@ -76,22 +76,11 @@ def test_other_content_is_refused_with_what_is_allowed():
 
 def test_every_pillow_mode_becomes_gray_or_color_of_a_native_depth():
     for mode, dtype, color in [
-        ("1", "uint8", False),
-        ("L", "uint8", False),
-        ("LA", "uint8", False),
-        ("P", "uint8", True),
-        ("PA", "uint8", True),
-        ("RGB", "uint8", True),
-        ("RGBA", "uint8", True),
-        ("RGBX", "uint8", True),
-        ("CMYK", "uint8", True),
-        ("YCbCr", "uint8", True),
-        ("HSV", "uint8", True),
-        ("I;16", "uint16", False),
-        ("I;16B", "uint16", False),
-        ("I", "int16", False),
-        ("F", "float32", False),
-    ]:
+        ("1", "uint8", False), ("L", "uint8", False), ("LA", "uint8", False), ("P", "uint8", True),
+        ("PA", "uint8", True), ("RGB", "uint8", True), ("RGBA", "uint8", True), ("RGBX", "uint8", True),
+        ("CMYK", "uint8", True), ("YCbCr", "uint8", True), ("HSV", "uint8", True), ("I;16", "uint16", False),
+        ("I;16B", "uint16", False), ("I", "int16", False), ("F", "float32", False),
+    ]:  # fmt: skip
         source = Source.of(Image.new(mode, (3, 2)))
         assert (source.pixels.dtype.name, source.color, source.size) == (dtype, color, (3, 2))
 
