@@ -217,3 +217,22 @@ def test_a_broken_picture_of_another_image_is_a_fault_whose_words_hold_no_path(t
     with pytest.raises(ToolFault, match=r"open_image failed \(ImageError\)") as caught:
         Play(env, task).say(write_call("open_image", image=f"image_{MAX_SHOWN + 1}") + write_call(factor=2))
     assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_play_that_is_cancelled_in_a_tool_leaves_the_others_and_no_task_behind():
+    async def sleeps() -> str:
+        """Hangs."""
+        await asyncio.Event().wait()
+
+    env = make_env_with_tools(sleeps)
+
+    async def run():
+        before = asyncio.all_tasks()
+        stuck = asyncio.create_task(env.play_async(TASK, lambda messages: write_call("sleeps")))
+        other = asyncio.create_task(env.play_async(TASK, lambda messages: write_answer()))
+        await asyncio.sleep(0.05)
+        stuck.cancel()
+        (broken,) = await asyncio.gather(stuck, return_exceptions=True)
+        return type(broken), (await other).end_reason, asyncio.all_tasks() - before
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == (asyncio.CancelledError, "answered", set())

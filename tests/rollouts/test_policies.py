@@ -36,6 +36,13 @@ def test_a_policy_plays_the_same_episodes_in_the_driver_and_alone(play):
     assert driven.scores == alone.scores
 
 
+def test_a_policy_that_raises_ends_that_episode(play):
+    first, second = play(ENV, tasks(2), ScriptedPolicy([LOOK]))
+    assert first.end_reason == second.end_reason == "error"
+    assert first.info["error"] == "IndexError: the script has 1 replies; the episode asks for number 2"
+    assert first.num_turns == 1
+
+
 def test_a_policy_whose_own_request_times_out_is_an_error_not_a_timeout(play):
     def policy(messages):
         raise TimeoutError("the socket")

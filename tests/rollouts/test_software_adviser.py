@@ -5,8 +5,7 @@ import json
 import pytest
 
 from tests.support import verifiers_server as scripted
-from tests.support.front_doors import evaluate_package, map_overviews, roll_out
-from tests.support.publishing import leave_out_check
+from tests.support.front_doors import map_overviews, roll_out
 from tests.support.servers import make_completion
 from viewbox import make
 from viewbox.envs.software_adviser.demonstrations import write_query
@@ -54,19 +53,6 @@ def test_rollout_against_an_endpoint_preview_picture_and_scores_from_the_record(
         assert {"search_tools", "search_alternative", "repo_info_batch"} == episode.tools_used()
         assert episode.scores.total == pytest.approx(1.0)
         assert ENV.score(episode) == episode.scores
-
-
-@pytest.mark.slow
-def test_the_published_package_is_played_by_verifiers(tmp_path, monkeypatch):
-    package = tmp_path / "out"
-    leave_out_check(monkeypatch)  # verifiers tries it below
-    publish("software_adviser", package, settings=SETTINGS)
-    scripts = {}
-    for overview, task in TASKS.items():
-        asks = [scripted.make_reply(reply) for reply in ENV.oracle(task) if "needs_clarification" in reply]
-        answer = scripted.make_reply(ENV.write_answer(task))
-        scripts[overview] = [*asks, scripted.make_reply("", *write_calls(task)), answer]
-    evaluate_package(package, "viewbox-software-adviser", scripts, tmp_path)
 
 
 def test_a_file_of_this_machine_is_not_published(tmp_path):

@@ -289,6 +289,11 @@ def test_a_path_is_never_opened_for_a_tool(tmp_path):
     assert "str is not an image" in result_of("thread", lambda: ToolOutput(image=str(tmp_path / "a.png"))).error
 
 
+def test_a_picture_of_another_depth_is_shown_all_the_same():
+    for result in try_all(ToolOutput("drawn", image=np.array([[0.0, np.nan], [0.5, 1.0]]))):
+        assert np.asarray(result.image.open()).shape == (2, 2)
+
+
 def test_an_operation_that_breaks_the_view_is_a_fault():
     def probe(view: View) -> ToolOutput:
         """Breaks the view."""
