@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from tests.support.tables import each
-from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
+from viewbox.rewards import CombinedReward, ExactMatchReward
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
-from viewbox.rewards.remote import count_threads, find_remote_address, is_blocking, take_counts
+from viewbox.rewards.remote import count_threads, is_blocking, take_counts
 
 
 @dataclass
@@ -61,17 +61,3 @@ def test_counts_are_summed_and_told_once():
     )
     assert take_counts(reward) == {"judge/calls": 5.0}
     assert take_counts(reward) == {}
-
-
-def test_a_judge_inside_a_calibration_reward_is_seen():
-    class Judge:
-        name = "judge"
-        blocking = True
-        remote = "https://example.org"
-
-        def __call__(self, answer, reference):
-            return 1.0
-
-    reward = BrierReward(of=Judge())
-    assert is_blocking(reward)
-    assert find_remote_address(reward) == "https://example.org"

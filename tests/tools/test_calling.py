@@ -199,15 +199,6 @@ def test_a_box_is_of_the_picture_that_is_named_beside_it():
 # ---- what it returns
 
 
-def test_a_string_is_what_the_model_reads():
-    def report(image: Picture) -> str:
-        """Reports."""
-        return "No focal consolidation."
-
-    result = said(report, {"image": "image_1"})
-    assert (result.text, result.image, dict(result.facts)) == ("No focal consolidation.", None, {})
-
-
 def test_facts_alone_are_read_as_facts():
     assert said(mean, {"image": "image_1"}).text == "found (mean: 7.0)"
 

@@ -201,33 +201,6 @@ def test_a_tool_whose_picture_takes_too_long_to_open_is_given_up(gate):
         asyncio.run(call_stateless(Tool.from_function(probe), {"image": "image_1"}, find_picture=slow, timeout=0.05))
 
 
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
-def test_a_call_that_is_cancelled_is_cancelled_and_leaves_no_task(kind, gate):
-    started = threading.Event()
-
-    def thread() -> str:
-        """Hangs."""
-        started.set()
-        gate.wait()
-
-    async def coroutine() -> str:
-        """Hangs."""
-        started.set()
-        await asyncio.Event().wait()
-
-    async def play():
-        before = asyncio.all_tasks()
-        task = asyncio.create_task(run(Tool.from_function({"thread": thread, "coroutine": coroutine}[kind]), limit=60))
-        while not started.is_set():
-            await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert asyncio.all_tasks() == before
-
-    asyncio.run(asyncio.wait_for(play(), 30))
-
-
 # ---- tools that say or show what cannot be used
 
 

@@ -236,16 +236,6 @@ def test_a_file_cannot_send_a_providers_key_to_another_host(monkeypatch):
         assert read_api_key("https://judge.example/v1", name, chosen=True) == KEY
 
 
-@pytest.mark.parametrize("name", ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "HOME"])
-def test_a_judge_in_a_file_takes_no_other_secret(name, monkeypatch):
-    monkeypatch.setenv(name, KEY)
-    with serve(make_script(make_completion('{"score": 1}'))) as server:
-        spec = {"type": "judge", "field": "a", "endpoint": server.url, "model": "m", "api_key_env": name}
-        with pytest.raises(ConfigError, match="api_key_env"):
-            build(spec)
-    assert server.requests == []
-
-
 # ---------------------------------------------------------------------- what really arrives
 def play(url, **settings):
     async def one():
