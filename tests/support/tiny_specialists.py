@@ -91,13 +91,9 @@ def build_clip_tokenizer(words=("opacity", "clear", "left", "right")):
         single="<|startoftext|> $A <|endoftext|>", special_tokens=[("<|startoftext|>", 1), ("<|endoftext|>", 2)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<|startoftext|>",
-        eos_token="<|endoftext|>",
-        unk_token="<unk>",
-        pad_token="!",
-        model_max_length=16,
-    )
+        tokenizer_object=core, bos_token="<|startoftext|>", eos_token="<|endoftext|>", unk_token="<unk>",
+        pad_token="!", model_max_length=16,
+    )  # fmt: skip
 
 
 def save_owlvit(folder, seed=0):
@@ -188,17 +184,9 @@ def save_segformer(folder, labels=("background", "lung", "heart"), seed=0):
     """A semantic segmenter, whose masks are a quarter as wide as its pictures of 32 x 32."""
     named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     config = SegformerConfig(
-        num_encoder_blocks=2,
-        depths=[1, 1],
-        sr_ratios=[2, 1],
-        hidden_sizes=[16, 32],
-        patch_sizes=[7, 3],
-        strides=[4, 2],
-        num_attention_heads=[1, 2],
-        mlp_ratios=[2, 2],
-        decoder_hidden_size=32,
-        **named,
-    )
+        num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32], patch_sizes=[7, 3],
+        strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=32, **named,
+    )  # fmt: skip
     processor = SegformerImageProcessor(size={"height": 32, "width": 32})
     return save(folder, widen(SegformerForSemanticSegmentation(config), seed), processor)
 

@@ -70,13 +70,9 @@ class Processor:
 
     def apply_chat_template(self, messages, tools=None, tokenize=False, add_generation_prompt=False):
         rendered, _ = render_jinja_template(
-            [messages],
-            tools=tools,
-            chat_template=self.template,
-            add_generation_prompt=add_generation_prompt,
-            bos_token="<s>",
-            eos_token="</s>",
-        )
+            [messages], tools=tools, chat_template=self.template, add_generation_prompt=add_generation_prompt,
+            bos_token="<s>", eos_token="</s>",
+        )  # fmt: skip
         return rendered[0]
 
 
