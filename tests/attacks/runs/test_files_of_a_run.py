@@ -250,7 +250,7 @@ PICTURES = {
 def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
     run = forge_picture(tmp_path, put)
     (episode,) = load(run)
-    with pytest.raises(ImageError):
+    with pytest.raises(ImageError, match=episode.turns[0].images[0].hash[:12]):
         episode.turns[0].images[0].open()
     status, out, err = viewbox("view", run, "--out", tmp_path / "a.png")
     assert (status, err) == (1, "")
