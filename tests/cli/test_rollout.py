@@ -350,20 +350,16 @@ WRONG = [
     (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
     (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "digits has 100000 tasks"),
     (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
-    (
-        ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.kv_cache_bytes=2GB"),
-        "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local",
-    ),
-    (
-        ("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
-        "override 'rollout.top_p=1.5': rollout.top_p = 1.5; ",
-    ),
+    (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.kv_cache_bytes=2GB"),
+        "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local"),
+    (("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
+        "override 'rollout.top_p=1.5': rollout.top_p = 1.5; "),
     (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
     (("--env", "digits", "--model", "m", "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
     (("--env", "digits", "--model", "m", "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
     (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),
     (("--env", "digits", "--model", "/no/such/folder"), "/no/such/folder"),
-]
+]  # fmt: skip
 
 
 def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path):

@@ -133,17 +133,11 @@ BUILDS = {
     "of every package": (f'{SETUPTOOLS}[tool.setuptools.package-data]\n"*" = ["*.txt"]', {}, {"a.txt"}),
     "but what git ignores": (HATCHLING, {".gitignore": "deep/\n"}, {"a.txt", "words/a.txt"}),
     "and what is excluded": (f'{HATCHLING}[tool.hatch.build]\nexclude = ["lab/words"]', {}, {"a.txt"}),
-    "from outside": (
-        f"{HATCHLING}{FORCED}",
-        {"extra.json": "1"},
-        {"a.txt", "words/a.txt", "words/deep/a.txt", "data/extra.json"},
-    ),
-    "a license beside data": (
-        f'{SETUPTOOLS}[tool.setuptools.package-data]\nlab = ["*.txt"]',
-        {"lab/NOTICE": "CC BY"},
-        {"a.txt", "NOTICE"},
-    ),
-}
+    "from outside": (f"{HATCHLING}{FORCED}", {"extra.json": "1"},
+        {"a.txt", "words/a.txt", "words/deep/a.txt", "data/extra.json"}),
+    "a license beside data": (f'{SETUPTOOLS}[tool.setuptools.package-data]\nlab = ["*.txt"]',
+        {"lab/NOTICE": "CC BY"}, {"a.txt", "NOTICE"}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("build", BUILDS)

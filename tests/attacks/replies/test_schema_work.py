@@ -127,36 +127,23 @@ def test_a_pattern_with_large_counts_is_refused_before_any_value(name):
 NULLABLE_LIST = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}
 WORDINGS = {
     "type": ({"a": 3}, of_a(type="string"), "a = 3: allowed: a string"),
-    "unique": (
-        {"a": [{"b": 1}, {"b": 1.0}]},
-        of_a(uniqueItems=True),
-        'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ',
-    ),
+    "unique": ({"a": [{"b": 1}, {"b": 1.0}]}, of_a(uniqueItems=True),
+        'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ'),
     "pattern": ({"a": "x"}, of_a(pattern="^y"), 'a = "x": allowed: text that matches "^y"'),
     "enum": ({"a": "x"}, of_a(enum=["y", 1]), 'a = "x": allowed: "y", 1'),
-    "additional": (
-        {"b": 1, "a": 2},
-        {"additionalProperties": False},
-        'unknown key "b"; allowed: none',
-    ),
+    "additional": ({"b": 1, "a": 2}, {"additionalProperties": False}, 'unknown key "b"; allowed: none'),
     "required": ({}, {"required": ["a"]}, '"a" is missing'),
     "an item": ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0] = "x": allowed: a number'),
-    "a definition": (
-        nest(3, end=1),
-        recursive(type="object", properties={"a": NODE}),
-        "a.a.a = 1: allowed: an object",
-    ),
+    "a definition": (nest(3, end=1), recursive(type="object", properties={"a": NODE}),
+        "a.a.a = 1: allowed: an object"),
     "the choice of its type": ({"a": [1, "x"]}, of_a(**NULLABLE_LIST), 'a[1] = "x": allowed: a number'),
     "no choice": ({"a": "x"}, of_a(**NULLABLE_LIST), 'a = "x": allowed: a list or null'),
     "if": ({"a": 1}, {"if": {}, "then": of_a(type="null")}, "a = 1: allowed: null"),
     "not": ({"a": 1}, of_a(**{"not": {"type": "integer"}}), 'a = 1: does not fit "not": {"type": "integer"}'),
-    "half a surrogate pair": (
-        {"a": "\ud800"},
-        of_a(pattern="x"),
-        "it holds half of a surrogate pair, which is no character",
-    ),
+    "half a surrogate pair": ({"a": "\ud800"}, of_a(pattern="x"),
+        "it holds half of a surrogate pair, which is no character"),
     "too deep": (nest(300), {"enum": [1]}, "it is nested too deep"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("value", "schema", "words"), WORDINGS.values(), ids=WORDINGS)
