@@ -29,36 +29,16 @@ settings.load_profile("repeatable")
 TESTS = Path(__file__).parent
 # What loads torch, trains, starts processes or takes seconds. `make check` leaves these out without importing them.
 SLOW = (
-    "attacks",
-    "cli/test_rollout.py",
-    "configs/test_bad_input.py",
-    "core/parsing/test_any_reply.py",
-    "core/test_determinism.py",
-    "core/test_what_is_said.py",
-    "docs/test_loop_docs.py",
-    "engines",
-    "examples",
-    "fuzz",
-    "integrations",
-    "publish",
-    "rollouts",
-    "test_benchmarks.py",
-    "test_shipped_model.py",
-    "tools/specialists/models",
-    "tools/specialists/test_mcp.py",
-    "training",
-    "viewer",
-)
+    "attacks", "cli/test_rollout.py", "configs/test_bad_input.py", "core/parsing/test_any_reply.py",
+    "core/test_determinism.py", "core/test_what_is_said.py", "docs/test_loop_docs.py", "engines", "examples",
+    "fuzz", "integrations", "publish", "rollouts", "test_benchmarks.py", "test_shipped_model.py",
+    "tools/specialists/models", "tools/specialists/test_mcp.py", "training", "viewer",
+)  # fmt: skip
 # What takes long and repeats at length what other tests show once: `make nightly`, or name the file.
-NIGHTLY = (  # families in every setting, benchmarks, a long storm, launchers, servers that end, trained agents
-    "attacks/servers/test_many_hostile_episodes.py",
-    "engines/hf/test_families_at_length.py",
-    "engines/vllm/weights/test_ends_of_runs.py",
-    "test_benchmarks.py",
-    "training/checks/test_accelerate.py",
-    "training/test_agents.py",
-    "training/test_mixture_config.py",
-)
+NIGHTLY = (  # families in every setting, benchmarks, launchers, servers that end, trained agents
+    "engines/hf/test_families_at_length.py", "engines/vllm/weights/test_ends_of_runs.py", "test_benchmarks.py",
+    "training/checks/test_accelerate.py", "training/test_agents.py",
+)  # fmt: skip
 # What needs an environment of its own, with `make test-vllm` and `make test-verl`
 OTHER_ENVIRONMENTS = ("vllm", "verl")
 

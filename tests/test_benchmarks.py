@@ -196,17 +196,9 @@ def test_a_short_soak_plays_as_many_episodes_as_it_is_asked_for_and_leaves_nothi
 def gpu_check(tmp_path_factory):
     """(exit code, figures, lines) of a short run of `gpu_check.py` on the shipped model, as a user starts it."""
     short = (
-        "--device",
-        "cpu",
-        "--model",
-        "package:tiny_viewer",
-        "--dtype",
-        "float32",
-        "--episodes",
-        "4",
-        "--slots",
+        "--device", "cpu", "--model", "package:tiny_viewer", "--dtype", "float32", "--episodes", "4", "--slots",
         "3",
-    )
+    )  # fmt: skip
     small = ("--turns", "2", "--reply-tokens", "6", "--repeats", "1")
     folder = tmp_path_factory.mktemp("gpu_check")
     status, said = forks.start_script(FOLDER / "gpu_check.py", *short, *small, folder=folder).wait(300)

@@ -41,7 +41,6 @@ LIGHT = [
     if name.split(".")[1:2] and name.split(".")[1] in LIGHT_ROOMS and not name.startswith(RUN_MODELS)
 ]
 VERIFIERS = "viewbox.integrations.verifiers"
-FRAMEWORKS = tuple(f"viewbox.integrations.{name}" for name in ("verifiers", "gymnasium", "inspect_ai", "openenv"))
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
 ROOMS = {name.split(".")[1] for name in MODULES if "." in name} - {"__main__"}
 
@@ -138,16 +137,10 @@ def test_no_room_without_torch_imports_a_training_library():
 OPTIONAL = {"aiohttp", "pandas", "ray", "vllm"}
 # What a declared package always brings.
 BROUGHT = {
-    "anyio": "httpx",
-    "httpx2": "mcp",
-    "mcp_types": "mcp",
-    "pydantic_core": "pydantic",
-    "safetensors": "transformers",
-    "tokenizers": "transformers",
-    "typing_extensions": "pydantic",
-    "fsspec": "datasets",
-    "pyarrow": "datasets",
-}
+    "anyio": "httpx", "httpx2": "mcp", "mcp_types": "mcp", "pydantic_core": "pydantic",
+    "safetensors": "transformers", "tokenizers": "transformers", "typing_extensions": "pydantic",
+    "fsspec": "datasets", "pyarrow": "datasets",
+}  # fmt: skip
 
 
 def test_every_library_that_is_imported_is_declared():

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 import viewbox as viewbox_package
 from viewbox.cli.app import COMMANDS
@@ -104,30 +103,3 @@ def test_overrides_and_options_reach_training(viewbox, tiny_folder):
     )
     assert status == 0
     assert '"slots": 3' in out
-
-
-@pytest.mark.slow
-def test_a_dry_run_notes_that_the_loss_knows_no_filters(viewbox, tiny_folder):
-    status, out, _ = viewbox("train", "quickstart", "--dry-run", f"model.name={tiny_folder}", "rollout.top_p=0.9")
-    assert status == 0
-    assert "rollout.top_p = 0.9: episodes are sampled from a filtered distribution" in out
-
-
-def test_view_draws_a_saved_episode(viewbox, episodes, tmp_path):
-    out = tmp_path / "drawn.png"
-    status, said, _ = viewbox("view", episodes, "--out", out)
-    assert status == 0
-    assert said.strip() == str(out)
-    assert Image.open(out).format == "PNG"
-
-
-def test_a_picture_of_what_is_not_there_ends_with_2_in_words(viewbox, episodes):
-    for given, words in (
-        (f"{episodes}#2", "line 2: there is no episode in this line; allowed: 1 to 1"),
-        (f"{episodes}#0", "allowed: RUN#LINE"),
-        (f"{episodes}/nowhere", "no episodes here"),
-    ):
-        status, _, err = viewbox("view", given, "--out", "a.png")
-        assert status == 2
-        assert err.startswith("error: ")
-        assert words in err

@@ -207,14 +207,6 @@ def test_without_a_current_folder_it_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["numpy", "pil", "torch", "json", "typing-extensions", "pydantic-core", "class", "test", "conftest", "vllm"]
-)
-def test_a_new_package_has_a_name_that_hides_no_other(name, viewbox, tmp_path):
-    status, _, err = viewbox("new", name, "--in", tmp_path)
-    assert (status, "is taken" in err, list(tmp_path.iterdir())) == (2, True, [])
-
-
 @pytest.mark.parametrize("name", ["true", "none", "image", "answer", "base-model", "Numpy", "my_x", "my.x", "x-", ""])
 def test_nor_a_class_that_its_file_cannot_have(name, viewbox, tmp_path):
     assert viewbox("new", name, "--in", tmp_path)[0] == 2

@@ -206,14 +206,10 @@ def make_bomb():
 
 
 FAULTS = {
-    "a year": (
-        ["UPDATE articles SET year = 'x' WHERE pmid = '12'"],
-        "articles: id .*: BadRecord: Expected `int \\| null`, got `str`",
-    ),
-    "a figure": (
-        ["UPDATE figures SET uid = 'a b' WHERE uid = 'f1'"],
-        "figures: id .*: BadRecord: Expected `str` matching regex .* - at `\\$.uid`",
-    ),
+    "a year": (["UPDATE articles SET year = 'x' WHERE pmid = '12'"],
+        "articles: id .*: BadRecord: Expected `int \\| null`, got `str`"),
+    "a figure": (["UPDATE figures SET uid = 'a b' WHERE uid = 'f1'"],
+        "figures: id .*: BadRecord: Expected `str` matching regex .* - at `\\$.uid`"),
     "a picture that is missing": (["DELETE FROM pictures WHERE id = 1"], "pictures: id 1: BadRecord: content is null"),
     "half a picture": ([("UPDATE pictures SET content = ?", (draw_png()[:50],))], "pictures: .*cannot be decoded"),
     "a bomb": ([("UPDATE pictures SET content = ?", (make_bomb(),))], "pictures: .*more than .* pixels"),
@@ -221,15 +217,11 @@ FAULTS = {
     "a note of spaces": (["UPDATE meta SET value = '  ' WHERE key = 'note'"], "about: note: missing"),
     "a wrong count": (["UPDATE meta SET value = '7' WHERE key = 'articles'"], "about: articles: '7'; the file holds 5"),
     "a date": (["UPDATE meta SET value = 'May' WHERE key = 'recorded'"], "about: recorded: 'May'"),
-    "an index without a row": (
-        ["DELETE FROM article_index_docsize WHERE id = 2"],
-        "article_index: articles has id 2, which article_index_docsize lacks",
-    ),
-    "bytes for text": (
-        ["UPDATE articles SET title = x'00'"],
-        "articles: id 1: BadRecord: Expected `str`, got `bytes` - at",
-    ),
-}
+    "an index without a row": (["DELETE FROM article_index_docsize WHERE id = 2"],
+        "article_index: articles has id 2, which article_index_docsize lacks"),
+    "bytes for text": (["UPDATE articles SET title = x'00'"],
+        "articles: id 1: BadRecord: Expected `str`, got `bytes` - at"),
+}  # fmt: skip
 
 
 def test_check_names_what_is_wrong_and_ends_with_status_1(viewbox, tmp_path):

@@ -93,17 +93,11 @@ def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tm
 
 
 VALUES = [
-    ("zoom factor=2", 2),
-    ("zoom factor=2.5", 2.5),
-    ("rotate clockwise=false", False),
-    ("crop box=[0,0,1,1]", [0, 0, 1, 1]),
-    ("crop box=0,0,1,1", [0, 0, 1, 1]),
-    ("annotate_region label=1,5", "1,5"),
-    ("zoom factor=two", "two"),
-    ("zoom factor=1e-1", 0.1),
-    ("zoom factor=", ""),
+    ("zoom factor=2", 2), ("zoom factor=2.5", 2.5), ("rotate clockwise=false", False),
+    ("crop box=[0,0,1,1]", [0, 0, 1, 1]), ("crop box=0,0,1,1", [0, 0, 1, 1]), ("annotate_region label=1,5", "1,5"),
+    ("zoom factor=two", "two"), ("zoom factor=1e-1", 0.1), ("zoom factor=", ""),
     ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1]),
-]
+]  # fmt: skip
 
 
 def test_values_are_yaml_lists_or_text():

@@ -48,13 +48,6 @@ def test_a_file_of_ones_own_comes_before_a_shipped_one(tmp_path, monkeypatch):
     assert schema.load("quickstart").model.name == "m"
 
 
-def test_numbers_with_an_exponent_are_numbers_wherever_they_stand(load):
-    text = PLAIN + "train: {a: 1e-4, b: -1e-4, c: [1e3, 2.5E+2], d: {e: 5e-1}, f: '1e-4', g: 1e-4x}\n"
-    assert load(text).train.arguments == {
-        "a": 1e-4, "b": -1e-4, "c": [1e3, 250.0], "d": {"e": 0.5}, "f": "1e-4", "g": "1e-4x",
-    }  # fmt: skip
-
-
 OVERRIDES = [
     ("rollout.slots=7", lambda c: c.rollout.slots == 7),
     ("rollout.kv_cache_bytes=2GiB", lambda c: c.rollout.kv_cache_bytes == 2 * 2**30),
@@ -143,12 +136,9 @@ RESTRICTED = "model: {name: m}\nenv: {name: digits, data: {restricted: true, eva
 
 
 TAKES_BACK = (
-    "env.data.restricted=false",
-    "env.data.restricted=null",
-    "env.data.evaluation_only=I may",
-    "env.data={source: a.csv}",
-    "env.data=null",
-)
+    "env.data.restricted=false", "env.data.restricted=null", "env.data.evaluation_only=I may",
+    "env.data={source: a.csv}", "env.data=null",
+)  # fmt: skip
 
 
 def test_an_override_cannot_take_back_what_the_file_says_data_may_not_be_used_for(refused):

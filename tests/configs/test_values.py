@@ -196,15 +196,10 @@ def test_a_command_refuses_the_value_with_status_2(tmp_path, viewbox, monkeypatc
 # ---------------------------------------------------------------------- paths
 CONFIG_PATHS = ["model.name", "log.dir", "log.name", "log.export", "train.episodes"]
 SETTINGS = {  # where a path stands: the environment, and the key in it
-    "data.source": "vqa",
-    "data.source.test": "vqa",
-    "data.images": "vqa",
-    "data.difficulty.rewards": "vqa",
-    "catalogue": "software_adviser",
-    "specialists.s.snapshot": "digits",
-    "specialists.s.cache": "digits",
+    "data.source": "vqa", "data.source.test": "vqa", "data.images": "vqa", "data.difficulty.rewards": "vqa",
+    "catalogue": "software_adviser", "specialists.s.snapshot": "digits", "specialists.s.cache": "digits",
     "specialists.s.model": "digits",
-}
+}  # fmt: skip
 BESIDE = {"data.difficulty.rewards": {"range": [0, 1]}, "specialists.s.model": {"kind": "detection"}}
 BESIDE |= {f"specialists.s.{name}": {"kind": "literature"} for name in ("snapshot", "cache")}
 

@@ -183,16 +183,10 @@ def test_a_reward_may_read_the_whole_episode():
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        (write_answer(), "left"),
-        ("I see " + write_answer(), "left"),
-        (write_call() + write_answer(), "left"),
-        (NOTES, "left"),
-        (write_call(), None),
-        ("hm", None),
-        ("", None),
-        (write_answer(bbox=[0, 0, 2, 2]), None),
+        (write_answer(), "left"), ("I see " + write_answer(), "left"), (write_call() + write_answer(), "left"),
+        (NOTES, "left"), (write_call(), None), ("hm", None), ("", None), (write_answer(bbox=[0, 0, 2, 2]), None),
     ],
-)
+)  # fmt: skip
 def test_read_answer_gives_what_a_last_reply_would_give(text, label):
     read = Find().read_answer(text, TASK)
     assert (read and read["label"]) == label
@@ -227,14 +221,6 @@ def test_play_hands_the_policy_the_messages_so_far():
 
     Find().play(TASK, policy)
     assert seen == [["system", "user"], ["system", "user", "assistant", "tool"]]
-
-
-def test_a_policy_may_be_a_coroutine_function_and_may_give_replies():
-    async def policy(messages):
-        await asyncio.sleep(0)
-        return Reply(write_answer())
-
-    assert Find().play(TASK, policy, seed=5).run_config.seed == 5
 
 
 def test_one_environment_plays_many_episodes_at_once():

@@ -8,18 +8,11 @@ from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes
 from viewbox.core.messages import apply_history
 from viewbox.images.ref import ImageRef
 
-GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
 REPLIES = ["hm", write_call(factor=2), write_call("nothing") + write_call(), NOTES, "hm", "hm", "hm", NOTES]
 
 
 def pictures(messages):
     return [image.hash for message in messages for image in message.images]
-
-
-def zooms(play, *factors):
-    """After looks of these factors: the hashes of all pictures, the first among them."""
-    play.say(*(write_call("reset") + write_call(factor=factor) if factor else "hm" for factor in factors))
-    return pictures(play.state.messages)
 
 
 # ---- full

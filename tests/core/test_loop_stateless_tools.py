@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.loop_kit import Find, Play, ask, make_env_with_tools, write_call
 from viewbox.images.view import View
-from viewbox.tools import Hidden, Picture, Tool, ToolOutput
+from viewbox.tools import Hidden, Picture, ToolOutput
 
 # ---- stateless tools
 
@@ -60,24 +60,6 @@ def test_stateless_tools_run_beside_each_other_and_beside_stateful_tools():
     assert [m.text for m in said] == ["met 0", "met 1", "met 2"]
 
 
-def test_coroutine_tools_run_beside_each_other():
-    there: list[asyncio.Event] = []
-
-    async def meet() -> str:
-        """Waits for the other."""
-        there.append(asyncio.Event())
-        if len(there) == 2:
-            for one in there:
-                one.set()
-        await asyncio.wait_for(there[0].wait(), 10)
-        return "met"
-
-    assert [m.text for m in Play(make_env_with_tools(meet)).say(write_call("meet") + write_call("meet")).messages] == [
-        "met",
-        "met",
-    ]
-
-
 def test_stateful_tools_never_run_beside_each_other():
     inside, most = [], []
 
@@ -91,15 +73,6 @@ def test_stateful_tools_never_run_beside_each_other():
 
     Play(make_env_with_tools(look)).say(write_call("look") * 5)
     assert most == [1] * 5
-
-
-def test_the_same_tool_twice_under_two_names():
-    play = Play(
-        make_env_with_tools(Tool.from_function(ask, "ask_first"), Tool.from_function(ask, "ask_second", "Another."))
-    )
-    told = play.say_and_read(write_call("ask_first", question="a") + write_call("ask_second", question="b"))
-    assert told == "you asked a\nyou asked b"
-    assert [schema["function"]["description"] for schema in play.state.tool_schemas][1] == "Another."
 
 
 def test_arguments_of_a_stateless_tool_are_validated_before_it_runs():

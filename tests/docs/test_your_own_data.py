@@ -20,14 +20,9 @@ YAML, REAL_MODEL = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
 COMMANDS = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.S)).splitlines()
 FEWER = {"log.name=warm": "train.max_steps=2", "model.name=runs/warm/model": "train.max_steps=2"}
 LEFT = [
-    "tasks.png",
-    "view.png",
-    "preview.html",
-    "runs/warm/model/model.safetensors",
-    "runs/study/curve.png",
-    "runs/study-tools/tool_gain.json",
-    "episode.png",
-]
+    "tasks.png", "view.png", "preview.html", "runs/warm/model/model.safetensors", "runs/study/curve.png",
+    "runs/study-tools/tool_gain.json", "episode.png",
+]  # fmt: skip
 
 
 @pytest.fixture

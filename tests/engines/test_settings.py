@@ -17,19 +17,10 @@ from viewbox.training.checks.outline import describe_filters
 
 OWN_KEYS = ("kv_cache_bytes", "tool_wait_timeout")
 GIVEN = {
-    "slots": 3,
-    "temperature": 0.5,
-    "top_p": 0.9,
-    "top_k": 7,
-    "repetition_penalty": 1.1,
-    "stop": ["</answer>"],
-    "max_reply_tokens": 20,
-    "max_completion_tokens": 200,
-    "prefill_tokens": 300,
-    "kv_cache_bytes": "3MiB",
-    "tool_wait_timeout": 2.5,
-    "timeout": 60.0,
-}
+    "slots": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 7, "repetition_penalty": 1.1, "stop": ["</answer>"],
+    "max_reply_tokens": 20, "max_completion_tokens": 200, "prefill_tokens": 300, "kv_cache_bytes": "3MiB",
+    "tool_wait_timeout": 2.5, "timeout": 60.0,
+}  # fmt: skip
 
 
 def of(**rollout):

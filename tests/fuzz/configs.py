@@ -15,12 +15,9 @@ from viewbox.rewards import build
 
 CPU_SECONDS = 10.0
 OVERRIDES = (
-    "env.noise=3",
-    "train.learning_rate=1e-4",
-    "reward.components.label.weight=0.5",
-    "rollout.stop=[a, b]",
+    "env.noise=3", "train.learning_rate=1e-4", "reward.components.label.weight=0.5", "rollout.stop=[a, b]",
     "log.name=x",
-)
+)  # fmt: skip
 BASE = """model: {name: m}
 env: {name: digits, noise: 3, max_turns: 3, templates: {question: "{{ question }} is it?"}}
 reward: &r {type: combined, components: {label: {type: exact_match, field: label, weight: 0.5},

@@ -33,13 +33,9 @@ OBJECTS: tuple[Any, ...] = (
     {"name": "segment", "arguments": {"image": "image_1", "at_least": 100}},
 )
 FRAMES = (
-    "{}",
-    "<tool_call>{}</tool_call>",
-    "```json\n{}\n```",
-    "```tool\n{}\n```",
-    "<think>so {}</think>{}",
+    "{}", "<tool_call>{}</tool_call>", "```json\n{}\n```", "```tool\n{}\n```", "<think>so {}</think>{}",
     "So {} is it.",
-)
+)  # fmt: skip
 
 
 class Measured(BaseModel):
@@ -67,14 +63,9 @@ def get_plays() -> tuple[tuple[BaseMultiTurnEnv, Task], ...]:
     chest = chest_xray_stub.ChestXrayStub()
     text = Task("text", prompt={"question": "?"}, reference={"label": "left", "score": 0.5})
     return (
-        (digits, digits.tasks[0]),
-        (find, tool_play.TASK),
-        (find, tool_play.TWO),
-        (loop_kit.Plain(), loop_kit.TASK),
-        (Measure(), text),
-        (Measure(reply_format="native"), text),
-        (chest, chest.tasks[0]),
-    )
+        (digits, digits.tasks[0]), (find, tool_play.TASK), (find, tool_play.TWO), (loop_kit.Plain(), loop_kit.TASK),
+        (Measure(), text), (Measure(reply_format="native"), text), (chest, chest.tasks[0]),
+    )  # fmt: skip
 
 
 def make_case(chance: random.Random) -> bytes:

@@ -21,15 +21,9 @@ BODIES = (
 )
 STATUSES = (200, 200, 200, 200, 200, 204, 206, 301, 400, 404, 408, 413, 429, 500, 503, 529, 999)
 HEADERS = (
-    "Content-Type: application/json",
-    "Retry-After: 0.01",
-    "Content-Encoding: gzip",
-    "Transfer-Encoding: chunked",
-    "Location: http://192.0.2.1/",
-    "Set-Cookie: a=b",
-    "Content-Length: 5",
-    "Connection: keep-alive",
-)
+    "Content-Type: application/json", "Retry-After: 0.01", "Content-Encoding: gzip", "Transfer-Encoding: chunked",
+    "Location: http://192.0.2.1/", "Set-Cookie: a=b", "Content-Length: 5", "Connection: keep-alive",
+)  # fmt: skip
 
 
 def make_case(chance: random.Random) -> bytes:

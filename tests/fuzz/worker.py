@@ -22,14 +22,8 @@ MAX_GROWTH = 2**30  # bytes by which one case may raise the peak of a process
 RETRIES = 2  # of a case that was slow: the machine may have been busy
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FOLDER_EVENTS = {
-    "os.mkdir": 0,
-    "os.rename": 1,
-    "os.remove": 0,
-    "os.rmdir": 0,
-    "os.link": 1,
-    "os.symlink": 1,
-    "os.chmod": 0,
-}
+    "os.mkdir": 0, "os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.link": 1, "os.symlink": 1, "os.chmod": 0,
+}  # fmt: skip
 PROCESSES = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pty.spawn")
 
 

@@ -55,13 +55,9 @@ def test_a_slice_names_the_sides_at_its_left_and_its_top():
 
 def test_the_letters_follow_the_view():
     for steps, letters in [
-        (["flip_horizontal"], "LA"),
-        (["flip_vertical"], "RP"),
-        (["rotate"], "PR"),
-        (["rotate", "rotate"], "LP"),
-        (["rotate", "flip_horizontal"], "AR"),
-        (["flip_horizontal", "flip_horizontal"], "RA"),
-    ]:
+        (["flip_horizontal"], "LA"), (["flip_vertical"], "RP"), (["rotate"], "PR"), (["rotate", "rotate"], "LP"),
+        (["rotate", "flip_horizontal"], "AR"), (["flip_horizontal", "flip_horizontal"], "RA"),
+    ]:  # fmt: skip
         view = View.of(open_volume().get_middle_slice())
         for step in steps:
             view = getattr(view, step)()

@@ -23,12 +23,9 @@ def box_of(factor, center):
     return tuple(
         edge + side * (center - 0.5) * (1 - 1 / factor)
         for edge, side in (
-            (200 - width / 2, 400),
-            (150 - height / 2, 300),
-            (200 + width / 2, 400),
-            (150 + height / 2, 300),
+            (200 - width / 2, 400), (150 - height / 2, 300), (200 + width / 2, 400), (150 + height / 2, 300),
         )
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -46,13 +46,6 @@ def last(view, chain):
 
 
 @settings(max_examples=100, deadline=None)
-@given(SIZES, CHAINS, UNIT, UNIT)
-def test_a_point_comes_back_from_the_original_to_the_view(size, chain, u, v):
-    view = last(View.of(Image.new("L", size)), chain)
-    assert view.from_original(view.to_original((u, v))) == pytest.approx((u, v), abs=1e-9)
-
-
-@settings(max_examples=100, deadline=None)
 @given(SIZES, CHAINS)
 def test_the_window_never_leaves_the_image(size, chain):
     for view in walk(View.of(Image.new("L", size)), chain):
@@ -192,28 +185,6 @@ def test_a_spacing_that_no_image_has_stretches_nothing():
 
 
 # ---- pixels
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.tuples(st.integers(300, 500), st.integers(300, 500)), st.lists(zooms(2) | crops(), max_size=3), UNIT, UNIT)
-def test_a_painted_marker_is_where_the_transform_says(size, chain, u, v):
-    side = 7
-    window = last(View.of(Image.new("L", size)), chain)
-    x, y = window.to_original((0.1 + 0.8 * u, 0.1 + 0.8 * v))
-    left, top = round(x * size[0] - side / 2), round(y * size[1] - side / 2)
-    assume(0 <= left <= size[0] - side and 0 <= top <= size[1] - side)
-    pixels = np.zeros(size[::-1], np.uint8)
-    pixels[top : top + side, left : left + side] = 255
-    view = last(View.of(pixels, max_pixels=64 * 64), chain)
-    u1, v1, u2, v2 = view.from_original(
-        (left / size[0], top / size[1], (left + side) / size[0], (top + side) / size[1])
-    )
-    assume(min(u1, v1) > 0 and max(u2, v2) < 1)
-    shown = np.asarray(view.render(), dtype=float)
-    rows, columns = np.indices(shown.shape)
-    found = ((columns + 0.5) * shown).sum() / shown.sum(), ((rows + 0.5) * shown).sum() / shown.sum()
-    said = (u1 + u2) / 2 * view.size[0], (v1 + v2) / 2 * view.size[1]
-    assert math.dist(found, said) <= 1
 
 
 def test_a_zoom_shows_the_native_pixels_not_those_of_the_overview():

@@ -49,10 +49,8 @@ SCRIPTS = {
     ),
     "is malformed to the end": (lambda n: [say("no")] * 5, "malformed"),
     "calls a tool on the last turn": (lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(7)], "max_turns"),
-    "is cut off, then answers": (
-        lambda n: [say('{"label": "tw', finish_reason="length"), say(right(n))],
-        "answered",
-    ),
+    "is cut off, then answers": (lambda n: [say('{"label": "tw', finish_reason="length"), say(right(n))],
+        "answered"),
     "answers at once and wrong": (lambda n: [say('{"label": "one", "bbox": [0, 0, 400, 500]}')], "answered"),
     "reasons in a field of its own": (
         lambda n: [say("", ("a", "zoom", LOOK), reasoning_content="Hm."), say(right(n), reasoning_content="Ah.")],
@@ -62,11 +60,9 @@ SCRIPTS = {
         lambda n: [say("", ("a", "zoom", LOOK)), scripted.make_error(503), say(right(n))],
         "answered",
     ),
-    "has an endpoint that refuses": (
-        lambda n: [say("", ("a", "zoom", LOOK)), scripted.make_error(400), say("")],
-        "error",
-    ),
-}
+    "has an endpoint that refuses": (lambda n: [say("", ("a", "zoom", LOOK)), scripted.make_error(400), say("")],
+        "error"),
+}  # fmt: skip
 NUMBERS = dict(zip(SCRIPTS, count()))
 PLAYED = [name for name, (_, end) in SCRIPTS.items() if end != "error"]
 

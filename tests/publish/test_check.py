@@ -136,17 +136,11 @@ BROKEN = {
     "no SPDX license": ([(PROJECT, '"MIT"', '"Apache 2"')], "license and tags", "license = 'Apache 2'"),
     "no tags": ([(PROJECT, "keywords", "# keywords")], "license and tags", "keywords = None"),
     "a key in the code": (at_import("KEY = 'sk-proj-" + "a1B2" * 12 + "'"), "files", "env.py, line"),
-    "a build that fails": (
-        [(PROJECT, '"demo"]\n', '"no_such_folder"]\n')],
-        "wheel",
-        "the wheel lacks demo/__init__.py; demo/env.py",
-    ),
+    "a build that fails": ([(PROJECT, '"demo"]\n', '"no_such_folder"]\n')], "wheel",
+        "the wheel lacks demo/__init__.py; demo/env.py"),
     "a data file is missing in the wheel": (SETUPTOOLS, "wheel", "the wheel lacks demo/words.txt"),
-    "an undeclared import in a function": (
-        in_class("def on_answer(self, state, answer):\n        import hypothesis"),
-        "dependencies",
-        "demo/env.py imports 'hypothesis'",
-    ),
+    "an undeclared import in a function": (in_class("def on_answer(self, state, answer):\n        import hypothesis"),
+        "dependencies", "demo/env.py imports 'hypothesis'"),
     "a declared package that is not here": (
         [(PROJECT, '"numpy>=1.26"', '"numpy>=1.26", "no-such-package-of-anyone>=3"')],
         "dependencies",
@@ -161,22 +155,13 @@ BROKEN = {
     "it calls out at import": (at_import(CALL), "no network at import", "socket.getaddrinfo '127.0.0.1'"),
     "torch at import": (at_import("__import__('sys').modules['torch'] = 1"), "no torch at import", "loads torch"),
     "it writes beside the folder at import": (at_import(WRITE.format(LOG)), "writes nothing outside", LOG),
-    "it prints the environment": (
-        at_import("import os\nprint(dict(os.environ))"),
-        "prints no secrets",
-        "prints the value of OPENAI_API_KEY",
-    ),
+    "it prints the environment": (at_import("import os\nprint(dict(os.environ))"), "prints no secrets",
+        "prints the value of OPENAI_API_KEY"),
     "no tasks": ([(ENV, "num_tasks: int = 1000", "num_tasks: int = 0")], "environment", "there are no tasks"),
-    "a picture that cannot be drawn": (
-        [(ENV, "return [picture]", "return [picture.no_such_method()]")],
-        "environment",
-        "task demo-0 cannot be opened",
-    ),
-    "an answer that its own check refuses": (
-        in_class("def validate_answer(self, answer, task):\n        return 'no'"),
-        "schemas",
-        "is not accepted: no",
-    ),
+    "a picture that cannot be drawn": ([(ENV, "return [picture]", "return [picture.no_such_method()]")],
+        "environment", "task demo-0 cannot be opened"),
+    "an answer that its own check refuses": (in_class("def validate_answer(self, answer, task):\n        return 'no'"),
+        "schemas", "is not accepted: no"),
     "a tool without words": (
         [
             (ENV, 'tools = ("zoom", "reset")', 'tools = ("zoom", "reset", darken)'),
@@ -196,24 +181,18 @@ BROKEN = {
         "scores too little: task demo-0: exact_match 0.00",
     ),
     "a reward for any number": (with_reward("float(isinstance(found, int))"), "wrong answers", "scores 1.00"),
-    "a reward for silence": (
-        with_reward("1.0 if found == reference['discs'] else 0.2 * (found is None)"),
-        "check_rewards",
-        "the answer None scores 0.2; expected 0",
-    ),
+    "a reward for silence": (with_reward("1.0 if found == reference['discs'] else 0.2 * (found is None)"),
+        "check_rewards", "the answer None scores 0.2; expected 0"),
     "pictures that nobody can repeat": (
         [(ENV, "np.random.default_rng([task.prompt['seed'], 1])".replace("'", '"'), "np.random.default_rng()")],
         "same by seed",
         "pixels",
     ),
-    "tasks that depend on the process": (
-        [(ENV, "default_rng(seed)", f"default_rng({BY_HASH})")],
-        "same in another process",
-        "task",
-    ),
+    "tasks that depend on the process": ([(ENV, "default_rng(seed)", f"default_rng({BY_HASH})")],
+        "same in another process", "task"),
     "what publish cannot write": (in_class("restricted = True"), "publishable", "restricted to this machine"),
     "a command that fails": ([(README, "pytest    ", "ls --no-such-option    ")], "README", "no-such-option"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -368,13 +347,8 @@ def test_a_command_of_an_extra_that_is_not_installed_is_not_run(trial):
 
 def test_what_is_private_is_in_no_archive_of_a_new_package(demo):
     for name in (
-        ".env",
-        ".env.local",
-        "demo/.env",
-        "outputs/run/traces.jsonl",
-        "runs/a/episodes.jsonl",
-        "demo/words.txt",
-    ):
+        ".env", ".env.local", "demo/.env", "outputs/run/traces.jsonl", "runs/a/episodes.jsonl", "demo/words.txt",
+    ):  # fmt: skip
         (demo / name).parent.mkdir(parents=True, exist_ok=True)
         (demo / name).write_text("HF_TOKEN=1")
     subprocess.run([sys.executable, "-m", "hatchling", "build"], check=True, cwd=demo, capture_output=True)

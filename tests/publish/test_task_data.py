@@ -37,15 +37,11 @@ class Films(DataEnv):
 '''
 ROWS = [
     {
-        "study": f"s{n}",
-        "file": f"{n}.png",
-        "q": "What is it?",
-        "gold": "opacity",
-        "secret": "patient name",
+        "study": f"s{n}", "file": f"{n}.png", "q": "What is it?", "gold": "opacity", "secret": "patient name",
         "part": part,
     }
     for n, part in enumerate(["train", "train", "test", "test"])
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -229,14 +225,11 @@ def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, 
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("pngs", "no DICOM slices"),
-        ("../outside/0.png", "leads out of the task's folder"),
-        ("linked/0.png", "leads out of the task's folder"),
-        ("notes.txt", "not an image"),
-        ("cut.png", "damaged or cut short"),
-        ("pipe", "not a regular file"),
+        ("pngs", "no DICOM slices"), ("../outside/0.png", "leads out of the task's folder"),
+        ("linked/0.png", "leads out of the task's folder"), ("notes.txt", "not an image"),
+        ("cut.png", "damaged or cut short"), ("pipe", "not a regular file"),
     ],
-)
+)  # fmt: skip
 def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, place, why):
     folder, outside = tmp_path / "set", tmp_path / "outside"
     (folder / "pngs").mkdir()

@@ -20,14 +20,10 @@ def score(label, confidence, **options):
 @each(
     ("label", "confidence", "expected"),
     [
-        ("cyst", 1, 1.0),
-        ("cyst", 0.5, 0.875),
-        ("cyst", 0, 0.5),
-        ("mass", 0, 0.5),
-        ("mass", 0.5, 0.375),
+        ("cyst", 1, 1.0), ("cyst", 0.5, 0.875), ("cyst", 0, 0.5), ("mass", 0, 0.5), ("mass", 0.5, 0.375),
         ("mass", 1, 0.0),
     ],
-)
+)  # fmt: skip
 def test_the_score_is_being_right_less_the_brier_loss(label, confidence, expected):
     assert score(label, confidence) == expected
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.tables import each
 from viewbox.errors import ConfigError
-from viewbox.rewards import EpisodeReward, FormatReward, ToolUseReward
+from viewbox.rewards import FormatReward, ToolUseReward
 
 
 def ended(answer=None, flags=(), malformed=0):
@@ -101,14 +101,10 @@ def test_tool_use_is_enough_and_not_too_much(calls, options, expected):
 @each(
     "options",
     [
-        {},
-        {"at_least": -1},
-        {"at_most": 1.5},
-        {"at_least": True},
-        {"at_least": 3, "at_most": 2},
+        {}, {"at_least": -1}, {"at_most": 1.5}, {"at_least": True}, {"at_least": 3, "at_most": 2},
         {"at_least": 1, "tools": "zoom"},
     ],
-)
+)  # fmt: skip
 def test_an_option_without_a_meaning_is_refused(options):
     with pytest.raises(ConfigError):
         ToolUseReward(**options)
@@ -138,11 +134,6 @@ def test_arguments_that_are_no_json_are_counted_all_the_same(arguments):
 def test_the_explanation_of_tool_use_counts_the_calls():
     words = ToolUseReward(at_least=1, at_most=2).explain_episode(played(*LOOKS, LOOKS[0]))
     assert words == "successful tool calls: 4 (3 different); required: at least 1 and at most 2"
-
-
-def test_both_are_rewards_of_an_episode():
-    assert isinstance(FormatReward(), EpisodeReward)
-    assert isinstance(ToolUseReward(at_least=1), EpisodeReward)
 
 
 @given(st.integers(0, 12), st.integers(0, 5), st.none() | st.integers(5, 8))

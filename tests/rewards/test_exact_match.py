@@ -20,28 +20,12 @@ def score(said, gold, **options):
 @each(
     ("said", "gold"),
     [
-        ("Seven", "seven"),
-        ("  left \n lung ", "left lung"),
-        ('"seven."', "seven"),
-        ("**seven**", "seven"),
-        ("`seven`", "seven"),
-        ("ＳＥＶＥＮ", "seven"),
-        ("se\u200bven\x00", "seven"),
-        ("STRASSE", "straße"),
-        ("cafe\u0301", "café"),
-        (7, "7"),
-        (7.0, "7"),
-        ("7", 7),
-        ("7.0", 7),
-        ("\u22127", -7),
-        (1e-7, 0.0000001),
-        (True, "true"),
-        ("True", True),
-        ("nine", ["seven", "nine"]),
-        ("nine", ("seven", "nine")),
-        ("?", "?"),
+        ("Seven", "seven"), ("  left \n lung ", "left lung"), ('"seven."', "seven"), ("**seven**", "seven"),
+        ("`seven`", "seven"), ("ＳＥＶＥＮ", "seven"), ("se\u200bven\x00", "seven"), ("STRASSE", "straße"),
+        ("cafe\u0301", "café"), (7, "7"), (7.0, "7"), ("7", 7), ("7.0", 7), ("\u22127", -7), (1e-7, 0.0000001),
+        (True, "true"), ("True", True), ("nine", ["seven", "nine"]), ("nine", ("seven", "nine")), ("?", "?"),
     ],
-)
+)  # fmt: skip
 def test_the_same_answer_written_otherwise_scores_one(said, gold):
     assert score(said, gold) == 1.0
 

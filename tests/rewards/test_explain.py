@@ -7,6 +7,7 @@ from viewbox.rewards import (
     ExactMatchReward,
     FormatReward,
     IoUReward,
+    LabelSetF1Reward,
     TokenF1Reward,
     ToolUseReward,
     explain_reward,
@@ -21,33 +22,22 @@ from viewbox.rewards.explain import explain_score
         (ExactMatchReward("value"), None, "cyst", "value: nothing is not 'cyst'"),
         (ExactMatchReward("value", tolerance=0.5), 3, 7, "value: 3 is not 7 (± 0.5)"),
         (ExactMatchReward("value"), "x" * 100, "cyst", f"value: '{'x' * 60}…' is not 'cyst'"),
-        (
-            TokenF1Reward("value"),
-            "no cyst",
-            "cyst",
-            "value: 0 of 1 words are among the gold's 1; contradicts the gold: not cyst",
-        ),
-        (
-            TokenF1Reward("value"),
-            "no big cyst",
-            "no cyst",
-            "value: 1 of 2 words are among the gold's 1 (not cyst)",
-        ),
+        (TokenF1Reward("value"), "no cyst", "cyst",
+            "value: 0 of 1 words are among the gold's 1; contradicts the gold: not cyst"),
+        (TokenF1Reward("value"), "no big cyst", "no cyst", "value: 1 of 2 words are among the gold's 1 (not cyst)"),
         (TokenF1Reward("value"), None, "cyst", "value: no answer given; wanted 'cyst'"),
         (IoUReward("value"), None, [0, 0, 1, 1], "value: the answer does not hold a box"),
         (IoUReward("value"), [0, 0, 1, 0.5], [0, 0, 1, 1], "1 of 1 gold boxes matched: IoU 0.50"),
-        (
-            IoUReward("value", threshold=0.6),
-            [0, 0, 1, 0.5],
-            [0, 0, 1, 1],
-            "0 of 1 gold boxes matched (threshold 0.6); 1 of 1 answer boxes is unmatched",
-        ),
+        (IoUReward("value", threshold=0.6), [0, 0, 1, 0.5], [0, 0, 1, 1],
+            "0 of 1 gold boxes matched (threshold 0.6); 1 of 1 answer boxes is unmatched"),
+        (LabelSetF1Reward("value"), ["cyst", "mass"], ["cyst", "nodule"],
+            "value: 1 of 2 gold labels found; missing: nodule; wrong: mass"),
         (FormatReward(), None, None, "does not apply: it reads a whole episode"),
         (ToolUseReward(at_least=1), None, None, "does not apply: it reads a whole episode"),
         (lambda answer, reference: None, None, None, "does not apply"),
         (lambda answer, reference: 1 / 0, None, None, "failed: ZeroDivisionError: division by zero"),
     ],
-)
+)  # fmt: skip
 def test_a_reward_says_why(reward, said, gold, words):
     assert explain_reward(reward, {"value": said}, {"value": gold}) == words
 
@@ -64,10 +54,7 @@ def test_a_combined_reward_says_why_part_by_part():
     )
     explained = explain_score(reward, {"label": "cyst"}, {"label": "nodule"})
     assert {one.name: one.why for one in explained.components} == {
-        "inner": "weighted mean of its components: 0",
-        "inner.label": "label: 'cyst' is not 'nodule'",
-        "box": "counts 0: inner is 0, needed: 1",
-        "look": "counts 0: inner is 0, needed: 0.5",
-        "tail": "does not apply, since format does not",
-        "format": "does not apply: it reads a whole episode",
-    }
+        "inner": "weighted mean of its components: 0", "inner.label": "label: 'cyst' is not 'nodule'",
+        "box": "counts 0: inner is 0, needed: 1", "look": "counts 0: inner is 0, needed: 0.5",
+        "tail": "does not apply, since format does not", "format": "does not apply: it reads a whole episode",
+    }  # fmt: skip

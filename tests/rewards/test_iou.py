@@ -75,10 +75,6 @@ def test_what_is_not_a_box_scores_zero_and_cannot_be_measured_as_a_gold(box, opt
         score(box, gold=box, **options)
 
 
-def test_a_missing_gold_scores_zero():
-    assert IoUReward()({"bbox": [0, 0, 1, 1]}, {}) == IoUReward()(None, {}) == 0.0
-
-
 def test_xywh_reads_width_and_height_on_both_sides():
     assert score([0.5, 0.5, 0.25, 0.25], [0.5, 0.5, 0.25, 0.5], format="xywh") == 0.5
     assert score([0.5, 0.5, 0.0, 0.25], [0.5, 0.5, 0.25, 0.5], format="xywh") == 0.0

@@ -28,18 +28,5 @@ def test_no_matching_has_a_greater_sum(scores):
     assert sum(score for _, _, score in match_pairs(scores)) == pytest.approx(best)
 
 
-@given(SCORES, st.floats(0.01, 1))
-def test_no_matching_has_more_pairs_that_reach_the_threshold(scores, threshold):
-    best = max(sum(score >= threshold for score in found) for found in every_matching(scores))
-    assert len(match_pairs(scores, threshold)) == best
-
-
-@given(SCORES, st.none() | st.floats(0.01, 1))
-def test_every_row_and_column_is_matched_once_and_by_its_own_score(scores, threshold):
-    pairs = match_pairs(scores, threshold)
-    assert len({row for row, _, _ in pairs}) == len({column for _, column, _ in pairs}) == len(pairs)
-    assert all(scores[row][column] == score > 0 for row, column, score in pairs)
-
-
 def test_nothing_is_matched_with_nothing():
     assert match_pairs([]) == match_pairs([[]]) == match_pairs([[0.0]]) == []

@@ -73,17 +73,13 @@ GOLD = {"bbox": BOX, "image": 1, "plane": "axial", "slice": [11, 14]}
 @each(
     ("answer", "expected"),
     [
-        ({"image": 1, "plane": "axial", "slice": 11}, 1.0),
-        ({"image": 1.0, "plane": "Axial", "slice": 14}, 1.0),
-        ({"image": 1, "plane": "axial", "slice": 15}, 0.0),
-        ({"image": 1, "plane": "coronal", "slice": 12}, 0.0),
-        ({"image": 0, "plane": "axial", "slice": 12}, 0.0),
-        ({"image": 1, "plane": "axial"}, 0.0),
-        ({"image": 1, "plane": "axial", "slice": "12"}, 0.0),
-        ({"image": 1, "plane": "axial", "slice": [12]}, 0.0),
+        ({"image": 1, "plane": "axial", "slice": 11}, 1.0), ({"image": 1.0, "plane": "Axial", "slice": 14}, 1.0),
+        ({"image": 1, "plane": "axial", "slice": 15}, 0.0), ({"image": 1, "plane": "coronal", "slice": 12}, 0.0),
+        ({"image": 0, "plane": "axial", "slice": 12}, 0.0), ({"image": 1, "plane": "axial"}, 0.0),
+        ({"image": 1, "plane": "axial", "slice": "12"}, 0.0), ({"image": 1, "plane": "axial", "slice": [12]}, 0.0),
         ({}, 0.0),
     ],
-)
+)  # fmt: skip
 def test_a_right_box_counts_only_where_the_reference_says(answer, expected):
     assert PLACED({"bbox": BOX, **answer}, GOLD) == expected
 

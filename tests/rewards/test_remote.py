@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass, field
 
-import pytest
-
 from tests.support.tables import each
-from viewbox.errors import ConfigError
-from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
+from viewbox.rewards import CombinedReward, ExactMatchReward
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
-from viewbox.rewards.remote import check_reward_may_ask, count_threads, find_remote_address, is_blocking, take_counts
+from viewbox.rewards.remote import count_threads, is_blocking, take_counts
 
 
 @dataclass
@@ -28,10 +25,6 @@ class Asks:
     def take_counts(self):
         counted, self.counted = self.counted, {}
         return counted
-
-
-class Scans:
-    name, restricted = "scans", True
 
 
 def inside(reward):
@@ -62,37 +55,9 @@ def test_no_reward_is_not_blocking():
     assert take_counts(None) == {}
 
 
-@each("place", list(PLACES))
-def test_a_remote_reward_is_refused_where_data_are_restricted(place):
-    with pytest.raises(
-        ConfigError, match=r"scans: its data is restricted .* sends answers to https://judge\.example/v1"
-    ):
-        check_reward_may_ask(Scans(), PLACES[place](Asks()))
-
-
-@each("place", list(PLACES))
-def test_a_judge_on_this_machine_is_not(place):
-    assert find_remote_address(PLACES[place](Asks(remote=None))) is None
-    check_reward_may_ask(Scans(), PLACES[place](Asks(remote=None)))
-
-
 def test_counts_are_summed_and_told_once():
     reward = CombinedReward(
         {"a": (Asks(counted={"judge/calls": 2}), 0.5), "b": (Asks(counted={"judge/calls": 3}), 0.5)}
     )
     assert take_counts(reward) == {"judge/calls": 5.0}
     assert take_counts(reward) == {}
-
-
-def test_a_judge_inside_a_calibration_reward_is_seen():
-    class Judge:
-        name = "judge"
-        blocking = True
-        remote = "https://example.org"
-
-        def __call__(self, answer, reference):
-            return 1.0
-
-    reward = BrierReward(of=Judge())
-    assert is_blocking(reward)
-    assert find_remote_address(reward) == "https://example.org"

@@ -82,21 +82,17 @@ def test_a_reward_of_a_room_above_is_imported_when_yaml_names_it(tmp_path):
         ({"type": "iou", "threshold": None}, IoUReward()),
         ({"type": "token_f1", "field": "report", "stop_words": True}, TokenF1Reward("report", stop_words=True)),
         ({"type": "token_f1", "field": "a", "negation_scope": False}, TokenF1Reward("a", negation_scope=False)),
-        (
-            {"type": "iou", "box_key": "box", "label_key": "name", "frame": "per_mille", "reference_frame": "unit"},
-            IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit"),
-        ),
+        ({"type": "iou", "box_key": "box", "label_key": "name", "frame": "per_mille", "reference_frame": "unit"},
+            IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit")),
         ({"type": "label_set_f1", "aliases": {"a": ["b"]}}, LabelSetF1Reward(aliases={"a": ["b"]})),
         ({"type": "ranking", "metric": "ndcg", "k": 3}, RankingReward(metric="ndcg", k=3)),
         ({"type": "brier", "scale": 100}, BrierReward(scale=100)),
-        (
-            {"type": "brier", "of": {"type": "exact_match", "field": "answer"}},
-            BrierReward(of=ExactMatchReward("answer")),
-        ),
+        ({"type": "brier", "of": {"type": "exact_match", "field": "answer"}},
+            BrierReward(of=ExactMatchReward("answer"))),
         ({"type": "format", "malformed": 0.1}, FormatReward(malformed=0.1)),
         ({"type": "tool_use", "at_least": 1, "tools": ["zoom"]}, ToolUseReward(at_least=1, tools=["zoom"])),
     ],
-)
+)  # fmt: skip
 def test_what_is_left_out_has_the_default_of_the_class(spec, made):
     assert build(spec) == made
 
@@ -119,22 +115,15 @@ def box(**options):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (
-            {"type": "iuo"},
-            "reward: unknown reward 'iuo'; allowed: " + KINDS + " (did you mean",
-        ),
+        ({"type": "iuo"}, "reward: unknown reward 'iuo'; allowed: " + KINDS + " (did you mean"),
         ({"field": "x"}, "reward.type: is missing; allowed: " + KINDS),
         ({"type": "token_f1"}, "reward.field: is missing; allowed: text"),
         ({"type": "iou", "treshold": 1}, "reward.treshold = 1: unknown key 'treshold'; allowed: area_penalty"),
         ({"type": "iou", "threshold": 2}, "reward.threshold = 2; allowed: a number above 0 and of at most 1 or null"),
-        (
-            {"type": "exact_match", "tolerance": float("nan")},
-            "reward.tolerance = nan; allowed: a finite number of at least 0",
-        ),
-        (
-            {"type": "token_f1", "field": "a", "stop_words": "the"},
-            "reward.stop_words = 'the'; allowed: true or false or a list of text",
-        ),
+        ({"type": "exact_match", "tolerance": float("nan")},
+            "reward.tolerance = nan; allowed: a finite number of at least 0"),
+        ({"type": "token_f1", "field": "a", "stop_words": "the"},
+            "reward.stop_words = 'the'; allowed: true or false or a list of text"),
         ({"type": "iou", "weight": 1}, "reward.weight = 1: allowed only in a component of"),
         (box(weight=1, format="xx"), "reward.components.box.format = 'xx'; allowed: 'xyxy', 'xywh' or 'xyzxyz'"),
         (box(weight=0.5), "reward.components: weights sum to 0.5 (box: 0.5); allowed: a sum of 1"),
@@ -148,17 +137,15 @@ def box(**options):
         (box(weight=1, needs={"label": 1}), "reward.components.box.needs: unknown component 'label'"),
         (box(weight=1, needs={"box": 1}), "reward.components: needs form a cycle: box → box"),
         ({"type": "tool_use"}, "reward: neither at_least nor at_most is given"),
-        (
-            {"type": "brier", "of": {"type": "iou", "weight": 1}},
-            "reward.of.weight = 1: allowed only in a component of",
-        ),
+        ({"type": "brier", "of": {"type": "iou", "weight": 1}},
+            "reward.of.weight = 1: allowed only in a component of"),
         ({"type": "brier", "of": {"type": "iuo"}}, "reward.of: unknown reward 'iuo'"),
         (box(weight=1, frame="pixel", reference_frame="unit"), "reward.components.box.size_field: is missing"),
         ({"type": []}, "reward: unknown reward"),
         (None, "reward = None; allowed: a mapping with `type`"),
         ("iou", "reward = 'iou'; allowed: a mapping with `type`"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_named_by_path_value_and_what_is_allowed(spec, message):
     if "combined.components" in message:
         spec["components"]["combined"]["weight"] = 1
@@ -174,31 +161,3 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@each(
-    "module",
-    [
-        "base",
-        "fields",
-        "exact_match",
-        "negation",
-        "token_f1",
-        "iou",
-        "label_set_f1",
-        "ranking",
-        "brier",
-        "episode",
-        "combined",
-        "declare",
-        "explain",
-        "spec",
-    ],
-)
-def test_the_examples_in_the_docstrings_are_true(module):
-    import doctest
-    import importlib
-
-    result = doctest.testmod(importlib.import_module(f"viewbox.rewards.{module}"))
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -36,10 +36,6 @@ def test_more_tasks_than_places_all_finish_and_never_more_are_in_flight(play):
     assert (generator.most, generator.joined, generator.inside) == (3, 20, 0)
 
 
-def test_no_tasks_is_no_episodes(play):
-    assert play(ENV, [], Says()) == []
-
-
 def test_tasks_are_drawn_only_as_places_become_free():
     drawn = []
 

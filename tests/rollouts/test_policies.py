@@ -51,16 +51,6 @@ def test_a_policy_whose_own_request_times_out_is_an_error_not_a_timeout(play):
     assert (episode.end_reason, episode.info["error"]) == ("error", "TimeoutError: the socket")
 
 
-def test_a_policy_that_waits_for_something_cancelled_ends_that_episode(play):
-    async def policy(messages):
-        elsewhere = asyncio.get_running_loop().create_future()
-        elsewhere.cancel()
-        await elsewhere
-
-    (episode,) = play(ENV, tasks(1), policy)
-    assert episode.info["error"] == "ForeignError: CancelledError: "
-
-
 def test_a_policy_that_never_gave_a_reply_ends_the_run_soon(play):
     asked = []
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from tests.support import verifiers_server as scripted
-from tests.support.front_doors import evaluate_package, map_overviews, play_right_answers, roll_out
-from tests.support.publishing import leave_out_check
+from tests.support.front_doors import map_overviews, roll_out
 from tests.support.servers import make_completion
 from viewbox import make
 from viewbox.envs.software_adviser.demonstrations import write_query
@@ -33,12 +32,6 @@ def write_calls(task):
     ]
 
 
-def test_the_driver_plays_many_at_once_and_each_gets_its_own_scores():
-    episodes = play_right_answers("software_adviser", tasks=24, group=2)
-    assert min(episode.scores.total for episode in episodes) == pytest.approx(1.0)
-    assert len({episode.turns[0].images[0].hash for episode in episodes}) > 15
-
-
 def asks_searches_and_answers(body, number):
     """A question where a fact is hidden, then all tools in one reply, then the right answer."""
     task = TASKS[scripted.get_first_image(body["messages"])]
@@ -60,19 +53,6 @@ def test_rollout_against_an_endpoint_preview_picture_and_scores_from_the_record(
         assert {"search_tools", "search_alternative", "repo_info_batch"} == episode.tools_used()
         assert episode.scores.total == pytest.approx(1.0)
         assert ENV.score(episode) == episode.scores
-
-
-@pytest.mark.slow
-def test_the_published_package_is_played_by_verifiers(tmp_path, monkeypatch):
-    package = tmp_path / "out"
-    leave_out_check(monkeypatch)  # verifiers tries it below
-    publish("software_adviser", package, settings=SETTINGS)
-    scripts = {}
-    for overview, task in TASKS.items():
-        asks = [scripted.make_reply(reply) for reply in ENV.oracle(task) if "needs_clarification" in reply]
-        answer = scripted.make_reply(ENV.write_answer(task))
-        scripts[overview] = [*asks, scripted.make_reply("", *write_calls(task)), answer]
-    evaluate_package(package, "viewbox-software-adviser", scripts, tmp_path)
 
 
 def test_a_file_of_this_machine_is_not_published(tmp_path):

@@ -49,13 +49,9 @@ def draw_abdomen(seed, *, lesion, stone):
 
     voxels = np.full(SHAPE, AIR, np.float32)
     parts = (
-        ((5, 32, 32), (99, 24, 28), FAT),
-        ((5, 32, 32), (99, 21, 25), 40),
-        ((6, 28, 20), (5, 12, 10), LIVER),
-        ((4, 40, 20), (3, 5, 4), KIDNEY),
-        ((4, 40, 44), (3, 5, 4), KIDNEY),
-        ((5, 46, 32), (99, 5, 6), BONE),
-    )
+        ((5, 32, 32), (99, 24, 28), FAT), ((5, 32, 32), (99, 21, 25), 40), ((6, 28, 20), (5, 12, 10), LIVER),
+        ((4, 40, 20), (3, 5, 4), KIDNEY), ((4, 40, 44), (3, 5, 4), KIDNEY), ((5, 46, 32), (99, 5, 6), BONE),
+    )  # fmt: skip
     for center, half, value in parts:
         voxels[ball(center, half)] = value
     if lesion:

@@ -26,14 +26,9 @@ aten = torch.ops.aten
 CUDA = torch.device("cuda:0")
 COPIES = {aten._to_copy.default, aten.copy_.default, aten.lift_fresh.default}
 READS = {  # of which the host needs the result before it goes on
-    aten._local_scalar_dense.default,
-    aten.nonzero.default,
-    aten.masked_select.default,
-    aten.equal.default,
-    aten._unique2.default,
-    aten.unique_consecutive.default,
-    aten.unique_dim.default,
-}
+    aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default,
+    aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default,
+}  # fmt: skip
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 KEYS = torch._C.DispatchKey
 GRAPH = torch._C.DispatchKeySet(KEYS.AutogradFunctionality) | torch._C.DispatchKeySet(KEYS.ADInplaceOrView)

@@ -354,9 +354,6 @@ def play_trl(case, folder):
 
 
 PLAYERS = {
-    "verifiers": play_verifiers,
-    "trl": play_trl,
-    "gymnasium": play_gymnasium,
-    "openenv": play_openenv,
+    "verifiers": play_verifiers, "trl": play_trl, "gymnasium": play_gymnasium, "openenv": play_openenv,
     "inspect_ai": play_inspect_ai,
-}
+}  # fmt: skip

@@ -69,14 +69,9 @@ class ScriptedTrainer(GRPOTrainer):
 def play_trl(case, folder):
     episodes = []
     trainer = make_trainer(
-        case.env,
-        folder,
-        cls=ScriptedTrainer,
-        on_episode=episodes.append,
-        num_generations=2,
-        per_device_train_batch_size=len(case.names),
-        max_completion_length=10**6,
-    )
+        case.env, folder, cls=ScriptedTrainer, on_episode=episodes.append, num_generations=2,
+        per_device_train_batch_size=len(case.names), max_completion_length=10**6,
+    )  # fmt: skip
     kept = []
     compute = trainer.reward_funcs[0]
 

@@ -19,12 +19,9 @@ HALVES = {
     "Decimal": Decimal("0.5"),
 }
 ONES = {
-    "numpy.bool_": np.True_,
-    "numpy.int64": np.int64(1),
-    "array of a bool": np.array(True),
-    "tensor of a bool": torch.tensor(True),
-    "tensor of an integer": torch.tensor(1),
-}
+    "numpy.bool_": np.True_, "numpy.int64": np.int64(1), "array of a bool": np.array(True),
+    "tensor of a bool": torch.tensor(True), "tensor of an integer": torch.tensor(1),
+}  # fmt: skip
 ALONE = {  # in an array
     "array": np.array([0.5]),
     "array of two dimensions": np.array([[0.5]]),
@@ -51,9 +48,6 @@ NO_NUMBERS = {
     "fraction of many digits": Fraction(10**400),
 }
 NOT_FINITE = {
-    "numpy.nan": np.float32("nan"),
-    "nan of torch": torch.tensor(float("nan")),
-    "numpy.inf": np.float16("inf"),
-    "inf of torch": torch.tensor([float("inf")]),
-    "Decimal": Decimal("NaN"),
-}
+    "numpy.nan": np.float32("nan"), "nan of torch": torch.tensor(float("nan")), "numpy.inf": np.float16("inf"),
+    "inf of torch": torch.tensor([float("inf")]), "Decimal": Decimal("NaN"),
+}  # fmt: skip

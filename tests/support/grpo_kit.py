@@ -16,16 +16,10 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
                  peft_config=None, **given):  # fmt: skip
     """A trainer with 8 episodes a step in groups of 4; `own` are viewbox's settings, `given` those of `GRPOConfig`."""
     arguments = {
-        "per_device_train_batch_size": 8,
-        "num_generations": 4,
-        "max_steps": 3,
-        "learning_rate": 1e-3,
-        "lr_scheduler_type": "constant",
-        "beta": 0.0,
-        "logging_steps": 1,
-        "save_strategy": "no",
+        "per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 3, "learning_rate": 1e-3,
+        "lr_scheduler_type": "constant", "beta": 0.0, "logging_steps": 1, "save_strategy": "no",
         "gradient_checkpointing": False,
-    }
+    }  # fmt: skip
     fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "temperature": 1.0}
     fixed |= {"remove_unused_columns": False, "dataloader_pin_memory": False}
     count = min(len(env.tasks), 64)
@@ -67,10 +61,3 @@ def read_gradient(trainer):
     """The gradient that the weights hold, as one vector."""
     weights = trainer.model.parameters()
     return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in weights])
-
-
-def show_pixels(trainer, inputs):
-    """A batch of the trainer with the pixels of its images, for a plain forward."""
-    keys = inputs["image_keys"][inputs["image_tokens"].bool()].tolist()
-    pixels = [trainer.log_probs.pixels[key] for key in keys]
-    return inputs | trainer.tokens.architecture.build_vision_inputs(pixels, "cpu", torch.float32)

@@ -56,16 +56,11 @@ def list_hostile_figures():
     """A figure for each hostile text, in every field that holds text."""
     return [
         FoundImage(
-            uid=f"hostile-{number}",
-            caption=f"{WORD} {text}",
-            source=text,
-            url="https://example.org/figure",
-            pmid=text[:20],
-            modality=f"CT {text}",
-            body_part=text,
+            uid=f"hostile-{number}", caption=f"{WORD} {text}", source=text, url="https://example.org/figure",
+            pmid=text[:20], modality=f"CT {text}", body_part=text,
         )
         for number, text in enumerate(HOSTILE_TEXTS.values())
-    ]
+    ]  # fmt: skip
 
 
 def write_hostile_snapshot(path):

@@ -25,23 +25,9 @@ from viewbox.rollouts.play import play_many
 from viewbox.utils.frozen import thaw
 
 __all__ = [
-    "bf16_accelerator",
-    "corpus",
-    "kit",
-    "kits",
-    "look",
-    "looking",
-    "measure_mismatch",
-    "pairs",
-    "plain_logps",
-    "play",
-    "play_mixed",
-    "play_pairs",
-    "played",
-    "qwen3",
-    "strips",
-    "words",
-]
+    "bf16_accelerator", "corpus", "kit", "kits", "look", "looking", "measure_mismatch", "pairs", "plain_logps",
+    "play", "play_mixed", "play_pairs", "played", "qwen3", "strips", "words",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -17,14 +17,11 @@ RUN = {
     "env": {"name": "guesses:Guesses", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"slots": 8, "max_reply_tokens": 6, "max_completion_tokens": 300},
     "train": {
-        "max_steps": 3,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-2,
+        "max_steps": 3, "num_generations": 4, "per_device_train_batch_size": 8, "learning_rate": 1e-2,
         "lr_scheduler_type": "constant",
     },
     "log": {"eval_tasks": 6, "episodes_per_step": 2},
-}
+}  # fmt: skip
 
 
 def write_config(folder, weights, name="run", content=RUN, /, **sections):

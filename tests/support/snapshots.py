@@ -17,18 +17,12 @@ ARTICLES = (
 )
 FIGURES = (
     FoundImage(
-        "f1",
-        "A nodule in the right upper lobe",
-        "Lung nodules, 2023",
-        "https://example.org/11",
-        "",
-        "11",
-        "CT",
+        "f1", "A nodule in the right upper lobe", "Lung nodules, 2023", "https://example.org/11", "", "11", "CT",
         "chest",
     ),
     FoundImage("f2", "Consolidation", "Chest radiographs in children, 2021", "", "", "13", "X-ray", "chest"),
     FoundImage("f3", "A nodule of the thyroid", "Ultrasound, 2019", "", "", "16", "Ultrasound", "neck"),
-)
+)  # fmt: skip
 
 
 def draw_png(shade=100, size=(16, 12)):

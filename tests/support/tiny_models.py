@@ -85,15 +85,8 @@ def build_qwen2_5_vl(tok, seed, hidden, layers):
             "pad_token_id": ids["<|endoftext|>"],
         },
         vision_config={
-            "depth": 2,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_heads": 2,
-            "out_hidden_size": hidden,
-            "patch_size": 8,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-            "fullatt_block_indexes": [1],
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": hidden,
+            "patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 2, "fullatt_block_indexes": [1],
             "window_size": 32,
         },
         image_token_id=ids["<|image_pad|>"],
@@ -101,7 +94,7 @@ def build_qwen2_5_vl(tok, seed, hidden, layers):
         vision_start_token_id=ids["<|vision_start|>"],
         vision_end_token_id=ids["<|vision_end|>"],
         tie_word_embeddings=True,
-    )
+    )  # fmt: skip
     torch.manual_seed(seed)
     return Qwen2_5_VLForConditionalGeneration(config)
 

@@ -2,43 +2,11 @@
 
 import numpy as np
 import torch
+import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    BertConfig,
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
-    Gemma3ImageProcessor,
-    Gemma3Processor,
-    GroundingDinoConfig,
-    GroundingDinoForObjectDetection,
-    GroundingDinoImageProcessor,
-    GroundingDinoProcessor,
-    Mask2FormerConfig,
-    Mask2FormerForUniversalSegmentation,
-    Mask2FormerImageProcessor,
-    OwlViTConfig,
-    OwlViTForObjectDetection,
-    OwlViTImageProcessor,
-    OwlViTProcessor,
-    PreTrainedTokenizerFast,
-    SamConfig,
-    SamImageProcessor,
-    SamModel,
-    SamProcessor,
-    SegformerConfig,
-    SegformerForSemanticSegmentation,
-    SegformerImageProcessor,
-    SwinConfig,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTImageProcessor,
-    YolosConfig,
-    YolosForObjectDetection,
-    YolosImageProcessor,
-)
 
 LABELS = ["clear", "opacity", "effusion"]
 
@@ -68,18 +36,18 @@ def save_vit(folder, labels=LABELS, problem_type=None, seed=0, **config):
     """A classifier of 32 x 32 pixels."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    made = ViTConfig(image_size=32, patch_size=8, problem_type=problem_type, **sizes, **named, **config)
-    processor = ViTImageProcessor(size={"height": 32, "width": 32})
-    return save(folder, widen(ViTForImageClassification(made), seed), processor)
+    made = transformers.ViTConfig(image_size=32, patch_size=8, problem_type=problem_type, **sizes, **named, **config)
+    processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+    return save(folder, widen(transformers.ViTForImageClassification(made), seed), processor)
 
 
 def save_yolos(folder, labels=LABELS, seed=0):
     """A detector of 8 boxes."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    config = YolosConfig(image_size=[32, 48], patch_size=8, num_detection_tokens=8, **sizes, **named)
-    processor = YolosImageProcessor(size={"shortest_edge": 32, "longest_edge": 48})
-    return save(folder, widen(YolosForObjectDetection(config), seed), processor)
+    config = transformers.YolosConfig(image_size=[32, 48], patch_size=8, num_detection_tokens=8, **sizes, **named)
+    processor = transformers.YolosImageProcessor(size={"shortest_edge": 32, "longest_edge": 48})
+    return save(folder, widen(transformers.YolosForObjectDetection(config), seed), processor)
 
 
 def build_clip_tokenizer(words=("opacity", "clear", "left", "right")):
@@ -90,27 +58,27 @@ def build_clip_tokenizer(words=("opacity", "clear", "left", "right")):
     core.post_processor = TemplateProcessing(
         single="<|startoftext|> $A <|endoftext|>", special_tokens=[("<|startoftext|>", 1), ("<|endoftext|>", 2)]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<|startoftext|>",
-        eos_token="<|endoftext|>",
-        unk_token="<unk>",
-        pad_token="!",
-        model_max_length=16,
-    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<|startoftext|>", eos_token="<|endoftext|>", unk_token="<unk>",
+        pad_token="!", model_max_length=16,
+    )  # fmt: skip
 
 
 def save_owlvit(folder, seed=0):
     """A grounder of 36 boxes."""
     tokenizer = build_clip_tokenizer()
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = OwlViTConfig(
+    config = transformers.OwlViTConfig(
         text_config={"vocab_size": len(tokenizer), "max_position_embeddings": 16, **sizes, "eos_token_id": 2},
         vision_config={"image_size": 48, "patch_size": 8, **sizes},
         projection_dim=32,
     )
-    images = OwlViTImageProcessor(size={"height": 48, "width": 48}, crop_size={"height": 48, "width": 48})
-    return save(folder, widen(OwlViTForObjectDetection(config), seed), OwlViTProcessor(images, tokenizer))
+    images = transformers.OwlViTImageProcessor(size={"height": 48, "width": 48}, crop_size={"height": 48, "width": 48})
+    return save(
+        folder,
+        widen(transformers.OwlViTForObjectDetection(config), seed),
+        transformers.OwlViTProcessor(images, tokenizer),
+    )
 
 
 def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), seed=0):
@@ -120,14 +88,16 @@ def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), see
     core.pre_tokenizer = Whitespace()
     core.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     names = {name: f"[{name.removesuffix('_token').upper()}]" for name in ("unk_token", "pad_token", "cls_token")}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, sep_token="[SEP]", mask_token="[MASK]", **names)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, sep_token="[SEP]", mask_token="[MASK]", **names
+    )
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     stages = [f"stage{number}" for number in range(2, 5)]
-    config = GroundingDinoConfig(
-        backbone_config=SwinConfig(
+    config = transformers.GroundingDinoConfig(
+        backbone_config=transformers.SwinConfig(
             image_size=64, embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, window_size=2, out_features=stages
         ),
-        text_config=BertConfig(vocab_size=len(tokens), max_position_embeddings=32, **sizes),
+        text_config=transformers.BertConfig(vocab_size=len(tokens), max_position_embeddings=32, **sizes),
         d_model=32,
         encoder_layers=1,
         decoder_layers=2,
@@ -139,8 +109,12 @@ def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), see
         max_text_len=32,
         disable_custom_kernels=True,
     )
-    images = GroundingDinoImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
-    return save(folder, widen(GroundingDinoForObjectDetection(config), seed), GroundingDinoProcessor(images, tokenizer))
+    images = transformers.GroundingDinoImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
+    return save(
+        folder,
+        widen(transformers.GroundingDinoForObjectDetection(config), seed),
+        transformers.GroundingDinoProcessor(images, tokenizer),
+    )
 
 
 GEMMA = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
@@ -159,9 +133,9 @@ def save_gemma3(folder, words=("user", "model", "opacity", "is", "it", "left", "
     core.add_special_tokens(GEMMA)
     marks = {"boi_token": GEMMA[4], "eoi_token": GEMMA[5], "image_token": GEMMA[6]}
     named = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, extra_special_tokens=marks, **named)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, extra_special_tokens=marks, **named)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = Gemma3Config(
+    config = transformers.Gemma3Config(
         text_config={
             "vocab_size": len(tokens),
             "num_key_value_heads": 1,
@@ -179,33 +153,25 @@ def save_gemma3(folder, words=("user", "model", "opacity", "is", "it", "left", "
         eoi_token_index=5,
         image_token_index=6,
     )
-    images = Gemma3ImageProcessor(size={"height": 32, "width": 32})
-    processor = Gemma3Processor(images, tokenizer, chat_template=GEMMA_TEMPLATE, image_seq_length=4)
-    return save(folder, widen(Gemma3ForConditionalGeneration(config), seed), processor)
+    images = transformers.Gemma3ImageProcessor(size={"height": 32, "width": 32})
+    processor = transformers.Gemma3Processor(images, tokenizer, chat_template=GEMMA_TEMPLATE, image_seq_length=4)
+    return save(folder, widen(transformers.Gemma3ForConditionalGeneration(config), seed), processor)
 
 
 def save_segformer(folder, labels=("background", "lung", "heart"), seed=0):
     """A semantic segmenter, whose masks are a quarter as wide as its pictures of 32 x 32."""
     named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    config = SegformerConfig(
-        num_encoder_blocks=2,
-        depths=[1, 1],
-        sr_ratios=[2, 1],
-        hidden_sizes=[16, 32],
-        patch_sizes=[7, 3],
-        strides=[4, 2],
-        num_attention_heads=[1, 2],
-        mlp_ratios=[2, 2],
-        decoder_hidden_size=32,
-        **named,
-    )
-    processor = SegformerImageProcessor(size={"height": 32, "width": 32})
-    return save(folder, widen(SegformerForSemanticSegmentation(config), seed), processor)
+    config = transformers.SegformerConfig(
+        num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32], patch_sizes=[7, 3],
+        strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=32, **named,
+    )  # fmt: skip
+    processor = transformers.SegformerImageProcessor(size={"height": 32, "width": 32})
+    return save(folder, widen(transformers.SegformerForSemanticSegmentation(config), seed), processor)
 
 
 def save_sam(folder, seed=0):
     """A promptable segmenter of pictures of 64 x 64."""
-    config = SamConfig(
+    config = transformers.SamConfig(
         vision_config={
             "hidden_size": 32,
             "output_channels": 16,
@@ -226,21 +192,21 @@ def save_sam(folder, seed=0):
             "iou_head_hidden_dim": 16,
         },
     )
-    images = SamImageProcessor(
+    images = transformers.SamImageProcessor(
         size={"longest_edge": 64},
         pad_size={"height": 64, "width": 64},
         mask_size={"longest_edge": 16},
         mask_pad_size={"height": 16, "width": 16},
     )
-    return save(folder, widen(SamModel(config), seed), SamProcessor(images))
+    return save(folder, widen(transformers.SamModel(config), seed), transformers.SamProcessor(images))
 
 
 def save_mask2former(folder, labels=("lung", "heart"), seed=0):
     """A segmenter of objects, at most 6."""
     named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     stages = [f"stage{number}" for number in range(1, 5)]
-    config = Mask2FormerConfig(
-        backbone_config=SwinConfig(
+    config = transformers.Mask2FormerConfig(
+        backbone_config=transformers.SwinConfig(
             image_size=64, embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, window_size=2, out_features=stages
         ),
         feature_size=32,
@@ -254,5 +220,5 @@ def save_mask2former(folder, labels=("lung", "heart"), seed=0):
         num_queries=6,
         **named,
     )
-    processor = Mask2FormerImageProcessor(size={"height": 64, "width": 64}, num_labels=len(labels))
-    return save(folder, widen(Mask2FormerForUniversalSegmentation(config), seed), processor)
+    processor = transformers.Mask2FormerImageProcessor(size={"height": 64, "width": 64}, num_labels=len(labels))
+    return save(folder, widen(transformers.Mask2FormerForUniversalSegmentation(config), seed), processor)

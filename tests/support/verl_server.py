@@ -20,18 +20,10 @@ ANSWER = '{"label": "seven", "bbox": [0, 0, 500, 500], "confidence": 0.5}'
 LOOK = '<tool_call>\n{"name": "zoom", "arguments": {"factor": 3, "center": [300, 600]}}\n</tool_call>'
 BROKEN = '<tool_call>\n{"name": \n</tool_call>'
 PLANS = {
-    "free": [],
-    "look": [ZOOM],
-    "look twice": [ZOOM, LOOK],
-    "answer": [ZOOM, ANSWER],
-    "looks only": [ZOOM] * 8,
-    "malformed": [BROKEN] * 8,
-    "endless": ["endless"],
-    "abort": ["abort"],
-    "abort later": [ZOOM, "abort"],
-    "slow": ["slow"],
-    "placeholder": ["placeholder"],
-}
+    "free": [], "look": [ZOOM], "look twice": [ZOOM, LOOK], "answer": [ZOOM, ANSWER], "looks only": [ZOOM] * 8,
+    "malformed": [BROKEN] * 8, "endless": ["endless"], "abort": ["abort"], "abort later": [ZOOM, "abort"],
+    "slow": ["slow"], "placeholder": ["placeholder"],
+}  # fmt: skip
 
 
 def compose_trainer(exported, *overrides, folder=None, name="trainer"):

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ from viewbox.cli import tools as trial
 from viewbox.errors import ConfigError, ImageError, ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import View
-from viewbox.tools import TOOLS, Box, Hidden, Picture, Point, Range, Tool, ToolOutput, ViewFractions, call_stateless
+from viewbox.tools import TOOLS, Box, Picture, Point, Range, Tool, ToolOutput, ViewFractions, call_stateless
 
 GRAY = View.of(np.full((50, 100), 7, np.uint8))
 DEEP = View.of(np.linspace(-1000, 1000, 64 * 32, dtype=np.int16).reshape(32, 64), max_pixels=16 * 8)
@@ -62,18 +61,6 @@ def test_a_tool_whose_first_argument_is_the_view_is_stateful():
         """Tells the time."""
 
     assert [Tool.from_function(function).stateful for function in (look, ask, now)] == [True, False, False]
-
-
-def test_every_tool_that_viewbox_brings_is_still_stateful():
-    assert {name for name, one in TOOLS.items() if not one.stateful} == set()
-
-
-def test_a_picture_called_view_is_a_picture():
-    def describe(view: Picture) -> str:
-        """Describes."""
-        return f"{view.size}"
-
-    assert said(describe, {"view": "view_0"}).text == "(100, 50)"
 
 
 def test_a_stateless_tool_is_registered_like_any_other():
@@ -199,25 +186,6 @@ def test_a_picture_is_named_by_a_string():
     assert said(mean, {"image": 1}).error == "mean: image = 1: allowed: a string"
 
 
-def test_an_argument_is_checked_before_anything_runs():
-    ran = []
-
-    def count(words: str, most: Annotated[int, Range(1, 5)] = 3) -> str:
-        """Counts."""
-        ran.append(words)
-
-    assert said(count, {"words": "x", "most": 9}).error == "count: most = 9: out of range; allowed: 1 to 5"
-    assert said(count, {}).error == 'count: argument "words" is missing'
-    assert said(count, {"words": "x", "more": 1}).error == 'unknown argument of count "more"; allowed: most, words'
-    assert ran == []
-
-
-def test_arguments_may_be_a_string_of_json():
-    assert said(mean, '{"image": "view_0"}').success
-    assert said(mean, "{image}").error.startswith("mean: the arguments are not JSON")
-    assert said(mean, "[1]").error == "mean: the arguments must be a JSON object"
-
-
 def test_a_box_is_of_the_picture_that_is_named_beside_it():
     def corner(box: Box, image: Picture) -> str:
         """The corner."""
@@ -228,27 +196,7 @@ def test_a_box_is_of_the_picture_that_is_named_beside_it():
     assert "out of range; allowed: 0 to 16" in said(corner, {**given, "box": [0, 0, 99, 4]}, coordinates="pixel").error
 
 
-def test_what_only_the_environment_gives_is_given_and_not_told():
-    def secret(words: str, images: Hidden[Sequence[Source]], path: Hidden[str]) -> str:
-        """Looks."""
-        return f"{words} {len(images)} {path}"
-
-    assert list(properties(Tool.from_function(secret))) == ["words"]
-    hidden = {"images": [1, 2], "path": "/data", "other": 0}
-    assert said(secret, {"words": "in"}, hidden=hidden).text == "in 2 /data"
-    assert said(secret, {"words": "in", "path": "/etc"}, hidden=hidden).error.startswith("unknown argument of secret")
-
-
 # ---- what it returns
-
-
-def test_a_string_is_what_the_model_reads():
-    def report(image: Picture) -> str:
-        """Reports."""
-        return "No focal consolidation."
-
-    result = said(report, {"image": "image_1"})
-    assert (result.text, result.image, dict(result.facts)) == ("No focal consolidation.", None, {})
 
 
 def test_facts_alone_are_read_as_facts():
@@ -307,36 +255,6 @@ def test_a_view_of_another_budget_is_no_larger_than_this_one():
 # ---- beside each other
 
 
-def test_coroutines_run_at_the_same_time():
-    meeting = asyncio.Barrier(3)
-
-    async def wait(name: str) -> str:
-        """Waits for the two others: one after the other they would wait for ever."""
-        await meeting.wait()
-        return name
-
-    async def play():
-        calls = [call_stateless(Tool.from_function(wait), {"name": name}, find_picture=pictures) for name in "abc"]
-        return [result.text for result in await asyncio.wait_for(asyncio.gather(*calls), 30)]
-
-    assert asyncio.run(play()) == ["a", "b", "c"]
-
-
-def test_plain_functions_run_at_the_same_time_in_threads():
-    meeting = threading.Barrier(3)
-
-    def wait(name: str) -> str:
-        """Waits for the two others."""
-        meeting.wait(30)
-        return name
-
-    async def play():
-        calls = [call_stateless(Tool.from_function(wait), {"name": name}, find_picture=pictures) for name in "abc"]
-        return [result.text for result in await asyncio.gather(*calls)]
-
-    assert asyncio.run(play()) == ["a", "b", "c"]
-
-
 def test_pictures_are_looked_up_away_from_the_event_loop():
     for function in [mean, find]:
         where = []
@@ -372,12 +290,6 @@ def test_a_stateful_tool_is_refused_beside_the_view_in_words():
         said(TOOLS["zoom"], {"factor": 2}).error
         == "zoom is a stateful tool: it works on the view and never runs beside other calls"
     )
-
-
-def test_a_stateful_tool_may_be_called_as_an_object():
-    after, result = tools.call_stateful(TOOLS["zoom"], GRAY, {"factor": 2})
-    assert result.success
-    assert after.window == (0.25, 0.25, 0.75, 0.75)
 
 
 def test_the_command_line_refuses_a_stateless_tool_in_words():

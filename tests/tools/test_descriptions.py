@@ -35,8 +35,5 @@ def test_the_defaults_of_an_authors_tool_are_said_without_a_word_of_the_author()
 
     properties = Tool.from_function(count).build_schema()["function"]["parameters"]["properties"]
     assert [one["description"] for one in properties.values()] == [
-        "default 3",
-        'default "fast"',
-        "default false",
-        "default 0.5",
-    ]
+        "default 3", 'default "fast"', "default false", "default 0.5",
+    ]  # fmt: skip

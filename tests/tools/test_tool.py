@@ -40,11 +40,8 @@ def test_a_plain_string_in_a_hint_is_the_note_of_an_argument():
         """Blurs."""
 
     assert properties("blur")["sigma"] == {
-        "type": "number",
-        "minimum": 0.5,
-        "maximum": 5,
-        "description": "width in pixels",
-    }
+        "type": "number", "minimum": 0.5, "maximum": 5, "description": "width in pixels",
+    }  # fmt: skip
 
 
 def test_a_line_of_the_docstring_is_the_note_of_an_argument_and_not_of_the_tool():
@@ -142,46 +139,6 @@ def test_the_default_of_an_argument_is_one_that_may_be_given():
         assert refused == []
 
 
-def test_the_tools_a_model_was_trained_on_are_still_told_in_the_same_words():
-    assert [TOOLS[name].build_schema() for name in ("zoom", "reset")] == [
-        {
-            "type": "function",
-            "function": {
-                "name": "zoom",
-                "description": "Zoom in or out around a point of the current view.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "factor": {
-                            "type": "number",
-                            "minimum": 0.5,
-                            "maximum": 4,
-                            "description": "how many times larger; below 1 zooms out; default 2",
-                        },
-                        "center": {
-                            "type": "array",
-                            "items": {"type": "number", "minimum": 0, "maximum": 1},
-                            "minItems": 2,
-                            "maxItems": 2,
-                            "description": "[x, y] in fractions of the image; the point that becomes the middle; "
-                            "default: the middle of the view",
-                        },
-                    },
-                    "required": [],
-                },
-            },
-        },
-        {
-            "type": "function",
-            "function": {
-                "name": "reset",
-                "description": "Go back to the whole original image; drops every change.",
-                "parameters": {"type": "object", "properties": {}, "required": []},
-            },
-        },
-    ]
-
-
 # ---- what the model never sees
 
 
@@ -191,22 +148,6 @@ def secret():
     def secret(view: View, where: str, images: Hidden[Sequence[str]], path: Annotated[str, "hidden"]) -> ToolOutput:
         """Looks."""
         return ToolOutput(f"{where} {path}", {"count": len(images)})
-
-
-def test_a_hidden_argument_is_not_in_the_schema(secret):
-    assert list(properties("secret")) == ["where"]
-    assert TOOLS["secret"].required == ("where",)
-    assert "path" not in json.dumps(TOOLS["secret"].build_schema())
-
-
-def test_a_hidden_argument_is_given_by_the_environment(secret):
-    _, result = call_stateful("secret", VIEW, {"where": "in"}, hidden={"images": [1, 2], "path": "/data", "other": 3})
-    assert result.text == "in /data (count: 2)"
-
-
-def test_a_hidden_argument_is_refused_from_the_model_without_a_word_on_it(secret):
-    _, result = call_stateful("secret", VIEW, {"where": "in", "path": "/etc"}, hidden={"images": [], "path": "/data"})
-    assert result.error == 'unknown argument of secret "path"; allowed: where'
 
 
 def test_a_hidden_argument_that_the_environment_forgot_is_its_own_fault(secret):
@@ -271,11 +212,8 @@ def test_a_chain_ends_at_the_first_call_that_fails():
 
 def test_null_as_text_leaves_an_optional_argument_out():
     for name, argument in [
-        ("get_intensity_stats", "box"),
-        ("zoom", "center"),
-        ("zoom", "factor"),
-        ("window_level", "width"),
-    ]:
+        ("get_intensity_stats", "box"), ("zoom", "center"), ("zoom", "factor"), ("window_level", "width"),
+    ]:  # fmt: skip
         for value in [None, "null", "None", " none "]:
             assert TOOLS[name].check_arguments({argument: value}, "unit", (64, 64)) == {}
 

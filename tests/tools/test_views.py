@@ -135,25 +135,6 @@ def test_an_image_that_is_not_shown_at_the_start_is_opened_when_it_is_asked_for(
         play.say(write_call("open_image", image="image_17"))
 
 
-def test_images_drawn_by_the_environment_are_drawn_once_a_play():
-    drawn = []
-
-    class Draws(Find):
-        def images(self, task):
-            drawn.append(task.id)
-            return [Image.fromarray(GRAY), Image.new("L", (20, 30))]
-
-    env = Draws(tools=["open_image"])
-    play = Play(env)
-    assert len(drawn) == 1
-    play.say_and_read(
-        write_call("open_image", image="image_2"),
-        write_call("open_image", image="image_1"),
-        write_call("open_image", image="image_2"),
-    )
-    assert len(drawn) == 1
-
-
 # ---- in which view
 
 

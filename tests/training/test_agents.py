@@ -34,15 +34,11 @@ STEPS = {  # settings of a few steps of GRPO
     ),
 }
 LEARNED = {  # settings of a training, and what it must change in the held-out tasks: at least by so much
-    "chest_xray_tiny": (
-        ("train.max_steps=15", "log.eval_tasks=60"),
-        {"tools/classify_a/calls": 0.1, "tools/classify_b/calls": -0.1, "reward": 0.15},
-    ),
-    "software_adviser_tiny": (
-        ("train.max_steps=30", "log.eval_tasks=100"),
-        {"rewards/asked_if_ambiguous/mean": 0.1, "rewards/asked_if_clear/mean": -0.1, "reward": 0.05},
-    ),
-}
+    "chest_xray_tiny": (("train.max_steps=15", "log.eval_tasks=60"),
+        {"tools/classify_a/calls": 0.1, "tools/classify_b/calls": -0.1, "reward": 0.15}),
+    "software_adviser_tiny": (("train.max_steps=30", "log.eval_tasks=100"),
+        {"rewards/asked_if_ambiguous/mean": 0.1, "rewards/asked_if_clear/mean": -0.1, "reward": 0.05}),
+}  # fmt: skip
 
 
 def run(folder, name, *settings):

@@ -200,13 +200,10 @@ def test_killed_at_a_random_moment_it_goes_on_from_the_last_whole_checkpoint(con
 @pytest.mark.parametrize(
     ("moment", "time_"),
     [
-        ("an append", 8),
-        ("a metrics line", 3),
-        ("saving tensors", 8),
-        ("the rename", 5),
+        ("an append", 8), ("a metrics line", 3), ("saving tensors", 8), ("the rename", 5),
         ("forgetting an old checkpoint", 8),
     ],
-)
+)  # fmt: skip
 def test_killed_in_the_middle_of_something_it_goes_on_from_the_last_whole_checkpoint(
     config, whole, moment, time_, capsys
 ):

@@ -35,18 +35,10 @@ SUPERVISED = {
     "train": {"method": "sft", "demonstrations": {"count": 8}, "per_device_train_batch_size": 4},
 }
 NEW = {
-    "save_total_limit": 5,
-    "learning_rate": 3e-3,
-    "weight_decay": 0.2,
-    "adam_beta1": 0.8,
-    "adam_beta2": 0.95,
-    "adam_epsilon": 1e-6,
-    "lr_scheduler_type": "cosine",
-    "warmup_steps": 1,
-    "max_steps": 4,
-    "save_steps": 1,
+    "save_total_limit": 5, "learning_rate": 3e-3, "weight_decay": 0.2, "adam_beta1": 0.8, "adam_beta2": 0.95,
+    "adam_epsilon": 1e-6, "lr_scheduler_type": "cosine", "warmup_steps": 1, "max_steps": 4, "save_steps": 1,
     "logging_steps": 2,
-}
+}  # fmt: skip
 
 
 def list_keys():
@@ -141,18 +133,6 @@ def test_nothing_that_a_checkpoint_holds_overrides_a_setting_of_the_resumed_run(
     rates = {line["step"]: line["learning_rate"] for line in read_steps(resumed) if "learning_rate" in line}
     # the rate of step n is that after n - 1 steps: cosine from the end of one warm-up step to the fourth, by hand
     assert rates[4] == pytest.approx(3e-3 * 0.25, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "viewbox-0.pt", "model.safetensors"])
-def test_a_checkpoint_that_is_damaged_or_lacks_a_file_is_refused(finished, tmp_path, name):
-    folder = Path(copytree(finished, tmp_path / "run"))
-    file = folder / "checkpoints" / "checkpoint-2" / name
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ConfigError, match=rf"checkpoint-2: {name} is damaged or cut short"):
-        resume.find_run(tmp_path, "run", str(folder))
-    file.unlink()
-    with pytest.raises(ConfigError, match=r"checkpoint-2: (holds no|not a complete|saved without its optimizer)"):
-        resume.find_run(tmp_path, "run", str(folder))
 
 
 @pytest.fixture(scope="module")

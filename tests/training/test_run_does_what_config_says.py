@@ -27,7 +27,6 @@ from tests.support import run_cases
 from tests.support.run_cases import (
     FEW,
     LORA,
-    REJECTION,
     RUNS,
     SFT,
     SHIPPED,
@@ -207,21 +206,6 @@ def some(metric):
     return check
 
 
-def figures_of(tasks, **same):
-    """Before and after are figures of as many tasks, and those before are those of a run that began so."""
-
-    def check(outcome):
-        held = {path.name: list(load(path)) for path in (outcome.folder / "held_out").iterdir() if path.is_dir()}
-        for step, episodes in held.items():
-            assert len(episodes) == tasks, f"step {step}: {len(episodes)} episodes"
-        before = outcome.summary["held_out"].get("before")
-        fresh = same.get("before")
-        if before is not None and fresh is not None:
-            assert before["reward"] == pytest.approx(fresh), before["reward"]
-
-    return check
-
-
 def config_is(**values):
     """Values of the config as `--dry-run --json` shows them; `train__max_steps` is `train.max_steps`."""
 
@@ -263,34 +247,9 @@ def poison(value, dtype=torch.float32):
     return rewrite(change)
 
 
-def as_peft_state(tensors):
-    """As `torch.save(peft_model.state_dict())` names it: `base_layer`, and the adapter's own tensors."""
-    named = {}
-    for name, value in tensors.items():
-        inner = f"base_model.model.{name}"
-        if name.endswith("q_proj.weight"):
-            stem = inner.removesuffix(".weight")
-            named[f"{stem}.base_layer.weight"] = value
-            named[f"{stem}.lora_A.default.weight"] = torch.zeros(4, value.shape[1])
-            named[f"{stem}.lora_B.default.weight"] = torch.zeros(value.shape[0], 4)
-        else:
-            named[inner] = value
-    return named
-
-
 def lose_shard(folder):
     shard(folder)
     (folder / "model-00002-of-00002.safetensors").unlink()
-
-
-def cut_shard(folder):
-    shard(folder)
-    cut(folder / "model-00002-of-00002.safetensors")
-
-
-def break_link(folder):
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").symlink_to(folder / "blobs" / "4d7a21")
 
 
 def lie_in_index(folder):
@@ -306,179 +265,70 @@ def lie_in_index(folder):
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b\n"
 NAMED = ("model.name = 'weights'",)
 WEIGHT_ROWS = [
-    refuses(
-        "T01", "a checkpoint of a compiled model", "https://github.com/karpathy/nanoGPT/issues/325", WEIGHTS, ONE,
-        says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod."),
-    ),
-    Case(
-        "T01 rollout", "played a checkpoint of a compiled model", "https://github.com/pytorch/pytorch/issues/101107",
-        ("rollout", "--config", "quickstart", "--model", "weights", "--tasks", "1", "--out", "x"),
-        2, ("_orig_mod.",), prepare=prefix("_orig_mod."), command="viewbox",
-    ),
-    Case(
-        "T01 evaluate", "measured a checkpoint of a compiled model", "",
-        ("evaluate", "--config", "quickstart", "--model", "weights", "--tasks", "1", "--out", "x"),
-        2, ("_orig_mod.",), prepare=prefix("_orig_mod."), command="viewbox",
-    ),
-    refuses(
-        "T01 sft", "supervised training from a checkpoint of a compiled model", "", *SFT, WEIGHTS,
-        says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod."),
-    ),
-    refuses(
-        "T01 module", "a checkpoint of DDP", "https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/37",
-        WEIGHTS,
-        ONE, says=(*NAMED, "module."), prepare=prefix("module."),
-    ),
-    refuses(
-        "T01 compiled and DDP", "both", "https://github.com/huggingface/pytorch-image-models/pull/2003", WEIGHTS, ONE,
-        says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod.module."),
-    ),
-    refuses(
-        "T01 peft prefix", "the weights of a peft model, as a model", "https://github.com/X-PLUG/mPLUG-Owl/issues/87",
-        WEIGHTS, ONE, says=(*NAMED, "base_model.model."), prepare=prefix("base_model.model."),
-    ),
-    refuses(
-        "T01 peft state", "the state of a peft model, as a model", "https://github.com/OpenGVLab/InternVL/issues/525",
-        WEIGHTS, ONE, says=(*NAMED, "base_model.model."), prepare=rewrite(as_peft_state),
-    ),
-    refuses(
-        "T01 FSDP", "a checkpoint of FSDP", "https://github.com/huggingface/transformers/issues/29659", WEIGHTS, ONE,
-        says=NAMED, prepare=prefix("_fsdp_wrapped_module."),
-    ),
-    refuses(
-        "T01 Lightning", "the state of a LightningModule",
-        "https://github.com/Lightning-AI/pytorch-lightning/issues/20233",
-        WEIGHTS, ONE, says=NAMED, prepare=prefix("policy."),
-    ),
-    refuses(
-        "T01 half", "a file without the second half of the layers", "https://github.com/unslothai/unsloth/issues/1122",
-        WEIGHTS, ONE, says=(*NAMED, "layers.1."), prepare=take(lambda name: "model.layers.1." not in name),
-    ),
-    refuses(
-        "T01 one", "a file without one tensor", "https://github.com/unslothai/unsloth/issues/1122", WEIGHTS, ONE,
-        says=(*NAMED, LAYER), prepare=take(lambda name: name != LAYER),
-    ),
-    refuses(
-        "T01 vision", "a language model, saved without its vision tower", "", WEIGHTS, ONE, says=(*NAMED, "visual"),
-        prepare=take(lambda name: "visual" not in name),
-    ),
-    refuses(
-        "T01 vocabulary", "a larger vocabulary than the config says", "https://github.com/arcee-ai/mergekit/issues/328",
-        WEIGHTS, ONE, says=(*NAMED, "embed_tokens", "900", "896"),
-        prepare=put(EMBEDDING, lambda tensors: torch.zeros(900, 128)),
-    ),
-    refuses(
-        "T01 ZeRO-3", "empty tensors, as ZeRO-3 leaves them",
-        "https://github.com/huggingface/transformers/issues/20082",
-        WEIGHTS, ONE, says=NAMED, prepare=rewrite(lambda tensors: dict.fromkeys(tensors, torch.zeros(0))),
-    ),
-    refuses(
-        "T01 value head", "a model with the value head of PPO", "", WEIGHTS, ONE, says=(*NAMED, "v_head"),
-        prepare=put("v_head.summary.weight", lambda tensors: torch.zeros(1, 128)),
-    ),
-    refuses(
-        "T01 deeper", "weights of a deeper model", "", WEIGHTS, ONE, says=(*NAMED, "layers.2."),
-        prepare=damage(
-            lambda folder: edit_json(
-                folder / "config.json",
-                text_config={**json.loads((folder / "config.json").read_text())["text_config"], "num_hidden_layers": 2},
-            )
-        ),
-    ),
-    trains(
-        "T01 ok: tied head in the file", "a file that holds the tied output layer, too", "", WEIGHTS, *STEADY, ONE,
-        holds=is_the_shipped_model, prepare=put("lm_head.weight", lambda tensors: tensors[EMBEDDING].clone()),
-    ),
-    trains(
-        "T01 ok: shards", "weights in two files", "", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
-        prepare=damage(shard),
-    ),
-    trains(
-        "T01 ok: pickled", "weights as PyTorch pickles them", "", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
-        prepare=damage(pickle_weights),
-    ),
-    refuses(
-        "T02", "an interrupted download", "https://github.com/datalab-to/marker/issues/970", WEIGHTS, ONE,
-        says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: cut(folder / "model.safetensors")),
-    ),
-    refuses(
-        "T02 empty", "a file of no bytes", "https://github.com/lyogavin/airllm/issues/137", WEIGHTS, ONE,
+    refuses("T01", "a checkpoint of a compiled model", "https://github.com/karpathy/nanoGPT/issues/325", WEIGHTS, ONE,
+        says=(*NAMED, "_orig_mod."), prepare=prefix("_orig_mod.")),
+    Case("T01 rollout", "played a checkpoint of a compiled model", "https://github.com/pytorch/pytorch/issues/101107",
+        ("rollout", "--config", "quickstart", "--model", "weights", "--tasks", "1", "--out", "x"), 2, ("_orig_mod.",),
+        prepare=prefix("_orig_mod."), command="viewbox"),
+    refuses("T01 sft", "supervised training from a checkpoint of a compiled model", "", *SFT, WEIGHTS, says=(*NAMED,
+        "_orig_mod."), prepare=prefix("_orig_mod.")),
+    refuses("T01 module", "a checkpoint of DDP", "https://github.com/FareedKhan-dev/train-llm-from-scratch/pull/37",
+        WEIGHTS, ONE, says=(*NAMED, "module."), prepare=prefix("module.")),
+    refuses("T01 peft prefix", "the weights of a peft model, as a model",
+        "https://github.com/X-PLUG/mPLUG-Owl/issues/87", WEIGHTS, ONE, says=(*NAMED, "base_model.model."),
+        prepare=prefix("base_model.model.")),
+    refuses("T01 FSDP", "a checkpoint of FSDP", "https://github.com/huggingface/transformers/issues/29659", WEIGHTS,
+        ONE, says=NAMED, prepare=prefix("_fsdp_wrapped_module.")),
+    refuses("T01 half", "a file without the second half of the layers",
+        "https://github.com/unslothai/unsloth/issues/1122", WEIGHTS, ONE, says=(*NAMED, "layers.1."),
+        prepare=take(lambda name: "model.layers.1." not in name)),
+    refuses("T01 one", "a file without one tensor", "https://github.com/unslothai/unsloth/issues/1122", WEIGHTS, ONE,
+        says=(*NAMED, LAYER), prepare=take(lambda name: name != LAYER)),
+    refuses("T01 vision", "a language model, saved without its vision tower", "", WEIGHTS, ONE, says=(*NAMED, "visual"),
+        prepare=take(lambda name: "visual" not in name)),
+    refuses("T01 vocabulary", "a larger vocabulary than the config says",
+        "https://github.com/arcee-ai/mergekit/issues/328", WEIGHTS, ONE, says=(*NAMED, "embed_tokens", "900", "896"),
+        prepare=put(EMBEDDING, lambda tensors: torch.zeros(900, 128))),
+    refuses("T01 ZeRO-3", "empty tensors, as ZeRO-3 leaves them",
+        "https://github.com/huggingface/transformers/issues/20082", WEIGHTS, ONE, says=NAMED,
+        prepare=rewrite(lambda tensors: dict.fromkeys(tensors, torch.zeros(0)))),
+    refuses("T01 value head", "a model with the value head of PPO", "", WEIGHTS, ONE, says=(*NAMED, "v_head"),
+        prepare=put("v_head.summary.weight", lambda tensors: torch.zeros(1, 128))),
+    refuses("T01 deeper", "weights of a deeper model", "", WEIGHTS, ONE, says=(*NAMED, "layers.2."),
+        prepare=damage(lambda folder: edit_json(folder / "config.json",
+        text_config={**json.loads((folder / "config.json").read_text())["text_config"], "num_hidden_layers": 2},))),
+    trains("T01 ok: tied head in the file", "a file that holds the tied output layer, too", "", WEIGHTS, *STEADY, ONE,
+        holds=is_the_shipped_model, prepare=put("lm_head.weight", lambda tensors: tensors[EMBEDDING].clone())),
+    trains("T01 ok: shards", "weights in two files", "", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
+        prepare=damage(shard)),
+    trains("T01 ok: pickled", "weights as PyTorch pickles them", "", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
+        prepare=damage(pickle_weights)),
+    refuses("T02", "an interrupted download", "https://github.com/datalab-to/marker/issues/970", WEIGHTS, ONE,
+        says=(*NAMED, "model.safetensors"), prepare=damage(lambda folder: cut(folder / "model.safetensors"))),
+    refuses("T02 pointer", "cloned without git-lfs", "https://github.com/Comfy-Org/ComfyUI/issues/13669", WEIGHTS, ONE,
         says=(*NAMED, "model.safetensors"),
-        prepare=damage(lambda folder: (folder / "model.safetensors").write_bytes(b"")),
-    ),
-    refuses(
-        "T02 pointer", "cloned without git-lfs", "https://github.com/Comfy-Org/ComfyUI/issues/13669", WEIGHTS, ONE,
-        says=(*NAMED, "model.safetensors"),
-        prepare=damage(lambda folder: (folder / "model.safetensors").write_text(POINTER)),
-    ),
-    refuses(
-        "T02 longer", "a file with bytes after its end", "https://github.com/Comfy-Org/ComfyUI/issues/15602", WEIGHTS,
-        ONE, says=(*NAMED, "model.safetensors"),
-        prepare=damage(
-            lambda folder: (folder / "model.safetensors").write_bytes(
-                (folder / "model.safetensors").read_bytes() + b"more"
-            )
-        ),
-    ),
-    refuses(
-        "T02 no tensors", "a file of a header and no tensor", "", WEIGHTS, ONE, says=NAMED,
-        prepare=rewrite(lambda tensors: {}),
-    ),
-    refuses(
-        "T02 lost shard", "the second file is not there", "https://github.com/sgl-project/sglang/pull/32279", WEIGHTS,
-        ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(lose_shard),
-    ),
-    refuses(
-        "T02 cut shard", "the second file is cut", "https://github.com/huggingface/diffusers/issues/11827", WEIGHTS,
-        ONE,
-        says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(cut_shard),
-    ),
-    trains(
-        "T02 ok: index", "an index that names another file, of files that are whole",
-        "https://github.com/Blaizzy/mlx-vlm/pull/1827",
-        WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model, prepare=damage(lie_in_index),
-    ),
-    refuses(
-        "T02 cut pickle", "a pickled file is cut", "https://github.com/Lightning-AI/pytorch-lightning/issues/688",
+        prepare=damage(lambda folder: (folder / "model.safetensors").write_text(POINTER))),
+    refuses("T02 no tensors", "a file of a header and no tensor", "", WEIGHTS, ONE, says=NAMED,
+        prepare=rewrite(lambda tensors: {})),
+    refuses("T02 lost shard", "the second file is not there", "https://github.com/sgl-project/sglang/pull/32279",
+        WEIGHTS, ONE, says=(*NAMED, "model-00002-of-00002.safetensors"), prepare=damage(lose_shard)),
+    trains("T02 ok: index", "an index that names another file, of files that are whole",
+        "https://github.com/Blaizzy/mlx-vlm/pull/1827", WEIGHTS, *STEADY, ONE, holds=is_the_shipped_model,
+        prepare=damage(lie_in_index)),
+    refuses("T02 cut pickle", "a pickled file is cut", "https://github.com/Lightning-AI/pytorch-lightning/issues/688",
         WEIGHTS, ONE, says=(*NAMED, "pytorch_model.bin"), prepare=damage(lambda folder: cut(pickle_weights(folder))),
-        is_dry=False,
-    ),
-    refuses(
-        "T02 NaN", "weights of a run that diverged", "https://github.com/axolotl-ai-cloud/axolotl/issues/1191", WEIGHTS,
-        ONE, says=(*NAMED, LAYER), prepare=poison(math.nan), is_dry=False,
-    ),
-    refuses(
-        "T02 infinity", "16 bit weights with an infinity", "https://github.com/unslothai/unsloth/issues/3690", WEIGHTS,
-        ONE, says=(*NAMED, LAYER), prepare=poison(math.inf, torch.bfloat16), is_dry=False,
-    ),
-    refuses(
-        "T02 tokenizer", "the tokenizer's file is cut", "", WEIGHTS, ONE, says=NAMED,
-        prepare=damage(lambda folder: cut(folder / "tokenizer.json")),
-    ),
-    refuses(
-        "T02 link", "a link of a cache whose file is gone", "https://github.com/huggingface/diffusers/issues/11827",
-        WEIGHTS,
-        ONE, says=(*NAMED, "model.safetensors"), prepare=damage(break_link),
-    ),
-    refuses(
-        "T02 generation", "the file with the end tokens is cut", "", WEIGHTS, ONE, says=(*NAMED,
-        "generation_config.json"),
-        prepare=damage(lambda folder: cut(folder / "generation_config.json")),
-    ),
-    refuses(
-        "T02 patches", "the processor of another model", "", WEIGHTS, ONE, says=(*NAMED, "patch_size = 16"),
-        prepare=damage(lambda folder: rewrite(folder / "processor_config.json", '"patch_size": 8', '"patch_size": 16')),
-    ),
+        is_dry=False),
+    refuses("T02 NaN", "weights of a run that diverged", "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
+        WEIGHTS, ONE, says=(*NAMED, LAYER), prepare=poison(math.nan), is_dry=False),
+    refuses("T02 infinity", "16 bit weights with an infinity", "https://github.com/unslothai/unsloth/issues/3690",
+        WEIGHTS, ONE, says=(*NAMED, LAYER), prepare=poison(math.inf, torch.bfloat16), is_dry=False),
+    refuses("T02 tokenizer", "the tokenizer's file is cut", "", WEIGHTS, ONE, says=NAMED,
+        prepare=damage(lambda folder: cut(folder / "tokenizer.json"))),
+    refuses("T02 patches", "the processor of another model", "", WEIGHTS, ONE, says=(*NAMED, "patch_size = 16"),
+        prepare=damage(lambda folder: rewrite(folder / "processor_config.json", '"patch_size": 8',
+        '"patch_size": 16'))),
     refuses("T02 export", "the trained model over the one that it began with", "", WEIGHTS, ONE, "log.export=weights/",
             says=("log.export", "model.name"), prepare=damage(lambda folder: None)),
-    refuses(
-        "T02 processor", "the processor's file is cut", "", WEIGHTS, ONE, says=NAMED,
-        prepare=damage(lambda folder: cut(folder / "processor_config.json")),
-    ),
-    refuses(
-        "T02 no file", "a folder without weights", "", WEIGHTS, ONE, says=NAMED,
-        prepare=damage(lambda folder: (folder / "model.safetensors").unlink()),
-    ),
 ]
 
 
@@ -597,20 +447,14 @@ def change_checkpoint(change):
 BOX = ("reward.components.label.weight=0.0", "reward.components.box.weight=1.0")
 IGNORED = "https://github.com/huggingface/transformers/issues/28867"
 RESUME_ROWS = [
-    resumes(
-        "T03", "a smaller learning rate, since training had become unstable",
-        "https://github.com/pytorch/examples/issues/816",
-        "train.learning_rate=1e-6", holds=rate(3, 1e-6), says=("train.learning_rate: 0.0004 → 1e-06",),
-    ),
-    resumes(
-        "T03 schedule", "another schedule", "https://github.com/mosaicml/composer/issues/3154",
-        "train.lr_scheduler_type=linear", steps=2, holds=both(rate(3, 2e-4), rate(4, 1e-4)),
-    ),
-    resumes(
-        "T03 warmup", "a warm-up, since training had become unstable",
-        "https://github.com/vllm-project/speculators/pull/900",
-        "train.lr_scheduler_type=constant_with_warmup", "train.warmup_steps=8", holds=rate(3, 1e-4),
-    ),
+    resumes("T03", "a smaller learning rate, since training had become unstable",
+        "https://github.com/pytorch/examples/issues/816", "train.learning_rate=1e-6", holds=rate(3, 1e-6),
+        says=("train.learning_rate: 0.0004 → 1e-06",)),
+    resumes("T03 schedule", "another schedule", "https://github.com/mosaicml/composer/issues/3154",
+        "train.lr_scheduler_type=linear", steps=2, holds=both(rate(3, 2e-4), rate(4, 1e-4))),
+    resumes("T03 warmup", "a warm-up, since training had become unstable",
+        "https://github.com/vllm-project/speculators/pull/900", "train.lr_scheduler_type=constant_with_warmup",
+        "train.warmup_steps=8", holds=rate(3, 1e-4)),
     resumes("T03 optimizer", "weight decay, and another beta and epsilon of Adam", IGNORED, "train.weight_decay=0.1",
             "train.adam_beta2=0.9", "train.adam_epsilon=1e-5", holds=group(3, weight_decay=0.1, betas=(0.9, 0.9),
             eps=1e-5)),
@@ -618,14 +462,10 @@ RESUME_ROWS = [
     resumes("T03 divergence", "a weight of the KL", IGNORED, "train.beta=0.1", holds=logs_a_divergence),
     resumes("T03 temperature", "another temperature", IGNORED, "rollout.temperature=0.5", holds=plays_at(0.5)),
     resumes("T03 reward", "other weights of the reward", IGNORED, *BOX, holds=rewards_the_box_alone),
-    resumes(
-        "T03 sft", "a smaller rate of a supervised run", IGNORED, "train.learning_rate=1e-6",
-        "train.lr_scheduler_type=constant", run="sft", holds=rate(3, 1e-6),
-    ),
-    resumes(
-        "T03 lora", "a smaller rate and dropout of adapters", IGNORED, "train.learning_rate=1e-6", "lora.dropout=0.25",
-        run="lora", holds=both(rate(2, 1e-6), adapts_with(lora_dropout=0.25)),
-    ),
+    resumes("T03 sft", "a smaller rate of a supervised run", IGNORED, "train.learning_rate=1e-6",
+        "train.lr_scheduler_type=constant", run="sft", holds=rate(3, 1e-6)),
+    resumes("T03 lora", "a smaller rate and dropout of adapters", IGNORED, "train.learning_rate=1e-6",
+        "lora.dropout=0.25", run="lora", holds=both(rate(2, 1e-6), adapts_with(lora_dropout=0.25))),
     resumes("T03 longer", "a longer run of a falling rate",
             "https://github.com/Lightning-AI/pytorch-lightning/issues/4655",
             run="sft", steps=2, holds=both(rate(3, 1e-5), rate(4, 5e-6))),
@@ -634,11 +474,8 @@ RESUME_ROWS = [
             "train.shuffle_dataset=true", "train.gradient_accumulation_steps=1", "lora=null", holds=learns_as_before),
     resumes("T03 epochs", "epochs instead of steps", "https://github.com/huggingface/transformers/issues/25956",
             "train.max_steps=-1", "train.num_train_epochs=0.125", holds=logs(1, 2, 3, 4)),
-    resumes(
-        "T04", "saves more often", "https://github.com/huggingface/transformers/pull/36303", "train.save_steps=1",
-        steps=2,
-        holds=has_checkpoints(3, 4),
-    ),
+    resumes("T04", "saves more often", "https://github.com/huggingface/transformers/pull/36303", "train.save_steps=1",
+        steps=2, holds=has_checkpoints(3, 4)),
     resumes("T04 logging", "logs less often", "https://github.com/hiyouga/LlamaFactory/issues/5195",
             "train.logging_steps=2", steps=2, holds=logs(1, 2, 4)),
     resumes("T04 limit", "keeps fewer checkpoints", IGNORED, "train.save_total_limit=1", holds=has_checkpoints(3)),
@@ -649,43 +486,16 @@ RESUME_ROWS = [
             holds=evaluates(3)),
     refuses_to_resume("T05", "another optimizer", "https://github.com/kohya-ss/sd-scripts/issues/378",
                       "train.optim=sgd", says=("train.optim", "adamw_torch_fused", "sgd")),
-    refuses_to_resume("T05 adafactor", "another optimizer with a state", "", "train.optim=adafactor",
-                      says=("train.optim", "adafactor")),
     refuses_to_resume("T05 method", "supervised training after GRPO", "",
-                      "train={method: sft, demonstrations: {count: 8}, per_device_train_batch_size: 8}",
-                      says=("train.method",)),
-    refuses_to_resume("T05 seed", "another seed", "", "train.seed=1", says=("train.seed",)),
-    refuses_to_resume("T05 batch", "a larger batch", "https://github.com/unslothai/unsloth/issues/973",
-                      "train.per_device_train_batch_size=16", says=("train.per_device_train_batch_size",)),
-    refuses_to_resume("T05 accumulation", "accumulation", "https://github.com/huggingface/transformers/pull/43718",
-                      "train.gradient_accumulation_steps=2", says=("train.gradient_accumulation_steps",)),
-    refuses_to_resume("T05 group", "smaller groups", "", "train.num_generations=2", says=("train.num_generations",)),
-    refuses_to_resume("T05 iterations", "two updates a batch", "", "train.num_iterations=2",
-                      says=("train.num_iterations",)),
-    refuses_to_resume("T05 generation", "a batch for two steps", "", "train.steps_per_generation=2",
-                      says=("train.steps_per_generation",)),
-    refuses_to_resume("T05 generation batch", "a batch for two steps", "", "train.generation_batch_size=16",
-                      says=("train.generation_batch_size",)),
-    refuses_to_resume("T05 order", "tasks in order", "", "train.shuffle_dataset=false",
-                      says=("train.shuffle_dataset",)),
-    refuses_to_resume("T05 last", "without the last batch", "", "train.dataloader_drop_last=true",
-                      says=("train.dataloader_drop_last",)),
-    refuses_to_resume("T05 curriculum", "a curriculum", "",
-                      "train.curriculum={levels: [{env: {noise: 5.0}}, {env: {noise: 12.0}}]}",
-                      says=("train.curriculum",)),
+        "train={method: sft, demonstrations: {count: 8}, per_device_train_batch_size: 8}", says=("train.method",)),
     refuses_to_resume("T05 adapters", "adapters on all weights", "", *LORA, says=("lora",)),
     refuses_to_resume("T05 no adapters", "all weights after adapters", "", "lora=null", run="lora", says=("lora",)),
     refuses_to_resume("T05 rank", "a larger rank", "https://github.com/oobabooga/textgen/issues/3944", "lora.r=8",
                       run="lora", says=("lora.r", "4", "8")),
-    refuses_to_resume("T05 alpha", "a larger alpha", "", "lora.alpha=8", run="lora", says=("lora.alpha",)),
-    refuses_to_resume("T05 layers", "other layers", "https://github.com/segment-any-text/wtpsplit/issues/154",
-                      "lora.target_modules=[q_proj]", run="lora", says=("lora.target_modules",)),
     refuses_to_resume("T05 model", "another model", "", WEIGHTS, says=("model.name",),
                       prepare=lambda copy: copy_model()),
     refuses_to_resume("T05 environment", "another environment", "", "env={name: phantom, max_turns: 3}", "reward=null",
                       "rollout.max_completion_tokens=2000", says=("env.name",)),
-    refuses_to_resume("T05 demonstrations", "more demonstrations", "", "train.demonstrations.count=16", run="sft",
-                      says=("train.demonstrations.count",)),
     refuses_to_resume("T05 filter", "other episodes", "", "train.where=scores.total>=0.5", run="sft",
                       says=("train.where",)),
     refuses_to_resume("T05 rounds", "more rounds", "", "train.rejection_sampling.rounds=2", run="rejection",
@@ -703,16 +513,13 @@ RESUME_ROWS = [
         )
     ],
     refuses_to_resume("T05 names", "a checkpoint whose tensors have a prefix",
-                      "https://github.com/karpathy/nanoGPT/issues/325",
-                      says=("checkpoint-2", "_orig_mod."), prepare=change_checkpoint(
-                          lambda tensors: {f"_orig_mod.{name}": value for name, value in tensors.items()})),
+        "https://github.com/karpathy/nanoGPT/issues/325", says=("checkpoint-2", "_orig_mod."),
+        prepare=change_checkpoint(lambda tensors: {f"_orig_mod.{name}": value for name, value in tensors.items()})),
     refuses_to_resume("T05 NaN", "a checkpoint of a run that diverged",
-                      "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
-                      says=("checkpoint-2", LAYER), prepare=change_checkpoint(
-                          lambda tensors: {**tensors, LAYER: tensors[LAYER] * math.nan})),
+        "https://github.com/axolotl-ai-cloud/axolotl/issues/1191", says=("checkpoint-2", LAYER),
+        prepare=change_checkpoint(lambda tensors: {**tensors, LAYER: tensors[LAYER] * math.nan})),
     refuses_to_resume("T05 cut adapter", "a checkpoint whose adapter is cut", "", run="lora", says=("checkpoint-1",
-                      "adapter"),
-                      prepare=lambda copy: cut(copy / "checkpoints" / "checkpoint-1" / "adapter_model.safetensors")),
+        "adapter"), prepare=lambda copy: cut(copy / "checkpoints" / "checkpoint-1" / "adapter_model.safetensors")),
     resumes("T06", "more held-out tasks for a tighter interval", "", "log.eval_tasks=3", run="held",
             holds=compares_the_same(3)),
     resumes("T06 seed", "another seed of the held-out play", "", "log.eval_seed=5", run="held",
@@ -723,8 +530,7 @@ RESUME_ROWS = [
             holds=compares_the_same(holds=scores_the_box_alone)),
     resumes("T06 tasks", "other held-out tasks", "", "env.eval.noise=40.0", run="held", holds=compares_the_same()),
     resumes("T06 best", "harder held-out tasks, on which the model before training is the best", "",
-            "env.eval.canvas=96",
-            run="held", steps=2, holds=saves_the_best),
+        "env.eval.canvas=96", run="held", steps=2, holds=saves_the_best),
     resumes("T06 first", "held-out tasks where there were none", "https://github.com/modelscope/ms-swift/issues/4660",
             "log.eval_tasks=2", holds=compares_the_same(2, after=3)),
     resumes("T06 ok: unchanged", "nothing", "", run="held", holds=both(measures_once, compares_the_same())),
@@ -739,18 +545,13 @@ ADAPTER_ROWS = [
             says=("lora.target_modules", "embed_tokens")),
     refuses("T07 head", "adapters on the output layer", TIED, "lora.target_modules=[lm_head]", *FAST,
             says=("lora.target_modules", "lm_head")),
-    refuses("T07 both", "both, and ordinary layers", "https://github.com/unslothai/unsloth/pull/9331",
-            "lora.target_modules=[q_proj, embed_tokens, lm_head]", *FAST, says=("lora.target_modules", "embed_tokens")),
     refuses("T07 pattern", "a pattern that hits the embedding",
             "https://github.com/huggingface/transformers/issues/45127",
             "lora.target_modules='.*embed_tokens'", *FAST, says=("lora.target_modules", "embed_tokens")),
-    refuses("T07 path", "the embedding by its path", TIED, "lora.target_modules=[language_model.embed_tokens]", *FAST,
-            says=("lora.target_modules", "embed_tokens")),
     refuses("T07 sft", "the same in supervised training", "https://github.com/hiyouga/LlamaFactory/issues/6749", *SFT,
             "lora.target_modules=[embed_tokens]", says=("lora.target_modules", "embed_tokens")),
     trains("T07 ok: all-linear", "adapters on all linear layers",
-           "https://github.com/meta-pytorch/torchtune/issues/1101",
-           *LORA, *FAST, holds=merges_as_trained),
+        "https://github.com/meta-pytorch/torchtune/issues/1101", *LORA, *FAST, holds=merges_as_trained),
     refuses("T07 untied head", "adapters on an output layer, which TRL computes itself", "", WEIGHTS,
             "lora.target_modules=[lm_head]", *FAST, says=("lora.target_modules", "lm_head"), **UNTIED),
     trains("T07 ok: untied", "adapters on the embedding of a model that has its own output layer", TIED, WEIGHTS,
@@ -770,63 +571,31 @@ def bad(id, given, value, *, key="", more=(), source=LOST):
 
 NUMBER_ROWS = [
     bad("T08", "train.beta=.nan", "nan"),
-    bad("T08 beta inf", "train.beta=.inf", "inf"),
-    bad("T08 epsilon", "train.epsilon=.nan", "nan"),
-    bad("T08 epsilon inf", "train.epsilon=.inf", "inf"),
-    bad("T08 epsilon_high", "train.epsilon_high=.nan", "nan"),
-    bad("T08 delta", "train.delta=.nan", "nan"),
-    bad("T08 max_grad_norm", "train.max_grad_norm=.nan", "nan"),
-    bad("T08 max_grad_norm inf", "train.max_grad_norm=.inf", "inf"),
     bad("T08 reward weight", "reward.components.label.weight=.nan", "nan"),
-    bad("T08 setting", "env.margin=.nan", "nan"),
-    bad("T08 setting inf", "env.noise=.inf", "inf"),
-    bad("T08 held-out setting", "env.eval.noise=.nan", "nan", more=("log.eval_tasks=2",)),
-    bad("T08 nested", "train.lr_scheduler_kwargs={num_cycles: .nan}", "nan", key="train.lr_scheduler_kwargs",
-        more=("train.lr_scheduler_type=cosine",)),
     bad("T08 curriculum", CURRICULUM, "nan", key="train.curriculum"),
-    bad("T08 level", "train.curriculum={levels: [{env: {noise: .nan}}, {env: {noise: 5.0}}]}", "nan",
-        key="train.curriculum"),
-    bad("T08 cap", "train.importance_sampling_cap=.inf", "inf"),
-    bad("T08 dropout", "lora.dropout=.nan", "nan", more=LORA),
-    bad("T08 rejection", "train.informative_weight=.inf", "inf", more=REJECTION),
     ends("T08 diverged", "a rate that is far too large", "https://github.com/MakazhanAlpamys/Soup/issues/342", *STEADY,
-         "train.learning_rate=1e30", "train.max_steps=8", "train.save_steps=1", says=("diverged", "last good step",
-         "train.learning_rate"),
-         holds=both(all_finite, nothing_saved)),
+        "train.learning_rate=1e30", "train.max_steps=8", "train.save_steps=1", says=("diverged", "last good step",
+        "train.learning_rate"), holds=both(all_finite, nothing_saved)),
     Case("T08 diverged later", "the same, some steps later", LOST, (*RUNS["plain"][0], "train.max_steps=9",
          "train.learning_rate=1e30"),
          2, ("last good step is 2", "checkpoint-2", "--resume"), all_finite, resumes="plain", starts=True),
     ends("T08 gradients", "a KL whose gradient is too large for a float",
-         "https://github.com/huggingface/trl/issues/3714", *STEADY, "train.per_device_train_batch_size=4",
-         "train.beta=3e38", "train.max_steps=9", says=("gradient", "step"),
-         holds=both(all_finite, nothing_saved)),
+        "https://github.com/huggingface/trl/issues/3714", *STEADY, "train.per_device_train_batch_size=4",
+        "train.beta=3e38", "train.max_steps=9", says=("gradient", "step"), holds=both(all_finite, nothing_saved)),
     ends("T08 diverged at once", "a rate that no weight survives",
-         "https://github.com/axolotl-ai-cloud/axolotl/issues/1191",
-         *STEADY, "train.learning_rate=1e300", "train.max_steps=8", "train.save_steps=1", says=("step",),
-         holds=both(all_finite, nothing_saved)),
+        "https://github.com/axolotl-ai-cloud/axolotl/issues/1191", *STEADY, "train.learning_rate=1e300",
+        "train.max_steps=8", "train.save_steps=1", says=("step",), holds=both(all_finite, nothing_saved)),
     ends("T08 diverged sft", "the same in supervised training", "https://github.com/openvla/openvla/issues/53", *SFT,
-         "train.learning_rate=1e30", "train.lr_scheduler_type=constant", "train.max_steps=8",
-         says=("diverged", "last good step", "train.learning_rate"),
-         holds=both(all_finite, nothing_saved)),
-    bad("T09", "train.learning_rate=.nan", "nan"),
-    bad("T09 inf", "train.learning_rate=.inf", "inf"),
+        "train.learning_rate=1e30", "train.lr_scheduler_type=constant", "train.max_steps=8", says=("diverged",
+        "last good step", "train.learning_rate"), holds=both(all_finite, nothing_saved)),
     bad("T09 text", "train.learning_rate=nan", "nan"),
     refuses("T09 negative", "a negative rate", LOST, "train.learning_rate=-1e-5", says=("train.learning_rate",
             "above 0")),
     refuses("T09 overflow", "a rate that no float holds", LOST, "train.learning_rate=1e400",
             says=("train.learning_rate",)),
-    bad("T09 decay", "train.weight_decay=.inf", "inf"),
-    bad("T09 adam_epsilon", "train.adam_epsilon=.nan", "nan"),
     refuses("T09 beta1", "a beta of 1", "", "train.adam_beta1=1.0", says=("train.adam_beta1", "1.0")),
     refuses("T09 beta2", "a beta above 1", "", "train.adam_beta2=1.5", says=("train.adam_beta2", "1.5")),
     refuses("T09 negative epsilon", "a negative epsilon", "", "train.adam_epsilon=-1e-8", says=("train.adam_epsilon",)),
-    bad("T18", "rollout.temperature=.inf", "inf", source="https://github.com/vllm-project/vllm/issues/1623"),
-    bad("T18 nan", "rollout.temperature=.nan", "nan"),
-    bad("T18 top_p", "rollout.top_p=.nan", "nan"),
-    bad("T18 penalty", "rollout.repetition_penalty=.inf", "inf"),
-    bad("T18 penalty nan", "rollout.repetition_penalty=.nan", "nan"),
-    bad("T18 timeout", "rollout.timeout=.inf", "inf"),
-    bad("T18 held out", "log.eval_temperature=.inf", "inf", more=("log.eval_tasks=2",)),
     Case("T18 rollout", "an infinite temperature of a rollout", "https://github.com/vllm-project/vllm/issues/1623",
          ("rollout", "--config", "quickstart", "--model", "package:tiny_viewer", "--tasks", "1", "--temperature", "inf",
           "--out", "x"), 2, ("temperature", "inf"), command="viewbox"),
@@ -858,20 +627,9 @@ def refuses_steps(id, text, says, source=OCTAL):
 
 YAML_ROWS = [
     says_steps("T10", "010", 10),
-    says_steps("T10 08", "08", 8, "https://github.com/kislyuk/yq/issues/201"),
-    says_steps("T10 octal", "0o10", 8, "https://github.com/jbeder/yaml-cpp/issues/465"),
-    says_steps("T10 hexadecimal", "0x10", 16),
-    says_steps("T10 plus", "+12", 12),
     says_name("T10 off", "off", "https://github.com/kislyuk/yq/issues/152"),
-    says_name("T10 yes", "yes"),
-    says_name("T10 clock", "1:30"),
-    says_name("T10 date", "2026-11-26"),
-    says_name("T10 underscore", "1_000"),
-    says_name("T10 binary", "0b101"),
     reads("T10 point", "wrote .5", OCTAL, OWN.format(steps=1, more=", weight_decay: .5", name="x"),
           config_is(train__weight_decay=0.5)),
-    reads("T10 zeros", "wrote 010.5", OCTAL, OWN.format(steps=1, more=", weight_decay: 010.5", name="x"),
-          config_is(train__weight_decay=10.5)),
     reads("T10 exponent", "wrote 1e-4", "https://github.com/hiyouga/LlamaFactory/issues/4014",
           OWN.format(steps=1, more=", learning_rate: 1E-4", name="x"), config_is(train__learning_rate=1e-4)),
     reads("T10 no", "wrote no where 'no' is meant", "", OWN.format(steps=1, more=", save_strategy: no", name="x"),
@@ -902,13 +660,8 @@ LIBRARY_ROWS = [
     refuses("T11", "a schedule without its arguments", WSD, f"{KIND}=warmup_stable_decay", says=(KIND,
             "num_decay_steps")),
     refuses("T11 min_lr", "a schedule without its arguments", WSD, f"{KIND}=cosine_with_min_lr", says=(KIND, "min_lr")),
-    refuses("T11 warmup min_lr", "a schedule without its arguments", WSD, f"{KIND}=cosine_warmup_with_min_lr",
-            says=(KIND, "min_lr")),
     refuses("T11 plateau", "a schedule that reads the trainer's own evaluation", PLATEAU,
-            f"{KIND}=reduce_lr_on_plateau",
-            says=(KIND, "reduce_lr_on_plateau")),
-    refuses("T11 greedy", "a schedule that reads the trainer's own evaluation", PLATEAU, f"{KIND}=greedy",
-            says=(KIND, "greedy")),
+        f"{KIND}=reduce_lr_on_plateau", says=(KIND, "reduce_lr_on_plateau")),
     refuses("T11 warmup", "a warm-up that a constant rate has not", "https://github.com/bmaltais/kohya_ss/pull/2292",
             f"{KIND}=constant", says=("warmup_steps", "constant_with_warmup")),
     refuses("T11 typing error", "an argument that the schedule does not know", WSD, f"{KIND}=cosine",
@@ -918,16 +671,14 @@ LIBRARY_ROWS = [
             says=("train.",)),
     refuses("T11 clipping", "a clip range below zero", "", "train.epsilon=-0.1", says=("train.epsilon", "at least 0")),
     refuses("T11 unread", "an argument that a constant rate does not read", "", f"{KIND}=constant",
-            "train.warmup_steps=0",
-            f"{KWARGS}={{num_cycles: 2}}", says=(KWARGS, "num_cycles")),
+        "train.warmup_steps=0", f"{KWARGS}={{num_cycles: 2}}", says=(KWARGS, "num_cycles")),
     refuses("T11 unread warmup", "an argument that the schedule does not read", "", f"{KIND}=constant_with_warmup",
             f"{KWARGS}={{num_cycles: 2}}", says=(KWARGS, "num_cycles")),
     refuses("T11 twice", "the warm-up in both places", "https://github.com/huggingface/transformers/issues/34905",
             f"{KIND}=warmup_stable_decay", f"{KWARGS}={{num_warmup_steps: 1, num_decay_steps: 2}}",
             says=("num_warmup_steps",)),
     refuses("T11 polynomial", "a rate below the end of the schedule", "", f"{KIND}=polynomial",
-            "train.learning_rate=1e-8",
-            says=("lr_end",)),
+        "train.learning_rate=1e-8", says=("lr_end",)),
     trains("T11 ok: linear", "a warm-up of a linear schedule", "", f"{KIND}=linear", "train.warmup_steps=2",
            "train.max_steps=2", holds=both(rate(1, 0.0), rate(2, 2e-4))),
     trains("T11 ok: arguments", "a cosine with its lowest rate", WSD, f"{KIND}=cosine_with_min_lr",
@@ -936,46 +687,26 @@ LIBRARY_ROWS = [
            f"{KWARGS}={{num_decay_steps: 2}}", "train.warmup_steps=0", "train.max_steps=2", holds=rate(2, 2e-4)),
     refuses("T12", "a seed of 2**32", "https://github.com/NVIDIA/Megatron-LM/issues/88", "train.seed=4294967296",
             says=("train.seed", "4294967295")),
-    refuses("T12 clock", "a seed from the clock in nanoseconds", "https://github.com/kijai/ComfyUI-Florence2/issues/49",
-            "train.seed=1764117567000000000", says=("train.seed", "4294967295")),
-    refuses("T12 64 bits", "a seed of 2**63", "https://github.com/KohakuBlueleaf/z-tipo-extension/issues/27",
-            "train.seed=9223372036854775808", says=("train.seed", "4294967295")),
     refuses("T12 negative", "a negative seed", "https://github.com/lmstudio-ai/mlx-engine/pull/39", "train.seed=-1",
             says=("train.seed",)),
     trains("T12 ok: held out", "a seed of 2**32 for the held-out play, which is used whole", "",
-           "log.eval_seed=4294967296",
-           "log.eval_tasks=2", ONE, holds=plays_with_other_seeds),
-    refuses("T12 fraction", "a seed of 1.5", "", "train.seed=1.5", says=("train.seed",)),
+        "log.eval_seed=4294967296", "log.eval_tasks=2", ONE, holds=plays_with_other_seeds),
     trains("T12 ok: largest", "the largest seed", "", "train.seed=4294967295", ONE, "log.eval_seed=4294967295",
            holds=logs(1)),
     refuses("T15", "an option that the optimizer does not read", UNREAD, "train.optim_args=weight_decay=0.5",
             says=("train.optim_args", "weight_decay")),
-    refuses("T15 betas", "betas as an option", UNREAD, "train.optim_args=beta1=0.5", says=("train.optim_args",)),
     refuses("T15 sgd", "a beta of Adam for SGD", "https://github.com/huggingface/transformers/pull/44203",
             "train.optim=sgd", "train.adam_beta1=0.8", says=("train.adam_beta1", "sgd")),
-    refuses("T15 sgd epsilon", "an epsilon of Adam for SGD", "", "train.optim=sgd", "train.adam_epsilon=1e-6",
-            says=("train.adam_epsilon", "sgd")),
     refuses("T15 adafactor", "a beta of Adam for Adafactor", UNREAD, "train.optim=adafactor", "train.adam_beta2=0.9",
             says=("train.adam_beta2", "adafactor")),
-    refuses("T15 adafactor option", "an option of Adafactor", UNREAD, "train.optim=adafactor",
-            "train.optim_args=clip_threshold=0.5", says=("train.optim_args",)),
     refuses("T15 layers", "layers of an optimizer that takes none", "", "train.optim_target_modules=[q_proj]",
             says=("train.optim_target_modules",)),
     refuses("T15 typing error", "an option that SGD does not know", "", "train.optim=sgd",
-            "train.optim_args=momentun=0.9",
-            says=("train.optim_args", "momentun")),
-    refuses("T15 twice", "weight decay where the groups of weights have their own", "", "train.optim=sgd",
-            "train.optim_args=weight_decay=0.5", says=("train.optim_args", "weight_decay")),
+        "train.optim_args=momentun=0.9", says=("train.optim_args", "momentun")),
     refuses("T15 form", "an option without a value", "", "train.optim=sgd", "train.optim_args=momentum",
-            says=("train.optim_args", "momentum")),
-    refuses("T15 number", "an option that is no number", "", "train.optim=sgd", "train.optim_args=momentum=high",
             says=("train.optim_args", "momentum")),
     refuses("T15 package", "an optimizer whose package is missing", "", "train.optim=galore_adamw",
             "train.optim_target_modules=[q_proj]", says=("train.optim", "galore")),
-    refuses("T15 package 2", "an optimizer whose package is missing", "", "train.optim=schedule_free_adamw",
-            says=("train.optim", "schedule")),
-    refuses("T15 package 3", "an optimizer whose package is missing", "", "train.optim=lomo", says=("train.optim",
-            "lomo")),
     trains("T15 ok: epsilon", "an epsilon of Adam", "", "train.adam_epsilon=1e-6", "train.weight_decay=0.5", ONE,
            holds=group(1, eps=1e-6, weight_decay=0.5)),
     trains("T15 ok: momentum", "momentum of SGD", "https://github.com/huggingface/transformers/pull/44203",
@@ -1064,30 +795,20 @@ PATH_ROWS = [
     trains("T13", "runs in the home folder", TILDE, "log.dir=~/runs", "log.name=x", ONE,
            holds=is_at("home/runs/x/metrics.jsonl")),
     trains("T13 variable", "runs and the exported model where a variable says", "", "log.dir=${HOME}/runs",
-           "log.name=x",
-           "log.export=~/exported", ONE,
-           holds=both(is_at("home/runs/x/metrics.jsonl", "home/exported"),
-           loads_in_plain_transformers("../../exported"))),
+        "log.name=x", "log.export=~/exported", ONE, holds=both(is_at("home/runs/x/metrics.jsonl", "home/exported"),
+        loads_in_plain_transformers("../../exported"))),
     refuses("T13 unset", "a variable that is not set", "https://github.com/OPM/opm-simulators/issues/5063",
             "log.dir=${UNSET_HERE}/runs", ONE, says=("log.dir", "UNSET_HERE")),
-    refuses("T13 unset export", "a variable that is not set", "", "log.export=${UNSET_HERE}/model", ONE,
-            says=("log.export", "UNSET_HERE")),
     dry("T13 data", "data in the home folder", TILDE, config="own.yaml", prepare=at_home("~/data")),
-    dry("T13 data variable", "data where a variable says", "", config="own.yaml", prepare=at_home("${HOME}/data"),
-        says=("the first 3 tasks show 2 images",)),
     dry("T13 data unset", "data where a variable that is not set says", "", config="own.yaml", status=2,
         prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE")),
     dry("T13 episodes", "saved episodes in the home folder", TILDE, "train={method: sft, episodes: ~/prior}", FEW,
         "log.eval_tasks=0", beside="plain", prepare=move_prior),
     Case("T13 resume", "resumed a run in the home folder", TILDE, (*RUNS["plain"][0], "train.max_steps=3",
-         "log.name=base",
-         "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move_prior),
+        "log.name=base", "--resume=~/prior"), says=("resumed from step 2",), beside="plain", prepare=move_prior),
     dry("T13 model", "a model in the home folder", TILDE, *SMALL, "model.name=~/weights", prepare=move_home),
-    dry("T13 model variable", "a model where a variable says", "", *SMALL, "model.name=${HOME}/weights",
-        prepare=move_home),
     dry("T13 reward", "a reward in the home folder", TILDE, *SMALL,
-        "reward={type: python, function: '~/rewards.py:half'}",
-        prepare=write_code_at_home),
+        "reward={type: python, function: '~/rewards.py:half'}", prepare=write_code_at_home),
     dry("T13 environment", "an environment in the home folder", TILDE, *SMALL, "env.name=~/world.py:Leaves",
         prepare=write_code_at_home),
 ]
@@ -1244,8 +965,7 @@ CODE_ROWS = [
     ends("T16", "a reward that ends the process", EXITS, mine("leaves"), MANY, says=("score", "SystemExit"),
          holds=ends_early, **CODE),
     ends("T16 quietly", "a reward that ends the process with status 0", EXITS, mine("leaves_well"), ONE,
-         says=("SystemExit",),
-         holds=nothing_saved, **CODE),
+        says=("SystemExit",), holds=nothing_saved, **CODE),
     trains("T16 at times", "a reward that ends the process at times", EXITS, mine("leaves_at_times"), ONE,
            holds=some("reward/faults"), **CODE),
     trains("T16 parser", "a reward that parses arguments", EXITS, mine("parses"), ONE, holds=some("reward/faults"),
@@ -1257,15 +977,12 @@ CODE_ROWS = [
     trains("T16 step", "an environment that ends the process in a step", EXITS, *world("Leaves", "step"),
            holds=some("episodes/faults"), **CODE),
     trains("T16 reset", "an environment that ends the process at the start of an episode", EXITS, *world("Leaves",
-           "reset"),
-           holds=some("episodes/faults"), **CODE),
+        "reset"), holds=some("episodes/faults"), **CODE),
     ends("T16 answer", "a check of answers that ends the process", EXITS, "env.name=world.py:Leaves",
-         "env.moment=answer", ONE,
-         says=("score",), holds=nothing_saved, **CODE),
+        "env.moment=answer", ONE, says=("score",), holds=nothing_saved, **CODE),
     trains("T16 answers", "a model of answers that ends the process", EXITS, *world("HasParser"),
            holds=some("episodes/faults"), **CODE),
-    trains("T16 tool", "a tool that ends the process", EXITS, *world("HasTool"), **CODE,
-           holds=plays(8)),
+    trains("T16 tool", "a tool that ends the process", EXITS, *world("HasTool"), **CODE, holds=plays(8)),
     trains("T16 metric", "a metric that ends the process", EXITS, *world("HasMetric"), "log.eval_tasks=2", **CODE,
            holds=plays(8)),
     refuses("T16 environment", "an environment that ends the process when it is made", EXITS, *world("Refuses"),
@@ -1296,9 +1013,8 @@ def looks(id, did, source, run, *folders):
 
 
 SAVED_ROWS = [
-    Case("T01 adapter", "an adapter in place of a model", "https://github.com/OpenGVLab/InternVL/issues/525",
-         (*SMALL, ONE, "model.name=prior/adapter"), 2, ("model.name = 'prior/adapter'", "adapter"), is_dry=True,
-         beside="lora"),
+    Case("T01 adapter", "an adapter in place of a model", "https://github.com/OpenGVLab/InternVL/issues/525", (*SMALL,
+        ONE, "model.name=prior/adapter"), 2, ("model.name = 'prior/adapter'", "adapter"), is_dry=True, beside="lora"),
     Case("T17", "went on from a checkpoint of supervised training", PROCESSOR,
          (*SMALL, ONE, "model.name=prior/checkpoints/checkpoint-2"), beside="sft"),
     looks("T17 sft", "looked at a checkpoint of supervised training", PROCESSOR, "sft", "checkpoints/checkpoint-1",

@@ -18,26 +18,18 @@ from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import command as train
 
 SHIPPED = (
-    "quickstart",
-    "tiny_warmstart",
-    "rejection_sampling",
-    "qwen3_vl_4b_lora",
-    "qwen3_vl_4b_qlora",
-    "qwen2_5_vl_3b",
-)
+    "quickstart", "tiny_warmstart", "rejection_sampling", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b",
+)  # fmt: skip
 
 SFT = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"slots": 4, "max_reply_tokens": 8, "max_completion_tokens": 300},
     "train": {
-        "method": "sft",
-        "max_steps": 4,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 3e-3,
+        "method": "sft", "max_steps": 4, "per_device_train_batch_size": 8, "learning_rate": 3e-3,
         "lr_scheduler_type": "constant",
     },
     "log": {"eval_tasks": 4},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

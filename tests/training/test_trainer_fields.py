@@ -69,12 +69,9 @@ def test_what_is_passed_on_reaches_the_trainers_arguments(method):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("load_best_model_at_end", "log.eval_steps"),
-        ("reward_weights", "reward.components"),
-        ("vllm_mode", "rollout.engine"),
-        ("fsdp", "DDP"),
-        ("log_completions", "log.episodes_per_step"),
+        ("load_best_model_at_end", "log.eval_steps"), ("reward_weights", "reward.components"),
+        ("vllm_mode", "rollout.engine"), ("fsdp", "DDP"), ("log_completions", "log.episodes_per_step"),
     ],
-)
+)  # fmt: skip
 def test_a_refusal_names_what_to_use_instead(name, words):
     assert words in explain_refusal(name, "grpo")

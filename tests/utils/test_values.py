@@ -67,19 +67,8 @@ def test_the_form_of_a_form_is_itself():
 def test_numbers_of_texts():
     texts = ("7.50", "12,000", "1e3", "-0", "5 mm", "<5", "007", "1,5", "yes", "", "1_000", "9" * 70)
     assert [read_number(text) for text in texts] == [
-        7.5,
-        12000,
-        1000,
-        0,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-    ]
+        7.5, 12000, 1000, 0, None, None, None, None, None, None, None, None,
+    ]  # fmt: skip
 
 
 def test_a_bound_is_reached_but_for_rounding():

@@ -47,12 +47,9 @@ def test_every_task_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, t
     assert page.locator(".outcomes").first.inner_text().split("\n") == ["3 wins", "4 ties", "1 loss"]
     titles = page.locator(".pairs circle title").all_text_contents()
     assert sorted(titles) == [
-        "2 tasks at about 0.000 and 0.000, such as t6",
-        "2 tasks at about 0.000 and 1.000, such as t0",
-        "2 tasks at about 1.000 and 1.000, such as t4",
-        "t2: 0.000 and 0.200",
-        "t3: 1.000 and 0.000",
-    ]
+        "2 tasks at about 0.000 and 0.000, such as t6", "2 tasks at about 0.000 and 1.000, such as t0",
+        "2 tasks at about 1.000 and 1.000, such as t4", "t2: 0.000 and 0.200", "t3: 1.000 and 0.000",
+    ]  # fmt: skip
     place = "(one) => [one.cx.baseVal.value, one.cy.baseVal.value]"
     assert page.locator(".pairs circle.losses").evaluate(place) == [
         216,

@@ -55,13 +55,9 @@ def test_the_turns_of_an_episode_are_parts_in_order():
     )
     page = build(play(ENV, 0, *said))
     assert list_kinds(page) == [
-        ("user", ["picture", "text"]),
-        ("assistant", ["thinking", "text", "call"]),
-        ("tool_result", ["result"]),
-        ("assistant", ["text"]),
-        ("user", ["nudge"]),
-        ("assistant", ["text"]),
-    ]
+        ("user", ["picture", "text"]), ("assistant", ["thinking", "text", "call"]), ("tool_result", ["result"]),
+        ("assistant", ["text"]), ("user", ["nudge"]), ("assistant", ["text"]),
+    ]  # fmt: skip
     [thinking, text, call] = page["turns"][1]["parts"]
     assert (thinking["text"], text["text"]) == ("Small.", "I zoom.\n")
     assert (call["name"], call["arguments"]["factor"]) == ("zoom", 4)
@@ -171,11 +167,8 @@ def test_tokens_have_mask_logprob_and_advantage():
     tokens = EpisodeTokens((1, 2), (3, 4), (1, 0), (-0.5, 0.0))
     rows = build(make(tokens=tokens, info={"advantage": 1.5}))["tokens"]
     assert [(row["id"], row["mask"], row["logprob"], row["advantage"]) for row in rows] == [
-        (1, 0, None, None),
-        (2, 0, None, None),
-        (3, 1, -0.5, 1.5),
-        (4, 0, None, None),
-    ]
+        (1, 0, None, None), (2, 0, None, None), (3, 1, -0.5, 1.5), (4, 0, None, None),
+    ]  # fmt: skip
     assert build(make())["tokens"] is None
 
 
@@ -228,22 +221,12 @@ def test_what_a_picture_shows_costs_a_line_a_few_bytes():
 # ---------------------------------------------------------------------- forged episodes
 NAN, HUGE, INF = float("nan"), 1e300, float("inf")
 FORGED = [
-    ShownView(0, (NAN, 0.0, 1.0, 1.0)),
-    ShownView(0, (0.0, 0.0, HUGE, 1.0)),
-    ShownView(0, (0.0, 0.0, INF, 1.0)),
-    ShownView(0, (0.0, 0.0, 1.0)),
-    ShownView(0, ()),
-    ShownView(0, (0.5, 0.0, 0.5, 1.0)),
-    ShownView(0, ("a", "b", "c", "d")),
-    ShownView(-1),
-    ShownView(10**400),
-    ShownView(0, plane="<script>"),
-    ShownView(0, slice=-3),
-    ShownView(0, slice="1"),
-    ShownView(0, area=(0.0, 0.0, 0.0, 1.0)),
-    ShownView(0, area=(NAN,) * 4),
-    ShownView(0, area=(0.0, 1.0)),
-]
+    ShownView(0, (NAN, 0.0, 1.0, 1.0)), ShownView(0, (0.0, 0.0, HUGE, 1.0)), ShownView(0, (0.0, 0.0, INF, 1.0)),
+    ShownView(0, (0.0, 0.0, 1.0)), ShownView(0, ()), ShownView(0, (0.5, 0.0, 0.5, 1.0)),
+    ShownView(0, ("a", "b", "c", "d")), ShownView(-1), ShownView(10**400), ShownView(0, plane="<script>"),
+    ShownView(0, slice=-3), ShownView(0, slice="1"), ShownView(0, area=(0.0, 0.0, 0.0, 1.0)),
+    ShownView(0, area=(NAN,) * 4), ShownView(0, area=(0.0, 1.0)),
+]  # fmt: skip
 
 
 @each("view", [*FORGED])

@@ -111,12 +111,9 @@ def test_held_out_episodes_and_the_sides_of_an_evaluation_are_sets(folder, tmp_p
 def test_the_curves_are_those_of_training_and_only_of_its_own_episodes(folder, tmp_path):
     written(tmp_path / "run" / "held_out" / "0", make(1))
     lines = [
-        '{"step": 1, "reward": 0.5, "loss": 3}',
-        "junk",
-        '{"step": 2, "reward": NaN, "tools/rate": 0.25}',
-        "[]",
+        '{"step": 1, "reward": 0.5, "loss": 3}', "junk", '{"step": 2, "reward": NaN, "tools/rate": 0.25}', "[]",
         '{"step": "x"}',
-    ]
+    ]  # fmt: skip
     (tmp_path / "run" / "metrics.jsonl").write_text("\n".join(lines))
     own, held_out = find_sets([tmp_path / "run"])
     assert own.read_curves() == {"step": [1, 2], "series": {"reward": [0.5, None], "tools/rate": [None, 0.25]}}

@@ -20,20 +20,9 @@ MARK = (208, 40, 248, 60)  # left, top, right, bottom, off every axis of symmetr
 DEEP = (20, 40, 60)  # slices, rows, columns
 BODY = (4, 9, 10, 25, 30, 36)  # z1, z2, y1, y2, x1, x2 of the bright voxels
 TOOLS = (
-    "zoom",
-    "crop",
-    "rotate",
-    "flip_horizontal",
-    "flip_vertical",
-    "undo",
-    "reset",
-    "adjust_contrast",
-    "select_slice",
-    "open_image",
-    "show_beside",
-    "measure",
-    "get_intensity_stats",
-)
+    "zoom", "crop", "rotate", "flip_horizontal", "flip_vertical", "undo", "reset", "adjust_contrast",
+    "select_slice", "open_image", "show_beside", "measure", "get_intensity_stats",
+)  # fmt: skip
 
 
 class Finding(BaseModel):
@@ -239,12 +228,9 @@ def test_pictures_say_which_slice_of_which_image_they_show():
     )
     named = [(p["index"], p["plane"], p["slice"], p["slices"], p["original"]) for p in page["pictures"].values()]
     assert named == [
-        (0, "axial", 6, 20, "p0"),
-        (1, None, None, None, "p1"),
-        (0, "coronal", 3, 40, "p2"),
-        (0, "coronal", 3, 40, "p2"),
-        (1, None, None, None, "p1"),
-    ]
+        (0, "axial", 6, 20, "p0"), (1, None, None, None, "p1"), (0, "coronal", 3, 40, "p2"),
+        (0, "coronal", 3, 40, "p2"), (1, None, None, None, "p1"),
+    ]  # fmt: skip
 
 
 @each("turned", [[], [("rotate", {})], [("flip_horizontal", {}), ("zoom", {"factor": 1.5})]])

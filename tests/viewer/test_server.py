@@ -86,18 +86,10 @@ def test_without_the_key_there_is_nothing(port):
 
 
 NOWHERE = [
-    "rows/9",
-    "rows/-1",
-    "rows/0?start=x",
-    "rows/0?start=" + "9" * 400,
-    "episode/0/0",
-    "episode/0/22",
-    "episode/5/1",
-    "episode/0/" + "9" * 5000,
-    "image/0/3/..%2f..%2fconfig.yaml.png",
-    "image/0/3/" + "0" * 40 + ".png",
-    "compare/0/7",
-]
+    "rows/9", "rows/-1", "rows/0?start=x", "rows/0?start=" + "9" * 400, "episode/0/0", "episode/0/22",
+    "episode/5/1", "episode/0/" + "9" * 5000, "image/0/3/..%2f..%2fconfig.yaml.png",
+    "image/0/3/" + "0" * 40 + ".png", "compare/0/7",
+]  # fmt: skip
 
 
 def test_what_does_not_exist_is_not_found(port):

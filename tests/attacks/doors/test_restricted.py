@@ -103,13 +103,10 @@ def attempt(function, *args, **kwargs):
 
 # ---------------------------------------------------------------------- the endpoint of a rollout
 SPELLINGS = [  # how a URL is read is in test_hosts.py
-    "http://0.0.0.0:{port}/v1",
-    "http://localhost.evil.com:{port}/v1",
-    "http://hospital.example:{port}/v1/chat/completions",
-    "http://[::]:{port}/v1",
-    "http://127.0.0.1@evil.com:{port}/v1",
-    "http://evil.com:{port}?@localhost/v1",
-]
+    "http://0.0.0.0:{port}/v1", "http://localhost.evil.com:{port}/v1",
+    "http://hospital.example:{port}/v1/chat/completions", "http://[::]:{port}/v1",
+    "http://127.0.0.1@evil.com:{port}/v1", "http://evil.com:{port}?@localhost/v1",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -141,12 +138,6 @@ def test_a_rollout_of_another_environment_does(viewbox, hospital, elsewhere):
 
 
 @BOTH
-def test_play_many_sends_no_image_elsewhere(cls, elsewhere):
-    assert attempt(play, cls(), OpenAIGenerator(elsewhere.away, "m")) == cls.restricted
-    arrives(elsewhere, cls)
-
-
-@BOTH
 def test_a_policy_that_asks_elsewhere_is_stopped(cls, elsewhere):
     async def policy(messages):
         generator = OpenAIGenerator(elsewhere.away, "m")
@@ -158,12 +149,6 @@ def test_a_policy_that_asks_elsewhere_is_stopped(cls, elsewhere):
     env = cls()
     assert attempt(env.play, env.tasks[0], policy) == cls.restricted
     arrives(elsewhere, cls)
-
-
-def test_this_machine_is_asked(elsewhere):
-    (episode,) = play(Scans(), OpenAIGenerator(elsewhere.url, "m"))
-    assert episode.end_reason == "answered"
-    assert "data:image/png" in json.dumps(elsewhere.bodies)
 
 
 # ---------------------------------------------------------------------- judges, wherever they hide

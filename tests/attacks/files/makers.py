@@ -386,11 +386,8 @@ def make_dicom():
     for length in range(8):
         yield f"JPEG 2000 box of {length}", raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(length)))
     for syntax in (
-        "1.2.840.10008.1.2.4.91",
-        "1.2.840.10008.1.2.4.92",
-        "1.2.840.10008.1.2.4.201",
-        "1.2.840.10008.1.2.4.203",
-    ):
+        "1.2.840.10008.1.2.4.91", "1.2.840.10008.1.2.4.92", "1.2.840.10008.1.2.4.201", "1.2.840.10008.1.2.4.203",
+    ):  # fmt: skip
         yield f"JPEG 2000 box of 0 in {syntax}", raw_dicom(syntax=syntax, pixels=fragments(boxes(0)))
     later = struct.pack(">I4s", 20, b"ftyp") + bytes(12)
     yield "JPEG 2000 second box of 0", raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(0, before=later)))
@@ -460,14 +457,8 @@ def make_dicom():
     for kind in ("RGB", "PALETTE COLOR", "YBR_FULL_422", "YBR_RCT", "CMYK", "", "A" * 60):
         yield f"photometric {kind[:14]!r}", raw_dicom(kind=kind)
     for syntax in (
-        "",
-        "1",
-        "1.2.840.10008.1.2.4.50",
-        "1.2.840.10008.1.2.4.70",
-        "1.2.840.10008.1.2.4.100",
-        "9" * 64,
-        "é",
-    ):
+        "", "1", "1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.70", "1.2.840.10008.1.2.4.100", "9" * 64, "é",
+    ):  # fmt: skip
         yield f"syntax {syntax[:24]!r}", raw_dicom(syntax=syntax, pixels=fragments(saved(COLOR, "JPEG")))
     for keyword, value in (
         ("RescaleSlope", "1e308"), ("RescaleSlope", "-1e-320"), ("WindowWidth", "1e400"), ("PixelSpacing", ["0", "0"]),
@@ -525,28 +516,16 @@ def nifti(array=None, *, patch=(), kind=nibabel.Nifti1Image, affine=None):
 
 def make_nifti():
     for dims in (
-        (3, -1, 4, 5),
-        (3, 0, 4, 5),
-        (7, *[32767] * 7),
-        (0,),
-        (9, 1, 1, 1),
-        (3, 32767, 32767, 1),
-        (-3, 3, 4, 5),
-    ):
+        (3, -1, 4, 5), (3, 0, 4, 5), (7, *[32767] * 7), (0,), (9, 1, 1, 1), (3, 32767, 32767, 1), (-3, 3, 4, 5),
+    ):  # fmt: skip
         yield f"dims {dims}", nifti(patch=[(40, f"{len(dims)}h", *dims)])
     for code in (0, 1, 32, 128, 512, 768, 1024, 1536, 1792, 2304, 9999):
         yield f"type {code}", nifti(patch=[(70, "h", code)])
     for offset in (float("nan"), float("inf"), -1.0, 0.0, 1e30, 2e9, 353.5):
         yield f"offset {offset}", nifti(patch=[(108, "f", offset)])
     for slope, intercept in (
-        (float("nan"), 0),
-        (float("inf"), 0),
-        (0, 5),
-        (3e38, 3e38),
-        (1e-45, 0),
-        (1, float("nan")),
-        (-1, 0),
-    ):
+        (float("nan"), 0), (float("inf"), 0), (0, 5), (3e38, 3e38), (1e-45, 0), (1, float("nan")), (-1, 0),
+    ):  # fmt: skip
         yield f"scale {slope} {intercept}", nifti(patch=[(112, "2f", slope, intercept)])
     for value in (float("nan"), float("inf"), 0.0, -1.0, 3e38):
         yield f"spacing {value}", nifti(patch=[(76, "8f", *[value] * 8)])
@@ -587,33 +566,14 @@ def make_npy():
     for length in (0, 1, 9_999, 65_535):
         yield f"header of {length}", npy("{}", length=length)
     for descr in (
-        "|O",
-        "|V8",
-        "<U9",
-        "|S0",
-        "<M8[s]",
-        "<c16",
-        "<f2",
-        "<f16",
-        ">i8",
-        "|b1",
-        "x",
-        "",
-        "<u3",
-        "f4,f4",
+        "|O", "|V8", "<U9", "|S0", "<M8[s]", "<c16", "<f2", "<f16", ">i8", "|b1", "x", "", "<u3", "f4,f4",
         "(9,9)u1",
-    ):
+    ):  # fmt: skip
         yield f"type {descr}", npy(f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': (2, 2)}}")
     for descr in (
-        "[('a', '<f4')]",
-        "[('a', '<f4', (99999, 99999))]",
-        "('<f4', (9, 9))",
-        "1",
-        "None",
-        "{}",
-        "b'<f4'",
+        "[('a', '<f4')]", "[('a', '<f4', (99999, 99999))]", "('<f4', (9, 9))", "1", "None", "{}", "b'<f4'",
         "[" * 99 + "]" * 99,
-    ):
+    ):  # fmt: skip
         yield f"type {descr[:30]}", npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': (2, 2)}}")
     for shape in ("(99999, 99999)", "(-1, 8)", "(0, 8)", "(True, True)", "(8.0, 8)", "('8', 8)", "8", "()", "(8,)",
     "(2, 2, 2, 2)",

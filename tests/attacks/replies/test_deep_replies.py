@@ -21,14 +21,9 @@ FIELDS = {
     "Python": "{'label': @}",
 }
 FRAMES = (
-    "@",
-    "<tool_call>@</tool_call>",
-    "```json\n@\n```",
-    "[@]",
-    '{"tool_calls": [@]}',
-    "so @ it is",
+    "@", "<tool_call>@</tool_call>", "```json\n@\n```", "[@]", '{"tool_calls": [@]}', "so @ it is",
     "<think>@</think>@",
-)
+)  # fmt: skip
 KINDS = {"lists": ("[", "]"), "objects": ('{"a": ', "}")}
 
 

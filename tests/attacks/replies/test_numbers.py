@@ -85,15 +85,11 @@ def test_no_text_becomes_a_number_that_is_not_finite(field, text):
 @pytest.mark.parametrize(
     "value",
     [
-        {"count": DIGITS},
-        {"either": NAN},
-        {"strict": NAN},
-        {"in_text": "1e999"},
-        {"lasts": "P99999999999999D"},
+        {"count": DIGITS}, {"either": NAN}, {"strict": NAN}, {"in_text": "1e999"}, {"lasts": "P99999999999999D"},
         {"made": "big"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_no_other_kind_of_number_is_infinite(value):
     answer, problem = check_answer(ENV, value, Task("t"))
     assert problem is not None

@@ -127,36 +127,23 @@ def test_a_pattern_with_large_counts_is_refused_before_any_value(name):
 NULLABLE_LIST = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}
 WORDINGS = {
     "type": ({"a": 3}, of_a(type="string"), "a = 3: allowed: a string"),
-    "unique": (
-        {"a": [{"b": 1}, {"b": 1.0}]},
-        of_a(uniqueItems=True),
-        'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ',
-    ),
+    "unique": ({"a": [{"b": 1}, {"b": 1.0}]}, of_a(uniqueItems=True),
+        'a = [{"b": 1}, {"b": 1.0}]: allowed: items that all differ'),
     "pattern": ({"a": "x"}, of_a(pattern="^y"), 'a = "x": allowed: text that matches "^y"'),
     "enum": ({"a": "x"}, of_a(enum=["y", 1]), 'a = "x": allowed: "y", 1'),
-    "additional": (
-        {"b": 1, "a": 2},
-        {"additionalProperties": False},
-        'unknown key "b"; allowed: none',
-    ),
+    "additional": ({"b": 1, "a": 2}, {"additionalProperties": False}, 'unknown key "b"; allowed: none'),
     "required": ({}, {"required": ["a"]}, '"a" is missing'),
     "an item": ({"a": [1, ["x"]]}, of_a(items={"items": {"type": "number"}}), 'a[1][0] = "x": allowed: a number'),
-    "a definition": (
-        nest(3, end=1),
-        recursive(type="object", properties={"a": NODE}),
-        "a.a.a = 1: allowed: an object",
-    ),
+    "a definition": (nest(3, end=1), recursive(type="object", properties={"a": NODE}),
+        "a.a.a = 1: allowed: an object"),
     "the choice of its type": ({"a": [1, "x"]}, of_a(**NULLABLE_LIST), 'a[1] = "x": allowed: a number'),
     "no choice": ({"a": "x"}, of_a(**NULLABLE_LIST), 'a = "x": allowed: a list or null'),
     "if": ({"a": 1}, {"if": {}, "then": of_a(type="null")}, "a = 1: allowed: null"),
     "not": ({"a": 1}, of_a(**{"not": {"type": "integer"}}), 'a = 1: does not fit "not": {"type": "integer"}'),
-    "half a surrogate pair": (
-        {"a": "\ud800"},
-        of_a(pattern="x"),
-        "it holds half of a surrogate pair, which is no character",
-    ),
+    "half a surrogate pair": ({"a": "\ud800"}, of_a(pattern="x"),
+        "it holds half of a surrogate pair, which is no character"),
     "too deep": (nest(300), {"enum": [1]}, "it is nested too deep"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("value", "schema", "words"), WORDINGS.values(), ids=WORDINGS)
@@ -167,17 +154,11 @@ def test_a_violation_names_its_place_and_what_is_wanted(value, schema, words):
 @pytest.mark.parametrize(
     ("items", "unique"),
     [
-        ([1, True], True),
-        ([0, False], True),
-        ([1, 1.0], False),
-        (["1", 1], True),
-        ([[], {}], True),
-        ([None, None], False),
-        ([{"a": [1]}, {"a": [True]}], True),
-        ([["array"], ("array",)], False),
+        ([1, True], True), ([0, False], True), ([1, 1.0], False), (["1", 1], True), ([[], {}], True),
+        ([None, None], False), ([{"a": [1]}, {"a": [True]}], True), ([["array"], ("array",)], False),
         ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
     ],
-)
+)  # fmt: skip
 def test_values_are_equal_as_json_schema_says(items, unique):
     items = json.loads(json.dumps(items))
     assert (find_violation({"a": items}, of_a(uniqueItems=True)) is None) == unique

@@ -127,11 +127,8 @@ def test_a_reply_that_ignores_the_film_earns_little(name, env, reply, most, why)
 def test_no_constant_answer_to_a_choice_beats_chance_by_much():
     """The right choices are spread evenly: for each kind the commonest is right in few more tasks than by chance."""
     for kind, choices in (
-        ("side", FOUR_SIDES),
-        ("compare", CHANGES),
-        ("complaint", (*FOCAL, NOTHING)),
-        ("which", (*LABELS, NOTHING)),
-    ):
+        ("side", FOUR_SIDES), ("compare", CHANGES), ("complaint", (*FOCAL, NOTHING)), ("which", (*LABELS, NOTHING)),
+    ):  # fmt: skip
         answers = [plan_case(seed, kind).answer for seed in range(600)]
         commonest = max(answers.count(choice) for choice in choices) / len(answers)
         assert commonest < 1 / len(choices) + 0.06

@@ -10,30 +10,14 @@ from viewbox.rewards.fields import MAX_TEXT, has_content
 from viewbox.utils.values import fold_text
 
 REWARDS = [
-    ExactMatchReward("value"),
-    ExactMatchReward("value", tolerance=0.5),
-    TokenF1Reward("value"),
-    TokenF1Reward("value", stop_words=True),
-    LabelSetF1Reward("value"),
-    RankingReward("value"),
-    BrierReward(ExactMatchReward("value")),
-    BrierReward(lambda answer, reference: 0.0),
-]
+    ExactMatchReward("value"), ExactMatchReward("value", tolerance=0.5), TokenF1Reward("value"),
+    TokenF1Reward("value", stop_words=True), LabelSetF1Reward("value"), RankingReward("value"),
+    BrierReward(ExactMatchReward("value")), BrierReward(lambda answer, reference: 0.0),
+]  # fmt: skip
 UNITS = [
-    "a",
-    "nodule ",
-    "no ",
-    "é",
-    "a\u0315\u0300",
-    "\ufdfa",
-    "\u200b",
-    "-",
-    " ",
-    ".",
-    "nо ",
-    "1",
+    "a", "nodule ", "no ", "é", "a\u0315\u0300", "\ufdfa", "\u200b", "-", " ", ".", "nо ", "1",
     "nodule, not seen. ",
-]
+]  # fmt: skip
 
 
 def is_unmeasurable(reward, gold):

@@ -25,11 +25,8 @@ def find(category, several=False):
 
 
 CLEAR, VAGUE, NOTHING, BROKEN = (
-    find("answerable", True),
-    find("ambiguous"),
-    find("no_task_match"),
-    find("invalid_files"),
-)
+    find("answerable", True), find("ambiguous"), find("no_task_match"), find("invalid_files"),
+)  # fmt: skip
 
 
 def choose(*names, accuracy=100, **fields):

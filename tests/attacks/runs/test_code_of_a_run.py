@@ -14,7 +14,6 @@ from tests.support.forged_runs import forge_run, has_run, make_line
 from tests.support.tables import each
 from viewbox import envs, plugins
 from viewbox.errors import ConfigError
-from viewbox.rewards.declare import REWARD_TYPES
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.trust import find_run_of
 
@@ -65,22 +64,12 @@ ENVIRONMENTS = {
     "another case": {"name": "Gift.helper:E"},
 }
 SETTINGS = {
-    "tools": ["gift.helper:score"],
-    "max_calls": {"gift.helper:score": 1},
-    "coordinates": "gift.helper:score",
-    "reply_format": "gift.helper:score",
-    "history": "gift.helper:E",
-    "reward": "gift.helper:R",
-    "metrics": {"x": "gift.helper:score"},
-    "prompts": "gift/helper.py:E",
-    "answer": "gift.helper:E",
-    "images": "gift/helper.py",
-    "split": "gift.helper:E",
-    "on_answer": "gift.helper:E",
-    "settings": {"name": "gift.helper:E"},
-    "__class__": "gift.helper:E",
-    "_toolbox": {"zoom": "gift.helper:score"},
-}
+    "tools": ["gift.helper:score"], "max_calls": {"gift.helper:score": 1}, "coordinates": "gift.helper:score",
+    "reply_format": "gift.helper:score", "history": "gift.helper:E", "reward": "gift.helper:R",
+    "metrics": {"x": "gift.helper:score"}, "prompts": "gift/helper.py:E", "answer": "gift.helper:E",
+    "images": "gift/helper.py", "split": "gift.helper:E", "on_answer": "gift.helper:E",
+    "settings": {"name": "gift.helper:E"}, "__class__": "gift.helper:E", "_toolbox": {"zoom": "gift.helper:score"},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -144,13 +133,6 @@ def test_a_yaml_file_in_the_run_is_the_runs_own(gift, viewbox, place, name):
     assert not has_run(run)
 
 
-def test_a_link_does_not_make_it_the_users_own(gift, viewbox, tmp_path):
-    run = gift(config={"reward": REWARDS["a file"]})
-    (tmp_path / "mine.yaml").symlink_to(run / "config.yaml")
-    assert viewbox("score", "gift", "--reward", "mine.yaml")[0] == 2
-    assert not has_run(run)
-
-
 def test_from_inside_the_run_its_files_are_still_its_own(gift, viewbox, monkeypatch):
     run = gift(config={"reward": python("helper.py:score")})
     monkeypatch.chdir(run)
@@ -185,13 +167,6 @@ def test_a_plug_in_of_the_process_is_not_for_a_run(gift, viewbox, monkeypatch):
     status, _, err = viewbox("score", "gift")
     assert (status, has_run(run)) == (2, False)
     assert "gift.helper" in err
-
-
-def test_nor_is_a_reward_that_other_code_registered(gift, viewbox, monkeypatch):
-    gift(config={"reward": combined(type="mine")})
-    monkeypatch.setitem(REWARD_TYPES, "mine", type("Mine", (), {"__module__": "elsewhere"}))
-    status, _, err = viewbox("score", "gift")
-    assert (status, "--trust" in err) == (2, True)
 
 
 # ---------------------------------------------------------------------- environments

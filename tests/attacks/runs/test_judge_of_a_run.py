@@ -16,25 +16,10 @@ from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, build_reward
 
 LABEL = {"type": "exact_match", "field": "label"}
 SECRETS = [
-    "GITHUB_TOKEN",
-    "HF_TOKEN",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_API_KEY",
-    "GH_API_KEY",
-    "WANDB_API_KEY",
-    "HF_API_KEY",
-    "HOME",
-    "PATH",
-    "SSH_AUTH_SOCK",
-    "NPM_TOKEN",
-    "github_token",
-    "AWS_JUDGE_KEY",
-    "HUGGINGFACE_API_KEY",
-    "GITLAB_API_KEY",
-    "KAGGLE_KEY",
-    "SLACK_BOT_TOKEN",
-]
+    "GITHUB_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_API_KEY", "GH_API_KEY",
+    "WANDB_API_KEY", "HF_API_KEY", "HOME", "PATH", "SSH_AUTH_SOCK", "NPM_TOKEN", "github_token", "AWS_JUDGE_KEY",
+    "HUGGINGFACE_API_KEY", "GITLAB_API_KEY", "KAGGLE_KEY", "SLACK_BOT_TOKEN",
+]  # fmt: skip
 
 
 def judge(url="http://127.0.0.1:9/v1", **more):
@@ -169,20 +154,9 @@ def test_no_variable_is_read_before_the_user_agrees(monkeypatch):
 
 # ---------------------------------------------------------------------- caches
 OUTSIDE = [
-    "/any/where",
-    "..",
-    "../..",
-    "../elsewhere",
-    "a/../../..",
-    "",
-    " ",
-    ".",
-    "a/..",
-    "/",
-    "\0",
-    "a\0b",
+    "/any/where", "..", "../..", "../elsewhere", "a/../../..", "", " ", ".", "a/..", "/", "\0", "a\0b",
     "~/x/../../..",
-]
+]  # fmt: skip
 
 
 @each("cache", [*OUTSIDE])

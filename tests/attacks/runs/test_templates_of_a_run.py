@@ -30,30 +30,22 @@ OWN = {
     "a condition": ("{% if turn > 1 %}later{% else %}first{% endif %}", "later"),
     "a short condition": ("{{ 'a' if turn == 2 else 'b' }}", "a"),
     "a loop": ("{% for i in range(3) %}{{ i }}{{ ', ' if not loop.last }}{% endfor %}", "0, 1, 2"),
-    "loops": (
-        "{% for i in range(3) %}{% for j in range(2) %}{{ i }}{{ j }} {% endfor %}{% endfor %}",
-        "00 01 10 11 20 21 ",
-    ),
+    "loops": ("{% for i in range(3) %}{% for j in range(2) %}{{ i }}{{ j }} {% endfor %}{% endfor %}",
+        "00 01 10 11 20 21 "),
     "pairs": ("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }};{% endfor %}", "a=1;b=2;"),
-    "loop values": (
-        "{% for i in 'ab' %}{{ loop.index }}/{{ loop.length }}{{ loop.cycle('x', 'y') }} {% endfor %}",
-        "1/2x 2/2y ",
-    ),
+    "loop values": ("{% for i in 'ab' %}{{ loop.index }}/{{ loop.length }}{{ loop.cycle('x', 'y') }} {% endfor %}",
+        "1/2x 2/2y "),
     "concatenation": ("{{ 'turn ' ~ turn ~ '.' }}", "turn 2."),
     "a set value": ("{% set left = max_turns - turn %}{{ left }}", "8"),
     "a set block": ("{% set a %}x{{ turn }}{% endset %}{{ a }}{{ a }}", "x2x2"),
-    "a namespace": (
-        "{% set n = namespace(s=0) %}{% for i in [1, 2] %}{% set n.s = n.s + i %}{% endfor %}{{ n.s }}",
-        "3",
-    ),
+    "a namespace": ("{% set n = namespace(s=0) %}{% for i in [1, 2] %}{% set n.s = n.s + i %}{% endfor %}{{ n.s }}",
+        "3"),
     "a macro": ("{% macro say(x, y='!') %}{{ x }}{{ y }}{% endmacro %}{{ say('a') }}{{ say('b', '?') }}", "a!b?"),
     "a caller": ("{% macro box() %}[{{ caller() }}]{% endmacro %}{% call box() %}x{% endcall %}", "[x]"),
     "a repeated text": ("{{ '-' * 20 }}", "-" * 20),
     "a rounded share": ("{{ (turn / max_turns)|round(2) }}", "0.2"),
-    "a format": (
-        "{{ '%02d/%d' % (turn, max_turns) }} {{ '%s'|format(turn) }} {{ '{:>3}'.format(turn) }}",
-        "02/10 2   2",
-    ),
+    "a format": ("{{ '%02d/%d' % (turn, max_turns) }} {{ '%s'|format(turn) }} {{ '{:>3}'.format(turn) }}",
+        "02/10 2   2"),
     "methods": ("{{ 'a b'.upper().split()|join('-') }}{{ ' x '.strip().replace('x', 'y') }}", "A-By"),
     "filters": ("{{ ['b', 'a']|sort|join(', ')|upper }} {{ 'abc'|length }} {{ none|default('d', true) }}", "A, B 3 d"),
     "lists": ("{{ [1, 2, 3][1:]|first }}{{ [3, 1]|max }}{{ (1, 2)|length }}{{ {'a': [1]}['a'][0] }}", "2321"),
@@ -62,15 +54,13 @@ OWN = {
     "indented": ("{{ 'a\nb'|indent(2) }}", "a\n  b"),
     "a filter block": ("{% filter upper %}turn {{ turn }}{% endfilter %}", "TURN 2"),
     "raw": ("{% raw %}{{ x }}{% endraw %}{# said #}", "{{ x }}"),
-    "tests": (
-        "{{ turn is even }} {{ turn is defined }} {{ turn in [1, 2] }} {{ max_turns is ge 100000 }}",
-        "True True True False",
-    ),
+    "tests": ("{{ turn is even }} {{ turn is defined }} {{ turn in [1, 2] }} {{ max_turns is ge 100000 }}",
+        "True True True False"),
     "with": ("{% with a = turn %}{{ a }}{% endwith %}", "2"),
     "a center": ("{{ 'x'|center(5) }}|{{ 'x'.ljust(3) }}|", "  x  |x  |"),
     "a joiner": ("{% set comma = joiner(', ') %}{% for i in 'ab' %}{{ comma() }}{{ i }}{% endfor %}", "a, b"),
     "a long text": ("x" * 50_000, "x" * 50_000),
-}
+}  # fmt: skip
 
 
 @each("source", HOSTILE)

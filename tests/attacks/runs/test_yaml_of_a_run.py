@@ -120,14 +120,9 @@ def test_a_usual_text_is_read(text, values):
 
 
 COMMANDS = {  # with a text for each
-    "score": "438 bytes",
-    "score --reward": "a time",
-    "reward try": "5,000 digits",
-    "train": "3,000 brackets",
-    "rollout": "half an escape",
-    "override": "of itself",
-    "task settings": "5,000 digits",
-}
+    "score": "438 bytes", "score --reward": "a time", "reward try": "5,000 digits", "train": "3,000 brackets",
+    "rollout": "half an escape", "override": "of itself", "task settings": "5,000 digits",
+}  # fmt: skip
 
 
 @each("command", [*COMMANDS])

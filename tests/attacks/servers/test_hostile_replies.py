@@ -156,17 +156,13 @@ CALLS = {
     "arguments are a number": (calling(call(3)), GOES_ON),
     "arguments are null": (calling(call(None)), GOES_ON),
     "arguments are a boolean": (calling(call(True)), GOES_ON),
-    "arguments hold an integer of 400 digits": (
-        body(json.dumps(calling(call({"query": 7}))).replace("7", HUGE)),
-        GOES_ON,
-    ),
+    "arguments hold an integer of 400 digits": (body(json.dumps(calling(call({"query": 7}))).replace("7", HUGE)),
+        GOES_ON),
     "arguments hold 100,000 values": (calling(call({"query": list(range(100_000))})), GOES_ON),
     "arguments of a megabyte": (calling(call(json.dumps({"query": "x" * 1_000_000}))), GOES_ON),
     "arguments of a megabyte in an object": (calling(call({"query": "x" * 1_000_000})), GOES_ON),
-    "256 calls of 60 KB": (
-        calling(*[call(json.dumps({"query": "x" * 60_000}), identity=f"i{n}") for n in range(256)]),
-        GOES_ON | ERROR,
-    ),
+    "256 calls of 60 KB": (calling(*[call(json.dumps({"query": "x" * 60_000}), identity=f"i{n}") for n in range(256)]),
+        GOES_ON | ERROR),
     "arguments hold a lone surrogate": (calling(call({"query": LONE})), GOES_ON),
     "arguments hold an escaped lone surrogate": (calling(call('{"query": "\\ud800"}')), GOES_ON),
     "arguments name a lone surrogate": (calling(call({LONE: 1})), GOES_ON),
@@ -188,21 +184,14 @@ CALLS = {
     "tool_calls holds anything": (calling(None, 1, "x", [], {}, {"function": []}, {"function": {}}), GOES_ON),
     "the function is a list": (calling({"id": "a", "function": ["search", "{}"]}), GOES_ON),
     "the type is a list": (calling(call('{"query": "x"}', type=[])), GOES_ON),
-}
+}  # fmt: skip
 
 # ---------------------------------------------------------------------- usage
 USAGE = {
-    "usage of 400 digits": int(HUGE),
-    "usage above 2**53": 2**60,
-    "usage is negative": -5,
-    "usage is a float": 1.5,
-    "usage is a huge float": 1e308,
-    "usage is a boolean": True,
-    "usage is text": "7",
-    "usage is a list": [7],
-    "usage is an object": {"a": nest(400)},
-    "usage is null": None,
-}
+    "usage of 400 digits": int(HUGE), "usage above 2**53": 2**60, "usage is negative": -5, "usage is a float": 1.5,
+    "usage is a huge float": 1e308, "usage is a boolean": True, "usage is text": "7", "usage is a list": [7],
+    "usage is an object": {"a": nest(400)}, "usage is null": None,
+}  # fmt: skip
 USAGES = {
     name: (reply({"content": RIGHT}, usage={"prompt_tokens": count, "completion_tokens": count}), ANSWERED)
     for name, count in USAGE.items()
@@ -240,10 +229,8 @@ ERRORS = {
     "an error that is HTML": (make_response(400, "<html><script>alert(1)</script>" + CSI), ERROR),
     "an error that is binary": (send_bytes(400, bytes(range(256)) * 10), ERROR),
     "an error of 10 MB": (send_bytes(400, b"x" * 10_000_000), ERROR),
-    "an error of 10 MB of JSON": (
-        send_bytes(400, json.dumps({"error": {"message": "x" * 10_000_000}}).encode()),
-        ERROR,
-    ),
+    "an error of 10 MB of JSON": (send_bytes(400, json.dumps({"error": {"message": "x" * 10_000_000}}).encode()),
+        ERROR),
     "an error of nothing": (send_bytes(400, b""), ERROR),
     "an error of newlines": (make_response(400, "a\r\n\x0b\x0c\x85\u2028b"), ERROR),
     "Set-Cookie": (body(right_body(), Set_Cookie="id=1; Path=/; Max-Age=999999"), ANSWERED),
@@ -280,11 +267,9 @@ ERRORS = {
     "trailers of a megabyte": (chunked(b"X: " + b"y" * 1_000_000 + b"\r\n"), ANSWERED | ERROR),
     "a body cut in the middle": (cut_body, ERROR),
     "no response": (hang_up, ERROR),
-    "an event stream": (
-        body(b"data: " + right_body() + b"\n\ndata: [DONE]\n\n", Content_Type="text/event-stream"),
-        ERROR,
-    ),
-}
+    "an event stream": (body(b"data: " + right_body() + b"\n\ndata: [DONE]\n\n", Content_Type="text/event-stream"),
+        ERROR),
+}  # fmt: skip
 
 BODIES = {
     "text/html": (body(right_body(), Content_Type="text/html"), ANSWERED),

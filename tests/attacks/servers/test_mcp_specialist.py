@@ -62,14 +62,9 @@ FAULTS = {
     "a picture that is none": "h_fail gave a result that cannot be used: its picture is a picture of another format",
 }
 HARMLESS = {
-    "rubbish before the reply",
-    "JSON 100,000 deep",
-    "a result that is a list",
-    "a reply, then its death",
-    "a reply twice",
-    "the reply of nobody",
-    "a question",
-}
+    "rubbish before the reply", "JSON 100,000 deep", "a result that is a list", "a reply, then its death",
+    "a reply twice", "the reply of nobody", "a question",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("how", FAULTS)

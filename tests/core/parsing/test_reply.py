@@ -19,13 +19,10 @@ def call(name="zoom", **arguments):
 @pytest.mark.parametrize(
     "text",
     [
-        '{"a": 1}',
-        'I see it. {"a": 1} That is all.',
-        '```json\n{"a": 1}\n```',
-        '\n\n{\n"a"\n:\n1}',
+        '{"a": 1}', 'I see it. {"a": 1} That is all.', '```json\n{"a": 1}\n```', '\n\n{\n"a"\n:\n1}',
         'set {x} of [1]: {"a": 1}',
     ],
-)
+)  # fmt: skip
 def test_an_object_is_found_wherever_it_stands(text):
     assert parse_reply(text) == Answer({"a": 1})
 
@@ -78,22 +75,14 @@ def test_thinking_that_never_ends_is_named():
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("", "empty"),
-        ("It is on the left.", "no_json"),
-        ("[1, 2]", "not_an_object"),
-        ('"left"', "not_an_object"),
-        ("{'a': 'it's'}", "invalid"),
-        ('{"a": NaN}', "invalid"),
-        ('{"a": 1e999}', "invalid"),
-        ('{"a": ' + "9" * 5000 + "}", "invalid"),
-        ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid"),
-        ('{"a": [' + "1," * 20000 + "1]}", "invalid"),
-        ("{'a': [" + "1," * 20000 + "1]}", "invalid"),
-        ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid"),
-        ("{'a': " + "9" * 5000 + "}", "invalid"),
+        ("", "empty"), ("It is on the left.", "no_json"), ("[1, 2]", "not_an_object"), ('"left"', "not_an_object"),
+        ("{'a': 'it's'}", "invalid"), ('{"a": NaN}', "invalid"), ('{"a": 1e999}', "invalid"),
+        ('{"a": ' + "9" * 5000 + "}", "invalid"), ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid"),
+        ('{"a": [' + "1," * 20000 + "1]}", "invalid"), ("{'a': [" + "1," * 20000 + "1]}", "invalid"),
+        ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid"), ("{'a': " + "9" * 5000 + "}", "invalid"),
         ('{"a": 1}' * (MAX_ITEMS + 1), "invalid"),
     ],
-)
+)  # fmt: skip
 def test_a_malformed_reply_has_its_kind(text, kind):
     assert parse_reply(text).kind == kind
 
@@ -190,31 +179,10 @@ def test_a_whole_object_is_preferred_to_a_later_part_of_one():
 @pytest.mark.parametrize(
     "scrap",
     [
-        "{",
-        '{"',
-        '{"\\',
-        '{"":',
-        '{"":x',
-        "{}",
-        "[{",
-        "[{}[",
-        "<tool_call>",
-        "<tool_call>{",
-        "<think>",
-        '"\\',
-        "```\n",
-        "\ud800",
-        "{'",
-        "{a:",
-        "{a: “}",
-        "{a: \\'",
-        "{/*}",
-        "{//\n",
-        "'a': 1, ",
-        "```tool\n{",
-        "{“",
+        "{", '{"', '{"\\', '{"":', '{"":x', "{}", "[{", "[{}[", "<tool_call>", "<tool_call>{", "<think>", '"\\',
+        "```\n", "\ud800", "{'", "{a:", "{a: “}", "{a: \\'", "{/*}", "{//\n", "'a': 1, ", "```tool\n{", "{“",
     ],
-)
+)  # fmt: skip
 def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     # A quadratic scan of these takes minutes, so no clock is needed to tell.
     text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))

@@ -309,13 +309,9 @@ def test_a_call_is_read_as_its_syntax_is_documented(family, text, wanted):
 
 
 NO_CALLS = [
-    "[lung(x)] is what I see",
-    "see [zoom(factor=2)] in the list",
-    "[other(factor=2)]",
-    "a phone call:home{now}",
-    "I would call zoom(2) here.",
-    "f(x) = {1}",
-]
+    "[lung(x)] is what I see", "see [zoom(factor=2)] in the list", "[other(factor=2)]", "a phone call:home{now}",
+    "I would call zoom(2) here.", "f(x) = {1}",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", NO_CALLS)

@@ -190,16 +190,12 @@ def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_
         (chatml(message="{% if m.role != 'system' %}" + MESSAGE + "{% endif %}"), "leaves out the system message"),
         (chatml().replace(SHOWN, ""), r"writes 0 of <\|image_pad\|> for one image in a user message"),
         (chatml().replace(SHOWN, SHOWN * 2), r"writes 2 of <\|image_pad\|> for one image in a user message"),
-        (
-            chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
-            "drops the image of a tool result",
-        ),
-        (
-            chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
-            "writes a text after a reply that depends on earlier turns; allowed: always the same text",
-        ),
+        (chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
+            "drops the image of a tool result"),
+        (chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
+            "writes a text after a reply that depends on earlier turns; allowed: always the same text"),
     ],
-)
+)  # fmt: skip
 def test_a_template_that_cannot_be_used_is_refused_in_words(asked, template, complaint):
     with pytest.raises(ModelError, match=complaint) as refusal:
         asked(template)

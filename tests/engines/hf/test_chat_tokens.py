@@ -29,14 +29,9 @@ from viewbox.utils.frozen import thaw
 ENV = Digits(max_turns=7)
 LOOK = viewer.write_zoom(ENV, 2, 0.4, 0.6)
 SCRIPT = (
-    LOOK,
-    "Hmm, wäit →\n",
-    f"{LOOK}\n{LOOK}",
-    '{"label": "one"}',
-    "\n",
-    LOOK,
+    LOOK, "Hmm, wäit →\n", f"{LOOK}\n{LOOK}", '{"label": "one"}', "\n", LOOK,
     viewer.write_answer(ENV, ENV.tasks[0]),
-)
+)  # fmt: skip
 
 
 class Watched(ScriptedGenerator):

@@ -48,13 +48,10 @@ RELEASED = {
         "image_seq_len": 169,
     },
     "lfm2_vl": {
-        "images.encoder_patch_size": 16,
-        "images.tile_size": 512,
-        "images.max_tiles": 10,
-        "images.min_image_tokens": 64,
-        "images.max_image_tokens": 256,
+        "images.encoder_patch_size": 16, "images.tile_size": 512, "images.max_tiles": 10,
+        "images.min_image_tokens": 64, "images.max_image_tokens": 256,
     },
-}
+}  # fmt: skip
 MULTIPLES = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "mistral3"), 28),
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "lfm2_vl"), 32),

@@ -24,12 +24,9 @@ from viewbox.errors import ModelError
 IMAGE, WORDS, GRID = 290, 280, (4, 8)
 TOKENS = GRID[0] * GRID[1] // 4  # of a picture
 TEXT = {
-    "vocab_size": 300,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
+    "vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
     "num_key_value_heads": 2,
-}
+}  # fmt: skip
 VISION = {"hidden_size": 32, "intermediate_size": 64, "patch_size": 8}
 ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 DELTA = {"linear_key_head_dim": 16, "linear_value_head_dim": 24, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
@@ -297,12 +294,9 @@ class StateKit(Kit):
     def model(self, seed=0, *, ends=3.0):
         tokenizer = self.tokenizer
         model = build_qwen3_5(
-            tokenizer=tokenizer,
-            vocab_size=len(tokenizer),
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-            max_position_embeddings=4096,
-        )
+            tokenizer=tokenizer, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id, max_position_embeddings=4096,
+        )  # fmt: skip
         model.lm_head = torch.nn.Linear(64, len(tokenizer))
         torch.nn.init.normal_(model.lm_head.weight, std=0.15)
         with torch.no_grad():
@@ -379,18 +373,10 @@ def test_bytes_are_measured_without_weights(name):
 def test_bytes_of_layers_that_differ_or_share():
     kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
     config = hf.Gemma4TextConfig(
-        **TEXT,
-        num_hidden_layers=4,
-        layer_types=kinds,
-        head_dim=16,
-        global_head_dim=32,
-        num_global_key_value_heads=1,
-        attention_k_eq_v=True,
-        num_kv_shared_layers=0,
-        hidden_size_per_layer_input=0,
-        vocab_size_per_layer_input=300,
-        pad_token_id=0,
-    )
+        **TEXT, num_hidden_layers=4, layer_types=kinds, head_dim=16, global_head_dim=32,
+        num_global_key_value_heads=1, attention_k_eq_v=True, num_kv_shared_layers=0, hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=300, pad_token_id=0,
+    )  # fmt: skip
     model = build(hf.Gemma4ForCausalLM, config)
     assert measure_slot(model) == (4 * 2 * 2 * (2 * 16 + 1 * 32), 0)
 

@@ -17,26 +17,15 @@ BUNDLED = Path(trl.__file__).parent / "chat_templates"
 OURS = Path(__file__).resolve().parents[2] / "support" / "families" / "templates"
 ANY_NATIVE, HERMES, NONE = {"native"}, {"hermes", "native"}, set()
 TEMPLATES = {  # the placeholder of an image, and the formats that the template teaches
-    "qwen2_5_vl": ("<|image_pad|>", NONE),
-    "qwen3_vl": ("<|image_pad|>", HERMES),
-    "qwen3_5_think": ("<|image_pad|>", ANY_NATIVE),
-    "qwen3_5_nothink": ("<|image_pad|>", ANY_NATIVE),
-    "qwen3_6": ("<|image_pad|>", ANY_NATIVE),
-    "gemma3": ("<start_of_image>", NONE),
-    "gemma4": ("<|image|>", ANY_NATIVE),
-    "gemma4_v5": ("<|image|>", ANY_NATIVE),
-    "smolvlm": ("<image>", NONE),
-    "idefics3": ("<image>", NONE),
-    "lfm2_2_5_vl": ("<image>", ANY_NATIVE),
-    "glm4v": ("<|image|>", NONE),
-    "glm46v": ("<|image|>", ANY_NATIVE),
-    "mistral3": ("[IMG]", ANY_NATIVE),
-    "internvl": ("<IMG_CONTEXT>", NONE),
-    "llava": ("<image>", NONE),
-    "llava_next": ("<image>", NONE),
-    "llava_onevision": ("<image>", NONE),
+    "qwen2_5_vl": ("<|image_pad|>", NONE), "qwen3_vl": ("<|image_pad|>", HERMES),
+    "qwen3_5_think": ("<|image_pad|>", ANY_NATIVE), "qwen3_5_nothink": ("<|image_pad|>", ANY_NATIVE),
+    "qwen3_6": ("<|image_pad|>", ANY_NATIVE), "gemma3": ("<start_of_image>", NONE),
+    "gemma4": ("<|image|>", ANY_NATIVE), "gemma4_v5": ("<|image|>", ANY_NATIVE), "smolvlm": ("<image>", NONE),
+    "idefics3": ("<image>", NONE), "lfm2_2_5_vl": ("<image>", ANY_NATIVE), "glm4v": ("<|image|>", NONE),
+    "glm46v": ("<|image|>", ANY_NATIVE), "mistral3": ("[IMG]", ANY_NATIVE), "internvl": ("<IMG_CONTEXT>", NONE),
+    "llava": ("<image>", NONE), "llava_next": ("<image>", NONE), "llava_onevision": ("<image>", NONE),
     "aya_vision": ("<image>", NONE),
-}
+}  # fmt: skip
 TEXTS = [
     "left", "", "two words", 'said "left"', "it's", "back\\slash", "one\ntwo", "北京 é 👁", "{a: [b]}",
     "a, b = (c)", "<b>bold</b> a < b",
@@ -81,13 +70,9 @@ class Processor:
 
     def apply_chat_template(self, messages, tools=None, tokenize=False, add_generation_prompt=False):
         rendered, _ = render_jinja_template(
-            [messages],
-            tools=tools,
-            chat_template=self.template,
-            add_generation_prompt=add_generation_prompt,
-            bos_token="<s>",
-            eos_token="</s>",
-        )
+            [messages], tools=tools, chat_template=self.template, add_generation_prompt=add_generation_prompt,
+            bos_token="<s>", eos_token="</s>",
+        )  # fmt: skip
         return rendered[0]
 
 

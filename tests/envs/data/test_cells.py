@@ -194,15 +194,6 @@ def test_values_of_a_table_are_json_values_and_nan_is_null(tmp_path):
     }  # fmt: skip
 
 
-def test_a_column_of_json_may_begin_in_any_row_and_nan_is_null(tmp_path):
-    rows = [{"a": 1}] * 1500 + [{"b": 2, "c": {"d": 3}}]
-    (tmp_path / "t.json").write_text(json.dumps(rows))
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for name in ("t.json", "t.jsonl"):
-        assert open_rows(DataSettings(source=str(tmp_path / name))).list_columns() == ("a", "b", "c")
-    assert read(tmp_path / "n.jsonl", '{"a": NaN, "b": [NaN]}\n') == [("line 1", {"a": None, "b": [None]})]
-
-
 # ---------------------------------------------------------------------- tasks
 def ask(path, content, columns=(), **data):
     path.write_text(content)

@@ -316,13 +316,6 @@ def test_each_of_several_images_is_one_and_one_that_cannot_be_shown_costs_the_ro
         assert f"line {number}: column 'image' is '5.png'; expected: an image that" in episode.info["error"]
 
 
-def test_an_image_of_16_bits_keeps_its_depth(folder):
-    Image.fromarray(np.linspace(0, 40_000, 64, dtype=np.uint16).reshape(8, 8)).save(folder / "2.png")
-    env = make(folder, make_rows())
-    assert env.images(env.tasks[2])[0].pixels.max() == 40_000
-    assert env.play(env.tasks[2], lambda messages: "yes").end_reason == "answered"
-
-
 def test_a_family_that_ends_the_process_while_it_reads_a_row_costs_that_row(folder):
     class Leaving(Questions):
         def read_row(self, row):

@@ -162,13 +162,9 @@ WRONG = {  # what is said when the tasks are opened
     "needs something that stays with a row": {"hold_out": 0.5, "columns": COLUMNS | {"id": None}},
 }
 REFUSED = (  # when the environment is made
-    {"sample": 0},
-    {"hold_out": 1.0},
-    {"hold_out": {"share": 0.0, "by": "x"}},
-    {"difficulty": {"range": [0, 1]}},
-    {"bad_rows": "drop"},
-    {"limits": 3},
-)
+    {"sample": 0}, {"hold_out": 1.0}, {"hold_out": {"share": 0.0, "by": "x"}}, {"difficulty": {"range": [0, 1]}},
+    {"bad_rows": "drop"}, {"limits": 3},
+)  # fmt: skip
 
 
 def test_a_selection_that_cannot_be_made_says_why(tmp_path, rows):

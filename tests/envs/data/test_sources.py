@@ -122,12 +122,6 @@ def test_a_folder_with_one_table_of_rows_beside_images_and_a_file_by_split_are_s
     assert list_ids(Questions(data={"source": sources, "split": "dev", "columns": COLUMNS})) == ["t0", "t1"]
 
 
-def test_an_id_with_leading_zeros_in_a_spreadsheet_stays_text_and_numbers_are_numbers(folder):
-    rows = [{**row, "id": f"00{i}"} for i, row in enumerate(make_rows())]
-    env = make_env(write_csv(folder / "t.csv", rows), where="level>=0.4")
-    assert list_ids(env) == ["004", "005"]
-
-
 WRONG = {
     "did you mean 'tasks.jsonl'?": ("tasks.jsnl", {}),
     "data.hold_out cuts a split `test` off": ("tasks.jsonl", {"split": "test"}),
@@ -194,14 +188,6 @@ def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatc
     assert sorted(ids) == sorted(row["id"] for row in rows)
     assert ids != sorted(ids)
     assert len(read) <= 41
-
-
-def test_a_spreadsheet_with_semicolons_and_a_byte_order_mark_is_read(folder):
-    text = "id;image;question;answer\n1;0.png;Is it large, round or both?;yes\n2;1.png;Is it?;no\n"
-    (folder / "t.csv").write_text(text, encoding="utf-8-sig")
-    columns = {name: name for name in ("id", "image", "question", "answer")}
-    env = make_env(folder / "t.csv", columns=columns)
-    assert [task.prompt["question"] for task in env.tasks] == ["Is it large, round or both?", "Is it?"]
 
 
 def test_a_folder_may_name_one_of_its_series(tmp_path):

@@ -43,12 +43,9 @@ def test_a_name_tells_the_split_that_the_library_reads(tmp_path, name):
 
 def test_of_a_name_with_two_splits_test_is_read_and_case_does_not_matter():
     names = (
-        "train_test.csv",
-        "val-train.csv",
-        "Cases_TEST.csv",
-        "train/test/a.csv",
+        "train_test.csv", "val-train.csv", "Cases_TEST.csv", "train/test/a.csv",
         "data/cases-train-00000-of-00001.csv",
-    )
+    )  # fmt: skip
     assert [read_split(Path(name)) for name in names] == ["test", "validation", "test", "test", "train"]
 
 
@@ -96,23 +93,19 @@ def test_a_folder_opens_the_files_of_a_split(tmp_path, names, split, ids):
 REFUSED = (
     (("cases_train.parquet", "cases.parquet"), "cases_train.parquet tells its split, that of cases.parquet does not"),
     (("train.csv", "test.csv", "labels.csv"), "test.csv tells its split, that of labels.csv does not"),
-    (
-        ("train-00000-of-00003.parquet", "train-00002-of-00003.parquet"),
-        "train-00001-of-00003.parquet is missing: 2 of 3",
-    ),
+    (("train-00000-of-00003.parquet", "train-00002-of-00003.parquet"),
+        "train-00001-of-00003.parquet is missing: 2 of 3"),
     (("train-00001-of-00002.csv",), "train-00000-of-00002.csv is missing: 1 of 2"),
     (("part-1-of-3.csv", "part-3-of-3.csv"), "part-2-of-3.csv is missing"),
-    (
-        ("a/train-00000-of-00001.parquet", "b/train-00000-of-00001.parquet"),
-        "b/train-00000-of-00001.parquet, which are more than one dataset",
-    ),
+    (("a/train-00000-of-00001.parquet", "b/train-00000-of-00001.parquet"),
+        "b/train-00000-of-00001.parquet, which are more than one dataset"),
     (("train-00000-of-00001.parquet", "train.parquet"), "more than one dataset"),
     (("train.csv", "train.jsonl"), "train.csv and train.jsonl of one split"),
     (("train.csv", "data/train.parquet"), "rows of two kinds, train.csv and data/train.parquet"),
     (("data/train.csv", "data/train.parquet"), "rows of two kinds, train.csv and data/train.parquet"),
     (("a.csv", "b.csv"), "holds a.csv, b.csv"),
     (("cases_test.parquet",), "unknown split 'train'; allowed: test"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("names", "said"), REFUSED)

@@ -68,14 +68,10 @@ def test_the_shipped_catalogue_has_no_problem_and_its_names_and_repositories_are
 @each(
     ("key", "words", "fewest"),
     [
-        ("tasks", TASKS, 2),
-        ("dimensions", DIMENSIONS, 20),
-        ("modalities", MODALITIES, 1),
-        ("formats", FORMATS, 1),
-        ("interfaces", INTERFACES, 10),
-        ("gpu", ("no", "optional", "yes"), 30),
+        ("tasks", TASKS, 2), ("dimensions", DIMENSIONS, 20), ("modalities", MODALITIES, 1), ("formats", FORMATS, 1),
+        ("interfaces", INTERFACES, 10), ("gpu", ("no", "optional", "yes"), 30),
     ],
-)
+)  # fmt: skip
 def test_every_word_of_a_vocabulary_is_used_by_several_tools(key, words, fewest):
     used = Counter(word for row in ROWS for word in (row[key] if key in LISTS else [row[key]]))
     assert set(used) == set(words)

@@ -26,12 +26,9 @@ from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.wishes import has_fact, read_table, read_wishes
 
 VOCABULARY = {
-    "tasks": TASKS,
-    "modalities": MODALITIES,
-    "dimensions": DIMENSIONS,
-    "formats": FORMATS,
+    "tasks": TASKS, "modalities": MODALITIES, "dimensions": DIMENSIONS, "formats": FORMATS,
     "interfaces": INTERFACES,
-}
+}  # fmt: skip
 WAYS = [{}, {"reranker": "none"}, {"embedding": "none"}, {"embedding": "none", "reranker": "none"}]
 
 
@@ -128,12 +125,9 @@ SHARED = Retriever(TOOLS)
 
 # ---------------------------------------------------------------------- the same everywhere
 QUERIES = [
-    "outline nuclei in 2D TIFF",
-    "denoise brain MRI",
-    "align CT scans",
-    "tracking",
+    "outline nuclei in 2D TIFF", "denoise brain MRI", "align CT scans", "tracking",
     "read files without programming",
-]
+]  # fmt: skip
 CODE = """
 import json
 from viewbox.envs.software_adviser.catalogue import read_catalogue
@@ -215,15 +209,9 @@ def test_the_table_of_words_knows_the_whole_vocabulary_and_nothing_else():
 def test_a_tool_for_any_modality_fits_each_and_an_unknown_need_of_a_gpu_fits_none():
     assert has_fact(TOOLS[-1], "modalities", "OCT")
     assert [has_fact(make_tool("x", gpu=gpu), "gpu", "no") for gpu in ("no", "optional", "yes", "unknown")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        True, True, False, False,
+    ]  # fmt: skip
     licenses = ["MIT", "Apache-2.0 OR GPL-3.0", "GPL-3.0", None]
     assert [has_fact(make_tool("x", license=one), "license", "permissive") for one in licenses] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+        True, True, False, False,
+    ]  # fmt: skip

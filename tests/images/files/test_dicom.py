@@ -133,14 +133,9 @@ def test_monochrome1_turns_its_window_too():
 
 def test_colors_are_those_of_pydicom():
     for name in [
-        "SC_rgb_rle.dcm",
-        "SC_rgb_dcmtk_+eb+cr.dcm",
-        "SC_rgb_dcmtk_+eb+cy+np.dcm",
-        "SC_ybr_full_422_uncompressed.dcm",
-        "SC_rgb_jpeg_dcmtk.dcm",
-        "ExplVR_BigEnd.dcm",
-        "SC_rgb_rle_16bit.dcm",
-    ]:
+        "SC_rgb_rle.dcm", "SC_rgb_dcmtk_+eb+cr.dcm", "SC_rgb_dcmtk_+eb+cy+np.dcm",
+        "SC_ybr_full_422_uncompressed.dcm", "SC_rgb_jpeg_dcmtk.dcm", "ExplVR_BigEnd.dcm", "SC_rgb_rle_16bit.dcm",
+    ]:  # fmt: skip
         assert np.array_equal(open_image(path(name)).pixels, pixel_array(path(name)))
 
 
@@ -213,21 +208,6 @@ def test_the_window_of_the_file_is_what_is_shown():
     assert np.abs(source.to_uint8(source.pixels) - (windowed - low) / (high - low) * 255).max() <= 0.51
 
 
-def test_the_first_of_several_windows_counts():
-    assert open_image(changed(WindowCenter=[40, 400], WindowWidth=[80, 1800])).display == (0, 79)
-
-
-def test_a_window_that_shows_nothing_gives_way_to_all_values():
-    for window in [(40, 0), (40, -5), (30000, 10)]:
-        source = open_image(changed(WindowCenter=window[0], WindowWidth=window[1]))
-        assert source.display == source.limits
-
-
-def test_without_a_window_all_values_are_shown():
-    source = open_image(path("CT_small.dcm"))
-    assert source.display == source.limits
-
-
 # ---- refusals
 
 
@@ -255,11 +235,6 @@ def test_a_file_without_a_picture_says_so():
     for name in ["rtplan.dcm", "test-SR.dcm", "waveform_ecg.dcm"]:
         with pytest.raises(ImageError, match="holds no picture"):
             open_image(path(name))
-
-
-def test_a_file_that_is_cut_short_is_an_image_error():
-    with pytest.raises(ImageError, match="cut short"):
-        open_image(path("MR_truncated.dcm"))
 
 
 def test_a_size_beyond_the_limit_is_refused_from_the_header():

@@ -107,20 +107,10 @@ def build(**train):
 
 def test_the_settings_of_training_become_verls():
     settings, left_out = build(
-        num_generations=4,
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=3,
-        learning_rate=2e-5,
-        beta=0.04,
-        epsilon=0.1,
-        epsilon_high=0.3,
-        loss_type="dr_grpo",
-        scale_rewards="none",
-        lr_scheduler_type="cosine",
-        importance_sampling_cap=3.0,
-        micro_batch_tokens=20000,
-        logging_steps=5,
-    )
+        num_generations=4, per_device_train_batch_size=8, gradient_accumulation_steps=3, learning_rate=2e-5,
+        beta=0.04, epsilon=0.1, epsilon_high=0.3, loss_type="dr_grpo", scale_rewards="none",
+        lr_scheduler_type="cosine", importance_sampling_cap=3.0, micro_batch_tokens=20000, logging_steps=5,
+    )  # fmt: skip
     actor = settings["actor_rollout_ref"]["actor"]
     assert settings["data"]["train_batch_size"] == actor["ppo_mini_batch_size"] == 6
     assert settings["actor_rollout_ref"]["rollout"]["n"] == 4

@@ -1,7 +1,5 @@
 """Pairs that say nothing about the answer are left out, and each figure says how many pairs it counts."""
 
-import math
-
 import pytest
 
 from viewbox.records import Episode, Scores, Task
@@ -64,13 +62,6 @@ def test_metrics_take_the_episodes_that_the_mean_reward_takes():
     found = summarize(episodes, {"label": Accuracy()}, resamples=0)
     assert (found["reward"].mean, found["reward"].count) == (0.5, 2)
     assert (found["metrics/label/accuracy"].mean, found["metrics/label/accuracy"].count) == (0.5, 2)
-
-
-def test_a_confidence_may_have_a_scale():
-    pairs = [({"label": "a", "confidence": 90}, {"label": "a"}), ({"label": "a", "confidence": 60}, {"label": "b"})]
-    found = CalibrationError("label", scale=100)(pairs)
-    assert (found["ece"], found["stated"]) == (pytest.approx(0.35), 1.0)
-    assert math.isnan(CalibrationError("label")(pairs)["ece"])
 
 
 def test_a_threshold_is_reached_by_boxes_of_whole_pixels():

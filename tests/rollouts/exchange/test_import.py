@@ -137,29 +137,6 @@ def test_a_packed_log_is_read_and_its_bomb_is_not(tmp_path):
     assert report.not_held["scores that are no numbers"] == 1
 
 
-def test_completions_of_trl_come_with_their_rewards(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    prompt = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Which digit?"}]}]
-    table = {
-        "step": [7, 7],
-        "prompt": [prompt, prompt],
-        "completion": [[{"role": "assistant", "content": "one"}], [{"role": "assistant", "content": "two"}]],
-        "accuracy": [1.0, float("nan")],
-        "length": [0.1, 0.25],
-        "solution": ["one", "one"],
-        "advantage": [0.5, -0.5],
-    }
-    pandas.DataFrame(table).to_parquet(tmp_path / "c.parquet")
-    report = import_file(tmp_path / "c.parquet", "trl", tmp_path / "out")
-    first, second = load(tmp_path / "out")
-    assert [turn.content for turn in first.turns] == ["Which digit?", "one"]
-    assert (first.scores.total, dict(first.scores.components)) == (1.1, {"accuracy": 1.0, "length": 0.1})
-    assert (second.scores.total, dict(second.scores.components)) == (0.25, {"accuracy": None, "length": 0.25})
-    assert dict(first.info) == {"step": 7, "solution": "one", "advantage": 0.5}
-    assert first.task.id == second.task.id == "Which digit?"
-    assert report.not_held["pictures, which TRL does not write"] == 2
-
-
 def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
     def node(parent, role, content):
         return {"parent": parent, "message": {"role": role, "content": content}}

@@ -27,43 +27,15 @@ NO_ANSWER = Episode(Task("t2"), end_reason="malformed", truncated=True)
 
 
 FOUND = [
-    "end_reason=answered",
-    "end_reason == answered",
-    "answer.label=one|seven",
-    "answer.label != one",
-    "answer.certain=true",
-    "answer.size_mm=12.50",
-    "answer.size_mm > 12",
-    "task.metadata.seed>=3",
-    "task.metadata.seed<=3",
-    "task.metadata.seed<3.5",
-    "task.metadata.site.name~^süd",
-    "task.metadata.boxes.1.0=2",
-    "task.metadata.absent=null",
-    "task.metadata.absent!=3",
-    "scores.total<0.5",
-    "scores.components.box=0.5",
-    "scores.components.outer.inner=1",
-    "scores.components.none=null",
-    "run_config.model_name~qwen3.*4b",
-    "flags=salvaged",
-    "flags!=refused",
-    "tools_used=zoom",
-    "tools_used!=crop",
-    "num_turns=2",
-    "tool_call_count>1",
-    "info.step=40",
-    "step>=40",
-    "reward<0.5",
-    "reward.box=0.5",
-    "reward.outer.inner=1",
-    "task=t1",
-    "tool=zoom",
-    "reference.absent=null",
-    "confidence=1",
-    "truncated=false",
-    "turns.0.content=look",
-]
+    "end_reason=answered", "end_reason == answered", "answer.label=one|seven", "answer.label != one",
+    "answer.certain=true", "answer.size_mm=12.50", "answer.size_mm > 12", "task.metadata.seed>=3",
+    "task.metadata.seed<=3", "task.metadata.seed<3.5", "task.metadata.site.name~^süd", "task.metadata.boxes.1.0=2",
+    "task.metadata.absent=null", "task.metadata.absent!=3", "scores.total<0.5", "scores.components.box=0.5",
+    "scores.components.outer.inner=1", "scores.components.none=null", "run_config.model_name~qwen3.*4b",
+    "flags=salvaged", "flags!=refused", "tools_used=zoom", "tools_used!=crop", "num_turns=2", "tool_call_count>1",
+    "info.step=40", "step>=40", "reward<0.5", "reward.box=0.5", "reward.outer.inner=1", "task=t1", "tool=zoom",
+    "reference.absent=null", "confidence=1", "truncated=false", "turns.0.content=look",
+]  # fmt: skip
 
 
 def test_what_an_episode_has_is_found():
@@ -72,19 +44,10 @@ def test_what_an_episode_has_is_found():
 
 
 NOT_FOUND = [
-    "end_reason=malformed|max_turns",
-    "answer.label=Seven",
-    "answer.label>3",
-    "answer.certain=1",
-    "answer.certain>0",
-    "flags!=salvaged",
-    "flags=salvage",
-    "tools_used=crop",
-    "task.metadata.absent>0",
-    "task.metadata.empty=3",
-    "task.metadata.boxes.7.0=2",
-    "answer=null",
-]
+    "end_reason=malformed|max_turns", "answer.label=Seven", "answer.label>3", "answer.certain=1",
+    "answer.certain>0", "flags!=salvaged", "flags=salvage", "tools_used=crop", "task.metadata.absent>0",
+    "task.metadata.empty=3", "task.metadata.boxes.7.0=2", "answer=null",
+]  # fmt: skip
 
 
 def test_what_an_episode_has_not_is_not_found():
@@ -111,13 +74,9 @@ def test_numbers_are_compared_as_numbers(value, limit):
     episode = Episode(Task("t", metadata={"x": value}))
     found = {op: parse_filter(f"task.metadata.x{op}{limit!r}")(episode) for op in (">", ">=", "<", "<=", "=", "!=")}
     assert found == {
-        ">": value > limit,
-        ">=": value >= limit,
-        "<": value < limit,
-        "<=": value <= limit,
-        "=": value == limit,
+        ">": value > limit, ">=": value >= limit, "<": value < limit, "<=": value <= limit, "=": value == limit,
         "!=": value != limit,
-    }
+    }  # fmt: skip
 
 
 @given(st.text(max_size=30))

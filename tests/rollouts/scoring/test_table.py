@@ -25,15 +25,6 @@ def test_an_interval_of_independent_episodes_is_that_of_the_normal_approximation
     assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.1 * half)
 
 
-def test_copies_of_an_episode_make_it_no_surer():
-    values = np.random.default_rng(1).normal(size=300)
-    once = interval_of(values, range(300))
-    copies = interval_of(np.repeat(values, 8), np.repeat(range(300), 8))
-    pretended = interval_of(np.repeat(values, 8), range(2400))
-    assert (copies.low, copies.high) == pytest.approx((once.low, once.high))
-    assert pretended.high - pretended.low < 0.5 * (once.high - once.low)
-
-
 def test_the_interval_holds_the_true_mean_about_95_times_in_100():
     rng = np.random.default_rng(2)
     inside = 0
@@ -67,16 +58,3 @@ def test_episodes_without_stored_scores_have_no_change(tmp_path):
     folder = written(tmp_path, *(made(n, scores=None) for n in range(4)))
     total = score_run(folder, reward=ExactMatchReward()).total
     assert (total.stored, total.change, total.new.mean) == (None, None, 0.5)
-
-
-def test_the_same_seed_gives_the_same_interval(store):
-    first, again, other = (score_run(store, reward=ExactMatchReward(), seed=seed) for seed in (0, 0, 1))
-    assert first.total == again.total
-    assert first.total.new.mean == other.total.new.mean
-
-
-def test_one_task_has_no_interval_and_neither_has_no_bootstrap(store):
-    one = score_run(store, reward=ExactMatchReward(), where=["task.id=t0"]).total.new
-    none = score_run(store, reward=ExactMatchReward(), resamples=0).total.new
-    assert (one.low, one.high, none.low, none.high) == (None,) * 4
-    assert none.mean == 0.5

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import tarfile
 import time
 from functools import partial
 
@@ -12,7 +11,6 @@ from msgspec.structs import replace
 
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Task, Turn
-from viewbox.rollouts.runs.pack import pack_run
 from viewbox.rollouts.store.layout import LINES
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -95,26 +93,3 @@ def test_what_was_appended_before_a_kill_is_read_back(tmp_path, writers):
     assert assert_whole(tmp_path)[-1] == "999-1"
     assert not list(tmp_path.rglob("*.tmp"))
     assert (tmp_path / LINES).read_bytes().endswith(b"\n")
-
-
-def test_a_pack_of_a_killed_process_is_whole_or_absent(tmp_path):
-    run, packs = tmp_path / "run", tmp_path / "packs"
-    packs.mkdir()
-    with EpisodeWriter(run) as writer:
-        for number in range(10):
-            writer.append(make(0, number))
-
-    def pack(kill, child, report):
-        for number in range(10_000):
-            pack_run(run, packs / f"{kill}-{number}.tar.gz")
-            report(f"{kill}-{number}.tar.gz")
-
-    reported = kill_children(pack, np.random.default_rng(1).uniform(0, 0.03, KILLS))
-    found = [path for path in packs.iterdir() if not path.name.startswith(".")]
-    assert {name for some in reported for name in some} <= {path.name for path in found}
-    contents = {path.read_bytes() for path in found}
-    assert len(contents) == 1
-    with tarfile.open(found[0]) as archive:
-        assert all(archive.extractfile(one).read() is not None for one in archive if one.isfile())
-    drafts = [path for path in packs.iterdir() if path.name.startswith(".")]
-    assert all(path.suffix == ".tmp" for path in drafts)

@@ -9,8 +9,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.fuzz.mutate import mutate_value
-from tests.support.forged_runs import make_line
-from tests.support.tables import each
 from viewbox.records import Episode, EpisodeTokens, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.store.lines import decode_episode
 from viewbox.rollouts.store.reader import load
@@ -52,20 +50,6 @@ def test_damaged_lines_are_episodes_or_refused_in_words():
         assert Episode.from_dict(episode.to_dict()) == episode
         read += 1
     assert read > 100
-
-
-@each(
-    "changes, wanted",
-    [
-        ({"info": {"n": 10**30, "k": 2**64}}, {"n": 10**30, "k": 2**64}),
-        ({"info": {"a": 1.0, "b": [[[1, {"b": 2}]]]}}, {"a": 1.0, "b": (((1, {"b": 2}),),)}),
-        ({"info": {"half": "\ud800"}}, {"half": "\ud800"}),
-        ({"tokens": "x", "more": [1], "stored_tokens": 7}, {}),
-    ],
-)
-def test_odd_values_are_read_as_they_stand(changes, wanted):
-    episode = decode_episode(json.dumps(make_line(0, **changes)).encode())
-    assert (episode.info, episode.tokens) == (wanted, None)
 
 
 def test_what_is_read_late_is_frozen_and_stands_in_every_copy(tmp_path):

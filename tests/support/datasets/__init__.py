@@ -8,18 +8,9 @@ from importlib import import_module
 from pathlib import Path
 
 NAMES = (
-    "vqa_rad",
-    "slake",
-    "gemex_thinkvg",
-    "nova",
-    "pubmedqa",
-    "pubmedqa_search",
-    "agentclinic_nejm",
-    "vstar",
-    "chartqa",
-    "chestagentbench",
-    "rexvqa",
-)
+    "vqa_rad", "slake", "gemex_thinkvg", "nova", "pubmedqa", "pubmedqa_search", "agentclinic_nejm", "vstar",
+    "chartqa", "chestagentbench", "rexvqa",
+)  # fmt: skip
 
 
 def build(name: str, folder: Path) -> Path:

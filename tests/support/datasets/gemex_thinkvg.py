@@ -14,23 +14,17 @@ ROWS = [
     ("Is there pneumothorax?", "closed_ended_questions", "No", "bilateral lungs", "[[36, 42, 168, 252]]"),
     ("What is seen at the hila?", "open_ended_questions", "normal hilar contours", "hila", "[[116, 112, 227, 182]]"),
     (
-        "Which one is right? A: effusion B: mass",
-        "single_choice_questions",
-        "A",
-        "left costophrenic angle",
+        "Which one is right? A: effusion B: mass", "single_choice_questions", "A", "left costophrenic angle",
         "[200, 250, 300, 336]",
     ),
     (
-        "Which are right? A: edema B: effusion",
-        "multi_choice_questions",
-        "A, B",
-        "both lungs",
+        "Which are right? A: edema B: effusion", "multi_choice_questions", "A, B", "both lungs",
         "[[30, 60, 150, 300], [180, 60, 300, 300]]",
     ),
-]
+]  # fmt: skip
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path) -> Path:  # fmt: skip
     rows = []
     for i in range(60):  # enough that a fiftieth can be cut off
         question, kind, answer, place, boxes = ROWS[i % 4]

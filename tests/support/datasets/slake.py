@@ -23,20 +23,11 @@ def build(folder: Path) -> Path:
             write(folder / "imgs" / name, number)
             table.append(
                 {
-                    "img_id": number,
-                    "img_name": name,
-                    "question": question,
-                    "answer": answer,
-                    "q_lang": language,
-                    "location": location,
-                    "modality": modality,
-                    "answer_type": kind,
-                    "base_type": base,
-                    "content_type": content,
-                    "triple": ["vhead", "_", "_"],
-                    "qid": number,
+                    "img_id": number, "img_name": name, "question": question, "answer": answer, "q_lang": language,
+                    "location": location, "modality": modality, "answer_type": kind, "base_type": base,
+                    "content_type": content, "triple": ["vhead", "_", "_"], "qid": number,
                 }
-            )
+            )  # fmt: skip
             number += 1
         (folder / f"{split}.json").write_text(json.dumps(table, ensure_ascii=False))
     return folder

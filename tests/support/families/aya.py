@@ -25,20 +25,13 @@ def build_aya_vision(seed: int) -> tuple[Any, Any]:
         begins=True,
     )
     images = hf.GotOcr2ImageProcessor(
-        crop_to_patches=True,
-        size={"height": TILE, "width": TILE},
-        max_patches=4,
-        image_mean=[0.5, 0.5, 0.5],
+        crop_to_patches=True, size={"height": TILE, "width": TILE}, max_patches=4, image_mean=[0.5, 0.5, 0.5],
         image_std=[0.5, 0.5, 0.5],
-    )
+    )  # fmt: skip
     processor = hf.AyaVisionProcessor(
-        image_processor=images,
-        tokenizer=tokenizer,
-        patch_size=PATCH,
-        img_size=TILE,
-        downsample_factor=2,
+        image_processor=images, tokenizer=tokenizer, patch_size=PATCH, img_size=TILE, downsample_factor=2,
         chat_template=read_template("aya_vision"),
-    )
+    )  # fmt: skip
     config = hf.AyaVisionConfig(
         text_config={
             **{name: size for name, size in TEXT.items() if name != "head_dim"},
@@ -50,14 +43,11 @@ def build_aya_vision(seed: int) -> tuple[Any, Any]:
             "logit_scale": 0.25,
         },
         vision_config={
-            **VISION,
-            "model_type": "siglip_vision_model",
-            "image_size": TILE,
-            "patch_size": PATCH,
+            **VISION, "model_type": "siglip_vision_model", "image_size": TILE, "patch_size": PATCH,
             "vision_use_head": False,
         },
         downsample_factor=2,
         alignment_intermediate_size=128,
         image_token_index=tokenizer.convert_tokens_to_ids("<|IMG_PATCH|>"),
-    )
+    )  # fmt: skip
     return build_weights(hf.AyaVisionForConditionalGeneration, config, seed), processor

@@ -54,13 +54,9 @@ GEMMA4_SPECIAL = (
     "<|video|>"
 )
 GEMMA4_NAMES = {
-    "boi_token": "<|image>",
-    "eoi_token": "<image|>",
-    "image_token": "<|image|>",
-    "boa_token": "<|audio>",
-    "eoa_token": "<audio|>",
-    "audio_token": "<|audio|>",
-}
+    "boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>", "boa_token": "<|audio>",
+    "eoa_token": "<audio|>", "audio_token": "<|audio|>",
+}  # fmt: skip
 
 
 def build_gemma4_processor() -> Any:
@@ -89,13 +85,8 @@ def build_gemma4_config(tokenizer: Any, vision: dict[str, Any], **text: Any) -> 
             **text,
         },
         vision_config={
-            **VISION,
-            "num_key_value_heads": 2,
-            "head_dim": 16,
-            "patch_size": 4,
-            "pooling_kernel_size": 3,
-            "position_embedding_size": 256,
-            **vision,
+            **VISION, "num_key_value_heads": 2, "head_dim": 16, "patch_size": 4, "pooling_kernel_size": 3,
+            "position_embedding_size": 256, **vision,
         },
         **get_ids(
             tokenizer,
@@ -108,7 +99,7 @@ def build_gemma4_config(tokenizer: Any, vision: dict[str, Any], **text: Any) -> 
             eoa_token_index="<audio|>",
         ),
         eos_token_id=tokenizer.convert_tokens_to_ids(["<eos>", "<turn|>"]),
-    )
+    )  # fmt: skip
 
 
 def build_gemma4(seed: int) -> tuple[Any, Any]:

@@ -40,14 +40,8 @@ def build_glm(seed: int, name: str, special: str, added: str) -> tuple[Any, Any]
             },
         },
         vision_config={
-            "depth": 2,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_heads": 2,
-            "out_hidden_size": TEXT["hidden_size"],
-            "patch_size": PATCH,
-            "image_size": 64,
-            "spatial_merge_size": 2,
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2,
+            "out_hidden_size": TEXT["hidden_size"], "patch_size": PATCH, "image_size": 64, "spatial_merge_size": 2,
         },
         **get_ids(
             tokenizer,
@@ -58,7 +52,7 @@ def build_glm(seed: int, name: str, special: str, added: str) -> tuple[Any, Any]
             video_start_token_id="<|begin_of_video|>",
             video_end_token_id="<|end_of_video|>",
         ),
-    )
+    )  # fmt: skip
     return build_weights(getattr(hf, f"{name}ForConditionalGeneration"), config, seed), processor
 
 

@@ -28,18 +28,12 @@ def build_lfm2_vl(seed: int) -> tuple[Any, Any]:
     )
     processor = hf.Lfm2VlProcessor(
         image_processor=hf.Lfm2VlImageProcessor(
-            encoder_patch_size=PATCH,
-            tile_size=TILE,
-            size={"height": TILE, "width": TILE},
-            min_tiles=2,
-            max_tiles=4,
-            min_image_tokens=1,
-            max_image_tokens=4,
-            return_row_col_info=True,
+            encoder_patch_size=PATCH, tile_size=TILE, size={"height": TILE, "width": TILE}, min_tiles=2,
+            max_tiles=4, min_image_tokens=1, max_image_tokens=4, return_row_col_info=True,
         ),
         tokenizer=tokenizer,
         chat_template=read_template("lfm2_2_5_vl"),
-    )
+    )  # fmt: skip
     config = hf.Lfm2VlConfig(
         text_config={
             **{name: size for name, size in TEXT.items() if name != "head_dim"},

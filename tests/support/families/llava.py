@@ -29,16 +29,12 @@ def build_llava(seed: int) -> tuple[Any, Any]:
     config = hf.LlavaConfig(
         text_config={**TEXT, **get_text_ids(tokenizer), "model_type": "llama", "num_key_value_heads": 4},
         vision_config={
-            **VISION,
-            "model_type": "clip_vision_model",
-            "num_hidden_layers": 3,
-            "image_size": TILE,
-            "patch_size": PATCH,
-            "projection_dim": 32,
+            **VISION, "model_type": "clip_vision_model", "num_hidden_layers": 3, "image_size": TILE,
+            "patch_size": PATCH, "projection_dim": 32,
         },
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         image_seq_length=(TILE // PATCH) ** 2,
-    )
+    )  # fmt: skip
     return build_weights(hf.LlavaForConditionalGeneration, config, seed), processor
 
 
@@ -63,17 +59,13 @@ def build_llava_next(seed: int) -> tuple[Any, Any]:
     config = hf.LlavaNextConfig(
         text_config={**TEXT, **get_text_ids(tokenizer), "model_type": "llama"},
         vision_config={
-            **VISION,
-            "model_type": "clip_vision_model",
-            "num_hidden_layers": 3,
-            "image_size": TILE,
-            "patch_size": PATCH,
-            "projection_dim": 32,
+            **VISION, "model_type": "clip_vision_model", "num_hidden_layers": 3, "image_size": TILE,
+            "patch_size": PATCH, "projection_dim": 32,
         },
         image_grid_pinpoints=GRID,
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         image_seq_length=(TILE // PATCH) ** 2,
-    )
+    )  # fmt: skip
     return build_weights(hf.LlavaNextForConditionalGeneration, config, seed), processor
 
 
@@ -96,14 +88,11 @@ def build_llava_onevision(seed: int) -> tuple[Any, Any]:
     config = hf.LlavaOnevisionConfig(
         text_config={**TEXT, **get_text_ids(tokenizer), "model_type": "qwen2"},
         vision_config={
-            **VISION,
-            "model_type": "siglip_vision_model",
-            "image_size": TILE,
-            "patch_size": PATCH,
+            **VISION, "model_type": "siglip_vision_model", "image_size": TILE, "patch_size": PATCH,
             "vision_use_head": False,
         },
         image_grid_pinpoints=GRID,
         tie_word_embeddings=True,
         **get_ids(tokenizer, image_token_index="<image>", video_token_index="<video>"),
-    )
+    )  # fmt: skip
     return build_weights(hf.LlavaOnevisionForConditionalGeneration, config, seed), processor

@@ -14,15 +14,9 @@ CALLS = "<tool_call> </tool_call>"
 THINKS = f"{CALLS} <tool_response> </tool_response> <think> </think>"
 PATCH = 8
 VISION = {
-    "depth": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_heads": 2,
-    "out_hidden_size": TEXT["hidden_size"],
-    "patch_size": PATCH,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-}
+    "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": TEXT["hidden_size"],
+    "patch_size": PATCH, "spatial_merge_size": 2, "temporal_patch_size": 2,
+}  # fmt: skip
 
 
 def build_processor(processor_class: Any, videos: Any, added: str, template: str, **images: Any) -> Any:
@@ -41,12 +35,9 @@ def build_config(config_class: Any, processor: Any, vision: dict[str, Any], rope
     """Build a config; `rope` and `text` are added to what all texts have."""
     tokenizer, tied = processor.tokenizer, text.pop("tie_word_embeddings", True)
     ids = get_ids(
-        tokenizer,
-        image_token_id="<|image_pad|>",
-        video_token_id="<|video_pad|>",
-        vision_start_token_id="<|vision_start|>",
-        vision_end_token_id="<|vision_end|>",
-    )
+        tokenizer, image_token_id="<|image_pad|>", video_token_id="<|video_pad|>",
+        vision_start_token_id="<|vision_start|>", vision_end_token_id="<|vision_end|>",
+    )  # fmt: skip
     rope = {"rope_type": "default", "rope_theta": 10000.0, **rope}
     return config_class(
         text_config={**TEXT, **get_text_ids(tokenizer), "rope_parameters": rope, **text},

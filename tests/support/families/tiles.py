@@ -87,13 +87,9 @@ def build_internvl(seed: int) -> tuple[Any, Any]:
         },
     )
     images = hf.GotOcr2ImageProcessor(
-        crop_to_patches=True,
-        size={"height": TILE, "width": TILE},
-        min_patches=1,
-        max_patches=4,
-        image_mean=[0.485, 0.456, 0.406],
-        image_std=[0.229, 0.224, 0.225],
-    )
+        crop_to_patches=True, size={"height": TILE, "width": TILE}, min_patches=1, max_patches=4,
+        image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225],
+    )  # fmt: skip
     processor = hf.InternVLProcessor(
         image_processor=images,
         tokenizer=tokenizer,

@@ -24,15 +24,12 @@ IMAGES = [Source.of(NOW), Source.of(PRIOR), Source.of(np.zeros((30, 20), np.uint
 CHAINS = st.lists(
     st.sampled_from(
         [
-            ("zoom", {"factor": 1.7, "center": [0.3, 0.6]}),
-            ("crop", {"box": [0.1, 0.2, 0.8, 0.9]}),
-            ("rotate", {}),
-            ("flip_horizontal", {}),
-            ("flip_vertical", {}),
+            ("zoom", {"factor": 1.7, "center": [0.3, 0.6]}), ("crop", {"box": [0.1, 0.2, 0.8, 0.9]}),
+            ("rotate", {}), ("flip_horizontal", {}), ("flip_vertical", {}),
         ]
     ),
     max_size=5,
-)
+)  # fmt: skip
 
 
 def stack(count, shape=(20, 30), spacing=(3.0, 1.0, 1.0)):

@@ -66,13 +66,9 @@ def test_a_ct_preset_windows_hounsfield_units(ct, hounsfield):
         expected = windowed(hounsfield, center - width / 2, center + width / 2)
         assert abs(view.to_uint8() - expected).max() <= 0.5 + 1e-3
         assert result.facts == {
-            "center": center,
-            "width": width,
-            "preset": preset,
-            "unit": "HU",
-            "size": (128, 128),
+            "center": center, "width": width, "preset": preset, "unit": "HU", "size": (128, 128),
             "shows": (0, 0, 1, 1),
-        }
+        }  # fmt: skip
 
 
 def test_a_window_is_the_linear_exact_function_of_dicom(ct, dataset, hounsfield):

@@ -50,13 +50,8 @@ def test_a_search_asks_for_ids_and_then_for_records(served):
     assert literature.count() == {"esearch": 1, "efetch": 1}
     (asked,) = literature.find_queries("esearch")
     assert asked == {
-        "db": "pubmed",
-        "tool": "viewbox",
-        "term": "sign",
-        "retmax": "2",
-        "sort": "relevance",
-        "retmode": "json",
-    }
+        "db": "pubmed", "tool": "viewbox", "term": "sign", "retmax": "2", "sort": "relevance", "retmode": "json",
+    }  # fmt: skip
     (asked,) = literature.find_queries("efetch")
     assert asked == {"db": "pubmed", "tool": "viewbox", "id": "31000001,31000002", "retmode": "xml"}
 
@@ -201,15 +196,10 @@ def test_figures_are_found_and_their_pictures_loaded_once(served):
 
 def test_pictures_come_from_open_i_only(served):
     for url in [
-        "",
-        "https://evil.example/a.png",
-        "http://openi.nlm.nih.gov/a.png",
-        "https://127.0.0.1/a.png",
-        "file:///etc/passwd",
-        "https://openi.nlm.nih.gov@evil.example/a.png",
-        "https://openi.nlm.nih.gov:8443/a.png",
-        "//evil.example/a.png",
-    ]:
+        "", "https://evil.example/a.png", "http://openi.nlm.nih.gov/a.png", "https://127.0.0.1/a.png",
+        "file:///etc/passwd", "https://openi.nlm.nih.gov@evil.example/a.png",
+        "https://openi.nlm.nih.gov:8443/a.png", "//evil.example/a.png",
+    ]:  # fmt: skip
         literature, setup = served
         with pytest.raises(ToolFault if url else ToolError):
             asyncio.run(make_source(setup).load_image(FoundImage("f", image_url=url)))

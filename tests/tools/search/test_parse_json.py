@@ -12,17 +12,8 @@ from viewbox.tools.search.records import FoundImage
 
 BASE = "https://openi.nlm.nih.gov"
 NOT_OBJECTS = [
-    b"",
-    b"[]",
-    b'"x"',
-    b"null",
-    b"7",
-    b"{",
-    b"<html></html>",
-    b"[" * 100_000,
-    b'{"a": NaN}',
-    b"\xff\xfe\x00",
-]
+    b"", b"[]", b'"x"', b"null", b"7", b"{", b"<html></html>", b"[" * 100_000, b'{"a": NaN}', b"\xff\xfe\x00",
+]  # fmt: skip
 
 
 def read(*figures, limit=9, modality=""):

@@ -19,16 +19,10 @@ def read_one(*settings, **parts):
 
 def test_every_field_of_a_record_is_read():
     assert read_one() == Article(
-        "7",
-        title="A sign of the chest",
-        journal="Journal of drawn chests",
-        year=2021,
-        abstract="We saw it.",
-        doi="10.1000/7",
-        url="https://pubmed.ncbi.nlm.nih.gov/7/",
-        types=("Journal Article",),
+        "7", title="A sign of the chest", journal="Journal of drawn chests", year=2021, abstract="We saw it.",
+        doi="10.1000/7", url="https://pubmed.ncbi.nlm.nih.gov/7/", types=("Journal Article",),
         mesh=("Radiography, Thoracic",),
-    )
+    )  # fmt: skip
 
 
 def test_a_structured_abstract_keeps_its_labels_and_loses_the_copyright():

@@ -53,12 +53,8 @@ def env(request):
 
 def test_its_tools_are_tools_with_pictures_and_boxes(env):
     assert env.tools[1:] == (
-        "hospital_measure_heart",
-        "hospital_say",
-        "hospital_draw",
-        "hospital_environ",
-        "hospital_fail",
-    )
+        "hospital_measure_heart", "hospital_say", "hospital_draw", "hospital_environ", "hospital_fail",
+    )  # fmt: skip
     result = ask(env, "hospital_measure_heart", image="image_1", box=[0, 0, 0.5, 1])
     assert result.facts == {
         "part": "heart",

@@ -13,11 +13,9 @@ from trl import GRPOTrainer
 
 from viewbox.training import checkpoints
 from viewbox.training.grpo import trainer
-from viewbox.training.sft import trainer as sft
 
 TRAINING = Path(checkpoints.__file__).parent
 TABLES = {trainer: (trainer.PRIVATE_NAMES, GRPOTrainer), checkpoints: (checkpoints.PRIVATE_NAMES, Trainer)}
-OURS = (trainer.EpisodeGRPOTrainer, checkpoints.Checkpoints, sft.SFTTrainer)
 
 
 @cache

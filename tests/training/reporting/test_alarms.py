@@ -7,15 +7,9 @@ import pytest
 from viewbox.training.reporting.callbacks import ALARM_STEPS, ALARMS, Alarms
 
 FINE = {
-    "tools/rate": 0.9,
-    "frac_reward_zero_std": 0.1,
-    "episodes/truncated": 0.0,
-    "episodes/faults": 0.0,
-    "reward/faults": 0.0,
-    "tools/zoom/raised": 0.1,
-    "tools/zoom/success": 0.3,
-    "replies/well_formed": 0.9,
-}
+    "tools/rate": 0.9, "frac_reward_zero_std": 0.1, "episodes/truncated": 0.0, "episodes/faults": 0.0,
+    "reward/faults": 0.0, "tools/zoom/raised": 0.1, "tools/zoom/success": 0.3, "replies/well_formed": 0.9,
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -62,14 +62,9 @@ def test_a_license_in_the_models_config_counts_if_its_card_has_none(card, base):
 @pytest.mark.parametrize(
     "readme",
     [
-        None,
-        "",
-        "---\nlicense: [a]\n---\n",
-        "---\n{broken\n---\n",
-        "---\nlicense: mit\n",
-        "---\n- a\n---\n",
+        None, "", "---\nlicense: [a]\n---\n", "---\n{broken\n---\n", "---\nlicense: mit\n", "---\n- a\n---\n",
     ],
-)
+)  # fmt: skip
 def test_a_license_that_is_not_known_is_left_out_and_the_card_says_so(card, base, readme):
     name = base(readme)
     header, body = card(name=name)

@@ -24,16 +24,11 @@ RUN = {
     "env": {"name": "tests.support.guesses:Guesses", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"engine": "vllm", "slots": 8, "max_reply_tokens": 6, "max_completion_tokens": 300},
     "train": {
-        "max_steps": 3,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "linear",
-        "save_steps": 100,
-        "seed": 0,
+        "max_steps": 3, "num_generations": 4, "per_device_train_batch_size": 8, "learning_rate": 1e-2,
+        "lr_scheduler_type": "linear", "save_steps": 100, "seed": 0,
     },
     "log": {"eval_tasks": 0, "episodes_per_step": 0},
-}
+}  # fmt: skip
 
 
 @pytest.fixture

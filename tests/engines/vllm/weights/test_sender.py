@@ -18,15 +18,9 @@ from viewbox.engines.vllm.weights import HEAD, WeightSender, iterate_weights, sp
 from viewbox.errors import ConfigError
 
 UPDATE = [
-    "/pause?mode=wait",
-    "/start_weight_update",
-    "/update_weights",
-    "/finish_weight_update",
-    "/reset_prefix_cache",
-    "/reset_mm_cache",
-    "/reset_encoder_cache",
-    "/resume",
-]
+    "/pause?mode=wait", "/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache",
+    "/reset_mm_cache", "/reset_encoder_cache", "/resume",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -138,11 +138,8 @@ def test_a_server_that_is_gone_for_good_leaves_a_checkpoint_to_go_on_from(qwen3,
         sender = WeightSender(url, tmp_path / "weights", find_model, wait=0.3, pause=0.05)
         generation = {"engine": "vllm", "max_reply_tokens": 4}
         given = {
-            "learning_rate": 5e-3,
-            "per_device_train_batch_size": 4,
-            "num_generations": 2,
-            "save_strategy": "steps",
-        }
+            "learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2, "save_strategy": "steps",
+        }  # fmt: skip
         own = {"weights": sender, "importance_sampling_cap": 2.0}
         return make_trainer(qwen3, folder, looking(), generation=generation, own=own, save_steps=100, **given)
 

@@ -69,13 +69,9 @@ def test_a_word_in_the_title_counts_more_than_one_in_the_abstract(source):
 
 def test_a_search_type_filters(source):
     for kind, found in [
-        ("all", ["13", "14", "15"]),
-        ("review", []),
-        ("trial", ["14"]),
-        ("case_report", ["15"]),
-        ("recent", ["13"]),
+        ("all", ["13", "14", "15"]), ("review", []), ("trial", ["14"]), ("case_report", ["15"]), ("recent", ["13"]),
         ("guideline", []),
-    ]:
+    ]:  # fmt: skip
         assert sorted(find(source, "pneumonia", search_type=kind)) == found
 
 

@@ -66,15 +66,10 @@ def test_a_file_in_the_place_of_its_folder_is_named(tmp_path):
 @pytest.mark.parametrize(
     "article",
     [
-        Article(""),
-        Article("a b"),
-        Article("<|im_end|>"),
-        Article("1", year=20),
-        Article("1", url="javascript:alert(1)"),
-        Article("1", types=("a",) * 501),
-        Article("1", title=None),
+        Article(""), Article("a b"), Article("<|im_end|>"), Article("1", year=20),
+        Article("1", url="javascript:alert(1)"), Article("1", types=("a",) * 501), Article("1", title=None),
     ],
-)
+)  # fmt: skip
 def test_an_article_that_could_not_be_read_back_is_not_written(tmp_path, article):
     writer = SnapshotWriter(tmp_path / "s", **WORDS)
     with pytest.raises(BadRecord):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import viewbox
+from tests.support import ward
 from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call
 from tests.support.tiny_specialists import save_segformer, save_vit
@@ -200,3 +201,12 @@ def test_a_model_that_cannot_be_loaded_costs_the_calls_of_its_tool_if_nobody_pre
         assert bad.error.startswith("gone is not available")
         assert str(tmp_path) not in bad.error
         assert episode.end_reason == "error"
+
+
+def test_two_models_do_not_share_results_of_one_picture(tmp_path):
+    folders = [save_vit(tmp_path / str(seed), seed=seed) for seed in range(2)]
+    specs = {f"m{i}": {"kind": "classification", "model": folder, "device": "cpu"} for i, folder in enumerate(folders)}
+    env = ward.Ward(specialists=specs)
+    one, two, again = ward.play(env, ward.make_tasks(*[(name, {"image": "image_1"}) for name in ("m0", "m1", "m0")]))
+    assert ward.get_result(one).facts == ward.get_result(again).facts != ward.get_result(two).facts
+    assert [sum(env.toolbox[name].function.server.batches) for name in specs] == [1, 1]  # the third was kept

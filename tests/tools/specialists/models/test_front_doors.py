@@ -15,13 +15,10 @@ CONFIG = {
     "env": {"name": "digits", "max_turns": 2, "max_pixels": 2304},
     "rollout": {"slots": 4, "max_reply_tokens": 30, "max_completion_tokens": 300},
     "train": {
-        "method": "grpo",
-        "max_steps": 1,
-        "num_generations": 2,
-        "per_device_train_batch_size": 2,
+        "method": "grpo", "max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 1,
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture
