@@ -18,7 +18,8 @@ from ...utils.frozen import FrozenDict
 from . import phrases as words
 from .catalogue import DIMENSIONS, SoftwareTool
 from .phrases import HiddenKind, Level, Split
-from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, fits_modality, grade
+from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, grade
+from .wishes import has_fact
 
 
 def write_words(request: Request, rng: np.random.Generator) -> str:
@@ -220,11 +221,13 @@ class RequestGenerator:
         able = [one for one in self.catalogue if plain.task in one.tasks]
         foreign = [name for _, name in words.FOREIGN_MODALITIES[self.split]]
         among = foreign if rng.random() < 0.4 else list(words.MODALITIES)
-        without = [name for name in among if not any(fits_modality(one, name) for one in able)]
+        without = [name for name in among if not any(has_fact(one, "modalities", name) for one in able)]
         return replace(plain, modality=_pick(rng, without)) if without else None
 
     def _miss_no_dimension_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
-        able = [one for one in self.catalogue if plain.task in one.tasks and fits_modality(one, plain.modality)]
+        able = [
+            one for one in self.catalogue if plain.task in one.tasks and has_fact(one, "modalities", plain.modality)
+        ]
         without = [name for name in DIMENSIONS if not any(name in one.dimensions for one in able)]
         return replace(plain, dimensions=_pick(rng, without)) if able and without else None
 

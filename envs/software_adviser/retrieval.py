@@ -16,7 +16,6 @@ from threading import Lock
 from typing import Annotated, Any, Final
 
 import numpy as np
-from cachetools import LRUCache
 from pydantic import Field
 
 from ...configs.sections import Section
@@ -31,7 +30,6 @@ K: Final = 60  # of the paper
 DIGITS: Final = 5  # of a score that count: the last ones differ between machines
 EXTRA_DIRECTIONS: Final = 10  # of the SVD, beyond those that are wanted
 POWER_ITERATIONS: Final = 5
-KEPT: Final = 512  # phrases whose scores are kept
 # How much a column of the index counts, and how much a kind of fact if a query has a wish of it. SPEC: task 40, format
 # 30, features (what is left) 30.
 COLUMNS: Final = {"name": 3.0, "tasks": 2.0, "modalities": 2.0, "dimensions": 1.0, "formats": 1.0, "features": 1.0}
@@ -223,7 +221,6 @@ class Bm25Index:
 
     def __init__(self, records: Sequence[Mapping[str, str]], weights: Mapping[str, float], synonyms: Synonyms) -> None:
         self.size, self.synonyms, self._lock = len(records), synonyms, Lock()
-        self._kept: LRUCache[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = LRUCache(KEPT)
         columns, marks = ", ".join(weights), ", ".join("?" * len(weights))
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         self._connection.execute(
@@ -237,20 +234,13 @@ class Bm25Index:
     def score(self, words: str) -> np.ndarray:
         """Return the scores of all records for the words of a query, (N,) float64; 0 for records without any."""
         scores = np.zeros(self.size)
-        for group in read_query(words, self.synonyms):
-            for phrase in group.phrases:
-                rows, values = self._score_phrase(phrase)
-                scores[rows] += values
+        phrases = [quote(phrase) for group in read_query(words, self.synonyms) for phrase in group.phrases]
+        if phrases:
+            with self._lock:
+                found = self._connection.execute(self._statement, (" OR ".join(phrases),)).fetchall()
+            for row, value in found:
+                scores[row] = value
         return scores
-
-    def _score_phrase(self, phrase: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the records that hold a phrase, and their scores; FTS5's are sums over the phrases of a query."""
-        with self._lock:
-            if phrase not in self._kept:
-                found = self._connection.execute(self._statement, (quote(phrase),)).fetchall()
-                rows, values = zip(*found, strict=True) if found else ((), ())
-                self._kept[phrase] = np.array(rows, np.int64), np.array(values, np.float64)
-            return self._kept[phrase]
 
 
 def normalize(vectors: np.ndarray) -> np.ndarray:

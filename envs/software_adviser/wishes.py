@@ -46,8 +46,8 @@ def _list_stems(words: Sequence[str]) -> list[str]:
     return [stem for word in words if is_telling(word) or word in NEGATIONS for stem in stem_word(word)]
 
 
-def has_fact(tool: SoftwareTool, kind: str, word: str) -> bool:
-    """Return whether a tool has a fact that is asked for."""
+def has_fact(tool: SoftwareTool, kind: str, word: str = "") -> bool:
+    """Return whether a tool has a fact that is asked for; what is unknown is none."""
     if kind == "gpu":  # a tool that can use a graphics card runs without one
         return tool.gpu in ("no", "optional")
     if kind == "demo":
