@@ -35,6 +35,7 @@ from ..core.messages import ToolImages, read_reasoning, read_tool_calls, render_
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave, check_sending, keep_on_this_machine
+from ..network.http import is_temporary
 from ..records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
 from ..utils.concurrency import contain_exit
 from ..utils.frozen import thaw
@@ -61,7 +62,6 @@ ENDS: Mapping[str | None, EndReason] = {
 }
 
 
-RETRIED_STATUSES = (408, 409, 429, 500, 502, 503, 504)
 RETRY_HEADER = "x-stainless-retry-count"  # by this header verifiers tells a repeated request from a new turn
 OK = vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
@@ -115,7 +115,7 @@ class ViewboxSession(HarnessSession):
                 text = await response.text()
                 if response.status < 300:
                     return (await response.json())["choices"][0]["message"], ""
-                if response.status not in RETRIED_STATUSES:
+                if not is_temporary(response.status):
                     break
         return None, f"HTTP {response.status}: {text[:2000]}"
 

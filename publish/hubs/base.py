@@ -39,6 +39,19 @@ class Place:
     def visibility(self) -> str:
         return "public" if self.public else "private"
 
+    def check_visibility(self, address: str, is_public: bool) -> None:
+        """Raise `ConfigError` if the repository that a hub holds is not read by whom it is meant for."""
+        if is_public is not self.public:
+            raise ConfigError(
+                f"{address} is {'public' if is_public else 'private'}, not {self.visibility}; allowed: "
+                f"{'--public' if is_public else 'leave out --public'}, or change it on the hub",
+                key="public",
+            )
+
+
+class MissingError(ConfigError):
+    """There is no such repository, or the key may not see it."""
+
 
 class Hub(Protocol):
     """A place that releases are sent to, and come back from.

@@ -19,7 +19,7 @@ from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
 from ..release import Release
-from .base import MAX_SHOWN, Hub, Place
+from .base import MAX_SHOWN, Hub, MissingError, Place
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
 WAIT = 1.0  # seconds before the second attempt, then twice as many
@@ -61,12 +61,8 @@ class Prime(Hub):
         if status is None:
             return []
         visibility = str(status.get("visibility", "")).upper()
-        if visibility in ("PUBLIC", "PRIVATE") and visibility != self.place.visibility.upper():
-            raise ConfigError(
-                f"--to prime: {self.place.repository} is {visibility.lower()}, not {self.place.visibility}; allowed: "
-                f"{'--public' if visibility == 'PUBLIC' else 'leave out --public'}, or change it on the hub",
-                key="public",
-            )
+        if visibility in ("PUBLIC", "PRIVATE"):
+            self.place.check_visibility(f"--to prime: {self.place.repository}", visibility == "PUBLIC")
         said = self._run("version", "list", self.place.repository).splitlines()
         return [words[0] for line in said if (words := line.split()) and words[0][:1].isdigit()]
 
@@ -75,7 +71,7 @@ class Prime(Hub):
         try:
             said = self._run("status", self.place.repository, "--output", "json")
             status = json.loads(said[said.index("{") :])
-        except _Missing:
+        except MissingError:
             return None
         except ValueError as error:
             if isinstance(error, ConfigError):
@@ -138,13 +134,9 @@ class Prime(Hub):
             if not _BUSY.search(said):
                 break
         text = make_line(said.strip()[-MAX_SHOWN:])
-        kind = _Missing if _MISSING.search(said) else ConfigError
+        kind = MissingError if _MISSING.search(said) else ConfigError
         again = "; run the command again: a push can be repeated" if words[0] == "push" else ""
         raise kind(f"--to prime: `prime env {words[0]}` ended with {done.returncode}: {text}{again}", key="to")
-
-
-class _Missing(ConfigError):
-    """The hub has no such environment, or does not show it."""
 
 
 def find_command() -> str:
