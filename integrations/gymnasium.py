@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..core.messages import to_openai_messages
 from ..envs import make
 from ..errors import ConfigError
 from ..plugins import ENVIRONMENTS
 from ..records import Message
 from ..utils.frozen import thaw
-from .session import Session, check_installed, list_tasks, pick_task, write_messages
+from .session import Session, check_installed, list_tasks, pick_task
 
 check_installed("gymnasium", "viewbox[gym]")
 import gymnasium  # noqa: E402
@@ -126,7 +127,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         self._picture = np.zeros_like(self._picture)
         messages[0] = Message("system", (messages[0].text + self.session.describe_tools(),))
         info = {
-            "messages": write_messages(messages),
+            "messages": to_openai_messages(messages, text_calls=True),
             "tools": [thaw(schema) for schema in self.session.get_state().tool_schemas],
             "task": task.id,
         }
@@ -140,7 +141,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         start = len(state.messages)
         result = self.session.step(action)
         new = state.messages[start:]
-        info: Info = {"messages": write_messages(new)}
+        info: Info = {"messages": to_openai_messages(new, text_calls=True)}
         reward = 0.0
         if state.end_reason is not None:
             record = self.session.build_episode()

@@ -122,7 +122,7 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
                 others = path.iterdir() if key == "model" else ()
                 carried.left_out += [Path(place, one.name) for one in sorted(others) if one not in taken]
             values[key] = carried.places[path]
-        _check_no_file(name, values)
+        _check_no_file(values, f"specialists.{name}")
         carried.specs[name] = values
     return carried
 
@@ -169,28 +169,23 @@ def drop_paths(value: object) -> object:
     return [drop_paths(one) for one in value] if isinstance(value, list) else value
 
 
-def _check_no_file(name: str, values: Mapping[str, Any]) -> None:
+def _check_no_file(value: Any, key: str) -> None:
     """Raise `ConfigError` for a specialist that needs a file of this machine; `check_portable` finds other paths."""
-    for key, text in _list_texts(values, f"specialists.{name}"):
-        file, script, _ = text.partition(".py:")
-        if not key.endswith(".description") and os.path.isfile(file + script[:3]):
-            raise ConfigError(
-                f"{key} = {text!r}: is a file of this machine, which does not travel; allowed: a function of the "
-                "package that is published (package.module:name), an installed program, an address",
-                key=key,
-                given=text,
-            )
-
-
-def _list_texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         for name, one in value.items():
-            yield from _list_texts(one, f"{key}.{name}")
+            _check_no_file(one, f"{key}.{name}")
     elif isinstance(value, list | tuple):
         for number, one in enumerate(value):
-            yield from _list_texts(one, f"{key}.{number}")
+            _check_no_file(one, f"{key}.{number}")
+    elif isinstance(value, str) and not key.endswith(".description"):
+        file, script, _ = value.partition(".py:")
+        if os.path.isfile(file + script[:3]):
+            raise ConfigError(
+                f"{key} = {value!r}: is a file of this machine, which does not travel; allowed: a function of the "
+                "package that is published (package.module:name), an installed program, an address",
+                key=key,
+                given=value,
+            )
 
 
 def _matches(path: Path, patterns: tuple[str, ...]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
@@ -87,14 +87,14 @@ class ColumnMap:
             raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
         for name in sorted(names):
             self._used[field].add(check_column(name, self._rows, key))
-        return lambda row: _render(template, {name: row.get(name) for name in names})
 
+        def render(row: Row) -> str:
+            try:
+                return template.render({name: row.get(name) for name in names})
+            except Exception as error:  # a template can raise anything while it is rendered
+                raise ExpressionError(f"its template fails: {type(error).__name__}: {error!s:.200}") from error
 
-def _render(template: Template, values: Row) -> str:
-    try:
-        return template.render(values)
-    except Exception as error:  # a template can raise anything while it is rendered
-        raise ExpressionError(f"its template fails: {type(error).__name__}: {error!s:.200}") from error
+        return render
 
 
 def check_column(path: str, rows: Rows, key: str) -> str:

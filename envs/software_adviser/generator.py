@@ -28,7 +28,9 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
     frames = words.VAGUE if "task" in request.hidden else words.ASKED
     extra = [_pick(rng, words.CONSTRAINT_WORDS[one][level][split]) for one in request.constraints]
     if request.exclude:
-        extra.append(_pick(rng, words.EXCLUSION_WORDS[level][split]).format(names=join_names(request.exclude)))
+        *first, last = request.exclude
+        names = f"{', '.join(first)} or {last}" if first else last
+        extra.append(_pick(rng, words.EXCLUSION_WORDS[level][split]).format(names=names))
     filled = _pick(rng, frames[level][split]).format(
         task=request.task,
         do=_say(words.TASKS, words.FOREIGN_TASKS, request.task, split, rng),
@@ -50,15 +52,6 @@ def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
     if kind == "dimensions":
         return f"The dimensions (stack, volume, slices, film, frames, time series): {request.dimensions}."
     return f"The format (type of file, ending, extension): {request.format}."
-
-
-def join_names(names: tuple[str, ...]) -> str:
-    """Name as a list in words.
-
-    >>> join_names(("A", "B", "C"))
-    'A, B or C'
-    """
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _say(known: words.Phrases, foreign: words.Foreign, term: str, split: Split, rng: np.random.Generator) -> str:

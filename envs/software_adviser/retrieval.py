@@ -90,7 +90,10 @@ class Retriever:
         """
         parts = self._get_parts()
         left_out = [parts.places[name] for name in map(str.casefold, exclude) if name in parts.places]
-        places, fused = self._find_candidates(parts, words, left_out)
+        found = parts.score(words)
+        for scores in found:
+            scores[left_out] = 0
+        places, fused = fuse([find_best(scores, self.settings.candidates) for scores in found])
         if not len(places):
             return []
         scores = fused
@@ -102,13 +105,6 @@ class Retriever:
         scores = np.round(scores, DIGITS)
         best = np.argsort(-scores, kind="stable")[:top_k]
         return [self.tools[places[number]].name for number in best]
-
-    def _find_candidates(self, parts: "_Parts", words: str, left_out: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        rankings = []
-        for scores in parts.score(words):
-            scores[left_out] = 0
-            rankings.append(find_best(scores, self.settings.candidates))
-        return fuse(rankings)
 
     def _get_parts(self) -> "_Parts":
         if self._process != os.getpid():  # a child must not wait for a lock that a thread of its parent held
@@ -243,17 +239,6 @@ class Bm25Index:
         return scores
 
 
-def normalize(vectors: np.ndarray) -> np.ndarray:
-    """Return the vectors with length 1, (N, D) float32; a vector of zeros stays.
-
-    >>> normalize(np.array([[0.0, 4.0], [0.0, 0.0]])).tolist()
-    [[0.0, 1.0], [0.0, 0.0]]
-    """
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    normalized: np.ndarray = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return normalized
-
-
 def find_directions(cells: Any, count: int) -> np.ndarray:
     """Return the first right singular vectors of a sparse matrix (R, C), (C, D): a randomized SVD with a fixed seed.
 
@@ -304,7 +289,9 @@ class LsaEncoder:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of unit length, (len(texts), D) float32; zeros for a text without a known word."""
-        return normalize(np.stack([self._encode(text) for text in texts]))
+        vectors = np.stack([self._encode(text) for text in texts])
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
     def encode_query(self, words: str) -> np.ndarray:
         """Return the vector of a query, (D,) float32."""
@@ -321,16 +308,13 @@ class LsaEncoder:
         return vector
 
     def _count(self, text: str) -> Counter[str]:
-        return Counter(self.list_tokens(text))
-
-    def list_tokens(self, text: str) -> list[str]:
-        """Return the stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
+        """Count the stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
         words = split_words(text)
         tokens = list(stem_all([word for word in words if is_telling(word)]))
         for group in self.synonyms.group(words):
             if len(group.phrases) > 1:
                 tokens.append(_name_class(group.phrases))
-        return tokens
+        return Counter(tokens)
 
 
 @lru_cache(maxsize=2**14)

@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
@@ -57,27 +56,19 @@ class Prime(Hub):
         return f"{HOME}/{self.place.repository} ({self.place.visibility}{other})"
 
     def list_versions(self) -> list[str]:
-        status = self._read_status()
-        if status is None:
+        try:
+            said = self._run("status", self.place.repository, "--output", "json")
+            visibility = str(dict(json.loads(said[said.index("{") :])).get("visibility", "")).upper()
+        except MissingError:
             return []
-        visibility = str(status.get("visibility", "")).upper()
+        except ConfigError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ConfigError("--to prime: `prime env status` gave no JSON; update the command", key="to") from error
         if visibility in ("PUBLIC", "PRIVATE"):
             self.place.check_visibility(f"--to prime: {self.place.repository}", visibility == "PUBLIC")
         said = self._run("version", "list", self.place.repository).splitlines()
         return [words[0] for line in said if (words := line.split()) and words[0][:1].isdigit()]
-
-    def _read_status(self) -> dict[str, Any] | None:
-        """Return what the hub says of the environment; None if it has none of this name."""
-        try:
-            said = self._run("status", self.place.repository, "--output", "json")
-            status = json.loads(said[said.index("{") :])
-        except MissingError:
-            return None
-        except ValueError as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError("--to prime: `prime env status` gave no JSON; update the command", key="to") from error
-        return status if isinstance(status, dict) else {}
 
     def check(self, release: Release) -> None:
         for name in release.hashes:
