@@ -190,7 +190,6 @@ def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[ins
 
 
 def _build_parameter(one: inspect.Parameter, hint: Any, text: str, row: Command) -> inspect.Parameter:
-    """Return the argument or option of a parameter."""
     hint, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
     kind, given = _simplify(hint), copy(given)
     is_option = one.kind is inspect.Parameter.KEYWORD_ONLY or one.name in row.options
@@ -294,7 +293,6 @@ def _format_cell(table: Table, column: int, cell: Any) -> str:
 
 
 def _name_columns(table: Table) -> Iterator[str]:
-    """Yield an interval takes three columns."""
     first = table.rows[0] if table.rows else table.headings
     for name, cell in zip(table.headings, first, strict=True):
         yield name or "name"

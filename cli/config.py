@@ -85,7 +85,6 @@ def memory(
 
 
 def _measure(run: "Config") -> int:
-    """Return the bytes of an update that ran here."""
     import torch
 
     from ..errors import ConfigError

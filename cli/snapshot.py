@@ -168,7 +168,6 @@ def _open(file: str) -> "SnapshotSource":
 
 
 def _read_queries(path: str) -> list[str]:
-    """Return the lines of a file that are queries."""
     from ..errors import ConfigError
     from ..utils.files import read_regular
 

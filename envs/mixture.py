@@ -167,7 +167,6 @@ class Mixture(BaseMultiTurnEnv):
 def _build_parts(
     sections: Mapping[str, Any], shared: Mapping[str, Any], reward: object
 ) -> tuple[dict[str, BaseMultiTurnEnv], dict[str, float]]:
-    """Return the environments and their weights, by key."""
     if not isinstance(sections, Mapping) or not sections:
         raise ConfigError("mixture: environments: is empty; allowed: settings by name", key="environments")
     parts, weights = {}, {}

@@ -168,7 +168,6 @@ def _follow(replies: Sequence[str]) -> Policy:
 
 
 def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
-    """Return the mean of the total ("") and of every component, over the answers to which it applies."""
     values: dict[str, list[float]] = {}
     for one in scores:
         for name, value in {"": one.total, **one.components}.items():
@@ -253,7 +252,6 @@ def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, 
 
 
 def _find_boxes(value: Any) -> Iterator[Sequence[float]]:
-    """Yield the boxes of a reference, at any depth."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from _find_boxes(item)

@@ -189,7 +189,6 @@ class _Player:
         return _read_reply(output)
 
     def _write(self, messages: Sequence[Message]) -> list[ChatMessage]:
-        """Return the conversation as inspect-ai's messages; the model's replies are those that it gave."""
         wire = to_openai_messages(messages, tool_images=self.tool_images, text_calls=True)
         if self.session.played.reply_format != "native":
             wire[0]["content"] += self.session.describe_tools()

@@ -226,8 +226,6 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 
 
 def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
-
     def complete(block: object, key: str) -> object:
         if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
             return block
@@ -277,7 +275,6 @@ def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
 
 
 async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
-    """Play an episode and stores it in the trace before the interaction closes, because rewards run then."""
     trace = interaction.trace
     config = _build_run_config(trace)
     assert config.seed is not None
@@ -344,8 +341,6 @@ def _build_run_config(trace: vf.Trace) -> RunConfig:
 def _build_record(
     data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None
 ) -> dict[str, Any]:
-    """Return the episode as JSON. Its end reason is `error` after an exception, and `cancelled` if verifiers stopped
-    it."""
     info = {} if problem is None else {"error": problem}
     if state is None:
         end: EndReason = "error" if problem else "cancelled"

@@ -128,7 +128,6 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
 
 
 def _list_model_files(folder: Path, where: str, given: str) -> list[Path]:
-    """List the files of a model that travel."""
     patterns = (*WEIGHTS, *VOCABULARY, *CONFIGS, *CARDS)
     taken = [path for path in sorted(folder.iterdir()) if path.is_file() and _matches(path, patterns)]
     if not any(_matches(path, WEIGHTS[:1]) for path in taken):
@@ -138,7 +137,6 @@ def _list_model_files(folder: Path, where: str, given: str) -> list[Path]:
 
 
 def _check_snapshot(path: Path, where: str, given: str) -> list[Path]:
-    """Open a snapshot of the literature, which is one file."""
     try:
         SnapshotSource(path).prepare()
     except ConfigError as error:

@@ -159,15 +159,12 @@ def check_any(
 
 
 def _choose_name(id: str | None, hub: Hub, source: EnvironmentSource) -> str:
-    """Return the name of the package: that of the repository on a hub."""
     if id is not None:
         return id.partition("/")[2] if hub.asks else id
     return f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
 
 
 def _find_license(source: EnvironmentSource) -> str | None:
-    """Return the license that an author's project states, or viewbox of what is all its own; None if nothing states
-    it."""
     if source.module or source.package:
         return source.wheel.license if source.wheel else None
     parts = getattr(source.env, "parts", {"": source.env})
@@ -175,7 +172,6 @@ def _find_license(source: EnvironmentSource) -> str | None:
 
 
 def _check_all(folder: Path, files: Sequence[SentFile]) -> None:
-    """Raise `ConfigError` if a file that would leave is hidden, or named like a secret or holds a key."""
     for file in files:
         if any(part.startswith(".") for part in Path(file.path).parts):
             raise ConfigError(f"{file.path}: is a hidden file, and would be published; allowed: none")
@@ -230,7 +226,6 @@ def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_module_name(name: str, source: EnvironmentSource) -> str:
-    """Return the importable name of a package id, as verifiers derives it."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"--id {name!r}; allowed: lower-case letters and digits in words joined by -")
     module = name.replace("-", "_")
@@ -362,7 +357,6 @@ def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:
-    """Return the first paragraph of the environment's docstring."""
     return (type(env).__doc__ or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
 
 

@@ -149,7 +149,6 @@ def _copy_file(path: Path, to: Path, inside: Path) -> None:
 
 
 def _copy_licenses(env: DataEnv, to: Path) -> None:
-    """Copy the license files beside the rows and at the top of the images."""
     given = env.data.source
     sources = [str(source) for source in (given.values() if isinstance(given, Mapping) else [given])]
     folders = {path if (path := Path(source)).is_dir() else path.parent for source in sources}

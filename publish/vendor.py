@@ -130,7 +130,6 @@ def get_distribution(module: str) -> str:
 
 
 def _is_copied(path: Path) -> bool:
-    """Return whether a file is code, a template, or data that the code of its folder names in quotes."""
     if not path.is_file() or path.is_symlink():
         return False
     return path.suffix in SUFFIXES or (
@@ -163,6 +162,5 @@ def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
 
 
 def _get_requirements() -> dict[str, str]:
-    """Return the requirements of viewbox without extras, by package name."""
     core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
     return {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-"): line for line in core} | {"verifiers": VERIFIERS}

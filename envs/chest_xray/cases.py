@@ -158,7 +158,6 @@ def _plan_compare(rng: np.random.Generator, seed: int) -> Case:
 
 
 def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
-    """Return the two sides differ in what they show, and only the doctor knows which side hurts."""
     choices = (*FOCAL, NOTHING)
     on_side = dict(zip(SIDES, (choices[i] for i in rng.permutation(len(choices))), strict=False))
     side = SIDES[int(rng.integers(2))]

@@ -181,7 +181,6 @@ class ChestXray(VQA):
         return ("bbox",) if self.answer_form == "json" and "box" in self._list_asked() else ()
 
     def _list_asked(self) -> set[str]:
-        """Return what the tasks ask for: text, findings, box."""
         if self.is_drawn:
             return {{"findings": "findings", "place": "box"}.get(kind, "text") for kind in self.kinds}
         names = {"answer": "text", "findings": "findings", "bbox": "box"}

@@ -139,7 +139,6 @@ def _follow(value: Any, path: str) -> Any:
 
 
 def _describe(spec: Any, field: str) -> str:
-    """Return the name of a field's column in messages."""
     columns = [spec] if isinstance(spec, str) else spec
     is_named = isinstance(columns, list | tuple) and all(isinstance(item, str) for item in columns)
     return ", ".join(columns) if is_named else field

@@ -82,7 +82,6 @@ class MappedRow:
         return self._check_depth(field, value)
 
     def _check_depth(self, field: str, value: Any) -> Any:
-        """Return the value; raise `BadRow` if no record could hold it."""
         layer = [value]
         for _ in range(MAX_DEPTH + 1):
             inside = [item.values() if isinstance(item, dict) else item for item in layer if isinstance(item, _NESTED)]
@@ -114,7 +113,6 @@ class MappedRow:
         return value if isinstance(value, list) else known[normalize(value).text]
 
     def _read_box(self, name: str, box: Any) -> Box:
-        """Return a box of the dataset as fractions of its image or slice, or of its volume."""
         box = self._read_list(name, box)
         form, unit = self.boxes.format, self.boxes.unit
         half = 3 if form == "xyzxyz" else 2
@@ -181,7 +179,6 @@ class MappedRow:
         return list(value)
 
     def _read_boxes(self, name: str, value: Any) -> list[Box]:
-        """Return the boxes of a list, or of one box."""
         boxes = self._read_list(name, value)
         boxes = [boxes] if boxes and not isinstance(boxes[0], list | tuple) else boxes
         if len(boxes) > MAX_BOXES:

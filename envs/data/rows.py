@@ -114,7 +114,6 @@ def parse_json(text: bytes) -> Any:
 
 
 def _list_keys(rows: Iterable[object]) -> tuple[str, ...]:
-    """Return the keys of rows; most of them have the same."""
     return tuple(
         dict.fromkeys(name for keys in {tuple(row): 0 for row in rows if isinstance(row, dict)} for name in keys)
     )

@@ -98,7 +98,6 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
 
 
 def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | None) -> list[tuple[set[str], Keep]]:
-    """Return the tests of a row, each with the columns it reads."""
     tests: list[tuple[set[str], Keep]] = []
     for text in data.conditions:
         path, passes = parse_condition(text, "data.where", "modality=CT")

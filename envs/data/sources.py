@@ -237,7 +237,6 @@ def _open_hub(source: str, data: DataSettings) -> Rows:
 
 
 def _explain_hub_failure(source: str, error: Exception) -> str:
-    """Say what to do if a dataset of the hub cannot be read."""
     text = re.sub(r"\s+", " ", str(error))[:200]
     name = source.partition("@")[0]
     way_out = (
@@ -251,7 +250,6 @@ def _explain_hub_failure(source: str, error: Exception) -> str:
 
 
 def _choose_dataset(loaded: Any, name: str, folder: Path | None, data: DataSettings) -> Rows:
-    """Open the split of what the library `datasets` has loaded."""
     splits = loaded if isinstance(loaded, Mapping) else {"train": loaded}
     split = _choose_split(data, splits)
     dataset = splits[split] if splits[split]._indices is None else splits[split].flatten_indices()

@@ -97,7 +97,6 @@ def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
 
 
 def _fill(order: list[int], sizes: Mapping[int, int], room: float) -> set[int]:
-    """Return the groups that fit, in order."""
     taken = set()
     for group in order:
         if sizes[group] <= room:

@@ -201,7 +201,6 @@ def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 
 def _check_schemas(paths: Sequence[Path], schemas: Sequence[Any]) -> None:
-    """Raise `ConfigError` if files have not the same columns, or one of them holds values of another kind."""
     from pyarrow import ArrowException, types, unify_schemas
 
     check_columns([(path.name, schema.names) for path, schema in zip(paths, schemas, strict=True)])

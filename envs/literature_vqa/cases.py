@@ -13,8 +13,7 @@ import numpy as np
 from ..chest_xray.anatomy import SIDES, Side
 from ..chest_xray.radiographs import Film, Finding, Label, draw_film
 from ..phantom.anatomy import Slice, draw_slice
-from .sentences import ask
-from .world import CLASSES, FOCAL, QUESTIONS, Fact, Question, Split, find_facts
+from .world import CLASSES, FOCAL, QUESTIONS, Fact, Question, Split, ask, find_facts
 
 UNKNOWN = "unknown"
 Kind = Literal["closed", "choice", "number", "text"]

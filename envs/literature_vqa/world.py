@@ -1,8 +1,8 @@
 """The invented world: topics, and for each the facts that its literature tells, hides or takes back.
 
-The world is one, whatever the seed of a task: `facts.jsonl` holds its facts, and the shipped snapshot its articles.
-`benchmarks/write_literature.py` invents and writes both. No topic is in both splits. Its names are invented, so that no
-pretrained model can know their facts.
+The world is one, whatever the seed of a task: `facts.jsonl` holds its facts, `sentences.yaml` the questions about them,
+and the shipped snapshot its articles. `benchmarks/write_literature.py` invents and writes facts and articles. No topic
+is in both splits. Its names are invented, so that no pretrained model can know their facts.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from ...configs import yaml_reader
 from ...utils.frozen import freeze
 from ..chest_xray.radiographs import Label
 
@@ -84,3 +85,18 @@ def find_facts(question: Question, split: Split, answerable: bool) -> tuple[Fact
         for fact in read_facts()
         if (fact.question, fact.topic.split, fact.is_answerable) == (question, split, answerable)
     )
+
+
+@lru_cache(maxsize=1)
+def _read_sentences() -> Any:
+    return yaml_reader.read(Path(__file__).with_name("sentences.yaml")).values
+
+
+def ask(fact: Fact) -> str:
+    """Return the question about a fact."""
+    return str(_read_sentences()["questions"][fact.question]).format(name=fact.topic.name, drug=fact.drug)
+
+
+def write_query(fact: Fact) -> str:
+    """Return words that find the articles about a fact."""
+    return f"{fact.topic.name} {_read_sentences()['words'][fact.question].format(drug=fact.drug)}"

@@ -160,7 +160,6 @@ class Phantom(BaseMultiTurnEnv):
         return (f"{write_call('window_level', window)}\n{write_call('zoom', zoom)}",)
 
     def _write_point(self, spot: Lesion) -> list[float]:
-        """Return the center of a spot as the model writes points of the overview."""
         size = fit_size(SIZE, SIZE, self.max_pixels, self.pixel_multiple)
         return list(from_unit((spot.x / FIELD, spot.y / FIELD), self.coordinates, size))
 

@@ -264,7 +264,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return result
 
     def _is_over_quota(self, state: EpisodeState) -> bool:
-        """Return whether more calls were asked for than a tool, or all tools together, may have."""
         asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
         limits = {name: self.toolbox.get_max_calls(name) for name in state.tools}
         over = any(limit is not None and asked[name] > limit for name, limit in limits.items())

@@ -122,7 +122,6 @@ class RequestGenerator:
     # ------------------------------------------------------------------ facts
     @cached_property
     def _by_task(self) -> dict[str, list[SoftwareTool]]:
-        """The software of the split by task, tasks in order."""
         mine = [one for one in self.catalogue if split_of(one.name) == self.split]
         tasks = sorted({task for one in mine for task in one.tasks if task in words.TASKS})
         if not tasks:
@@ -149,7 +148,6 @@ class RequestGenerator:
         )
 
     def _find_suitable(self, request: Request) -> list[str]:
-        """Return the names of the suitable software of both splits."""
         return [one.name for one in self.catalogue if grade(one, request) >= SUITABLE]
 
     # ------------------------------------------------------------------ with an answer
@@ -242,7 +240,6 @@ class RequestGenerator:
 
 
 def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, str]:
-    """Return what is known of a file: format, dimensions, size in pixels, and the voxel size of volumes."""
     side = int(rng.choice((256, 320, 384, 512, 768, 1024)))
     size = [side, side]
     if request.dimensions.startswith("3D"):

@@ -116,8 +116,6 @@ class Retriever:
 
 
 class _Parts:
-    """What is built once for each process."""
-
     def __init__(self, tools: Sequence[SoftwareTool], settings: RetrievalSettings) -> None:
         records = [write_record(tool) for tool in tools]
         self.places = {tool.name.casefold(): place for place, tool in enumerate(tools)}
@@ -155,7 +153,6 @@ class _Parts:
         return scores
 
     def _meet(self, kind: str, words: Sequence[str], places: np.ndarray) -> np.ndarray:
-        """Return which candidates have one of these facts of a kind."""
         known = [self.has[kind, word][places] for word in words if (kind, word) in self.has]
         return np.any(known, axis=0) if known else np.zeros(len(places), bool)
 
@@ -319,5 +316,4 @@ class LsaEncoder:
 
 @lru_cache(maxsize=2**14)
 def _name_class(phrases: tuple[tuple[str, ...], ...]) -> str:
-    """Return a token that is the same for every phrase of a class."""
     return "=" + min(" ".join(stem_all(phrase)) for phrase in phrases)

@@ -29,7 +29,6 @@ def read_wishes(words: str, formats: Iterable[str] = ()) -> list[Wish]:
 
 
 def _find(words: str) -> Iterator[Wish]:
-    """Yield what the longest phrases of a query ask for, from its first word on."""
     stems, phrases = _list_stems(split_words(words)), _read_phrases()
     longest, place = max(map(len, phrases)), 0
     while place < len(stems):
@@ -73,7 +72,6 @@ def read_table() -> tuple[tuple[Fact, tuple[str, ...]], ...]:
 
 @cache
 def _read_phrases() -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
-    """Return the facts by the stems of the phrases that ask for them."""
     facts: dict[tuple[str, ...], tuple[Fact, ...]] = {}
     for fact, phrases in read_table():
         for phrase in phrases:

@@ -224,7 +224,6 @@ def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> s
 
 
 def _quote(text: object) -> str:
-    """Return a text of others as a line of Markdown's code."""
     return make_line(mask_message(str(text)), MAX_SHOWN).replace("`", "'")
 
 

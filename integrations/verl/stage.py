@@ -103,7 +103,6 @@ def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
 
 
 def _find_config(name: str, trainer: Any) -> Path:
-    """Return the path of the config, beside the agent-loop YAML."""
     if os.path.isabs(name):
         return Path(name)
     from verl.utils.import_utils import resolve_config_path
@@ -176,7 +175,6 @@ def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:
 
 
 def _count_machines() -> int:
-    """Return how many machines are in the ray cluster of this process; 0 if it is in none."""
     import ray
 
     return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 0

@@ -142,7 +142,6 @@ def find_command() -> str:
 
 
 def _read_config() -> dict[str, str]:
-    """Return the settings of the command, as it reads them; empty if there are none."""
     folder, context = Path.home() / ".prime", os.environ.get("PRIME_CONTEXT")
     path = folder / "environments" / f"{context}.json" if context else folder / "config.json"
     try:

@@ -12,7 +12,7 @@ from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.cases import UNKNOWN
 from viewbox.envs.literature_vqa.env import EvidenceReward, LiteratureAnswerReward
-from viewbox.envs.literature_vqa.sentences import write_query
+from viewbox.envs.literature_vqa.world import write_query
 from viewbox.records import Episode
 from viewbox.utils.frozen import FrozenDict
 

@@ -13,8 +13,7 @@ import pytest
 from tests.support.tables import each
 from tests.test_benchmarks import load
 from viewbox.assets import resolve_snapshot_path
-from viewbox.envs.literature_vqa.sentences import write_query
-from viewbox.envs.literature_vqa.world import QUESTIONS, find_facts, read_facts
+from viewbox.envs.literature_vqa.world import QUESTIONS, find_facts, read_facts, write_query
 from viewbox.tools.search.records import ArticleQuery, ImageQuery
 from viewbox.tools.search.snapshot import SnapshotSource
 
