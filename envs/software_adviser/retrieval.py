@@ -27,6 +27,7 @@ from .wishes import get_synonyms, has_fact, read_table, read_wishes
 
 LSA, FACTS, NONE = "lsa", "facts", "none"
 K: Final = 60  # of the paper
+CANDIDATES: Final = 100  # of BM25 and of the vectors each, which are reranked
 DIGITS: Final = 5  # of a score that count: the last ones differ between machines
 EXTRA_DIRECTIONS: Final = 10  # of the SVD, beyond those that are wanted
 POWER_ITERATIONS: Final = 5
@@ -56,9 +57,6 @@ class RetrievalSettings(Section):
             " a cross-encoder by name, or a mapping with `model` and the keys of every model"
         ),
     ] = FACTS
-    candidates: Annotated[
-        int, Field(ge=1, le=1000, description="of BM25 and of the vectors each, which are reranked")
-    ] = 100
 
 
 class Retriever:
@@ -93,7 +91,7 @@ class Retriever:
         found = parts.score(words)
         for scores in found:
             scores[left_out] = 0
-        places, fused = fuse([find_best(scores, self.settings.candidates) for scores in found])
+        places, fused = fuse([find_best(scores, CANDIDATES) for scores in found])
         if not len(places):
             return []
         scores = fused
