@@ -25,14 +25,7 @@ from .checks.rows import Failed
 
 @dataclass(frozen=True)
 class AuthorWheel:
-    """What a project's wheel says of it.
-
-    Args:
-        readme: its description; empty if there is none.
-        is_markdown: whether that is Markdown, or reStructuredText or plain.
-        license: its SPDX expression; None if it states none.
-        licenses: its license files, by their path in the project.
-    """
+    """What a project's wheel says of it; the license files by their path in the project."""
 
     folder: Path
     readme: str
@@ -52,9 +45,7 @@ def find_project(module: Path) -> Project | None:
 def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     """Build and unpack the wheel of a module's project; None if there is no project, or it does not pack the module.
 
-    Args:
-        module: the package's folder, or a single module.
-        temporary: an empty folder, in which the wheel stays unpacked.
+    The wheel stays unpacked in `temporary`, an empty folder.
 
     Raises:
         ConfigError: the wheel cannot be built or read.

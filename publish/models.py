@@ -53,11 +53,7 @@ class CarriedModels:
     def add(self, path: Path, files: Mapping[Path, Path], where: str, given: str) -> None:
         """Copy the files of a model or snapshot.
 
-        Args:
-            path: where it is.
-            files: each with its place in the package.
-            where: the setting that names it, for messages.
-            given: what that says.
+        `files` have their places in the package; the setting `where`, which says `given`, names it in messages.
         """
         size = sum(one.stat().st_size for one in files)
         self._size += size

@@ -139,10 +139,7 @@ def check_any(
 ) -> list[Row]:
     """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
 
-    Args:
-        target: the folder; or a name, `package.module:Class`, `file.py:Class` or a config.
-        settings: of a named environment.
-        limits, rows, on_row: as of `check_package`.
+    `settings` are those of a named environment; the rest is as of `check_package`.
     """
     if is_project(target) or Path(target).is_dir():
         return check_package(target, limits=limits, rows=rows, on_row=on_row)
@@ -238,15 +235,7 @@ def _build_module_name(name: str, source: EnvironmentSource) -> str:
 # ---------------------------------------------------------------------- the files of the package
 @dataclass(frozen=True)
 class PackagePlan:
-    """What a package is called and says of itself.
-
-    Args:
-        id, module: its name, and the name it is imported by.
-        version, license: as the project file states them; None: no license is stated.
-        settings: of the environment, its defaults in the package.
-        viewbox: whether it holds a copy of viewbox.
-        front_matter: whether the README begins with YAML for a hub.
-    """
+    """What a package is called and says of itself; `front_matter`: whether its README begins with YAML for a hub."""
 
     id: str
     module: str

@@ -34,13 +34,9 @@ KINDS = ("missing", "other type", "unexpected label", "extra", "does not occur")
 # ---------------------------------------------------------------------- columns
 @dataclass(frozen=True)
 class DataReport:
-    """How a dataset differs from what is expected.
+    """How a dataset differs from what is expected: findings are (kind, sentence), in the order of `KINDS`.
 
-    Args:
-        rows: how many there are.
-        compared: how many of them were read.
-        columns: the columns there are.
-        findings: (kind, sentence), in the order of `KINDS`. A column is missing, too, if it is empty in every row.
+    A column is missing, too, if it is empty in every row.
     """
 
     rows: int

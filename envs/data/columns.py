@@ -26,11 +26,9 @@ class ColumnMap:
     Args:
         columns: field -> column path, {value: constant}, {template: source}, a list of these, or (for `metadata`) a
             mapping of names to these.
-        rows: the dataset.
 
     Raises:
         ConfigError: an unknown column, or an expression that cannot be used; its key is `data.columns.<field>`.
-
     """
 
     def __init__(self, columns: Mapping[str, Any], rows: Rows) -> None:

@@ -57,11 +57,8 @@ class MappedRow:
     """One row, read by the fields of a task. Every `read` raises `BadRow` for a value that cannot be used.
 
     Args:
-        dataset: its name.
         place: of the row, for messages: a number, or text such as "line 7".
         row: the columns as they are stored.
-        columns: the mapping.
-        boxes: how the dataset writes boxes.
         measure_image: takes the row and the field of a box, and returns the frame of the picture that the box lies on;
             None if it is not known and not needed. Raises `BadRow` if the row does not say which picture that is.
     """

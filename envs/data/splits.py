@@ -144,9 +144,6 @@ def describe_split(
     """Describe a split by its tasks and groups, and by how often each label comes, in one line.
 
     Args:
-        rows: all of them.
-        data: the block, whose split is described.
-        columns: its mapping.
         numbers: the rows that are tasks.
         fields: the fields whose values may be labels; true for those of the reference. Of a prompt only values that
             repeat are counted.

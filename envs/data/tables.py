@@ -37,10 +37,8 @@ class TableRows(Rows):
     """Rows with a schema of Arrow.
 
     Args:
-        name: in messages.
         schemas: of each file, with its first row. What the library `datasets` wrote into one names the classes of that
             file's columns of numbers.
-        folder: where image paths start.
     """
 
     def __init__(self, name: str, schemas: Sequence[tuple[int, Any]], folder: Path | None) -> None:

@@ -43,9 +43,6 @@ class ViewboxAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
         """Play the episode of a row.
 
-        Args:
-            row: the task's columns; `extra_info` names the task, `global_steps`, `uid` and `session_id` the sample.
-
         Returns:
             The tokens, images and reward of the episode. One that teaches nothing is no row in training, so that it
             does not count in the mean of its group; a row without a token to learn in validation, and in verl's older

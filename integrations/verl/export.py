@@ -57,14 +57,7 @@ CARRIED = frozenset(
 
 @dataclass(frozen=True)
 class VerlExport:
-    """What was written.
-
-    Args:
-        tasks: of training and of validation.
-        prompt_length: `data.max_prompt_length`.
-        longest_prompt: the longest prompt that was measured, in tokens.
-        left_out: settings of the config that verl decides itself.
-    """
+    """What was written: the tasks of training and of validation, and the settings that verl decides itself."""
 
     folder: Path
     tasks: tuple[int, int]
@@ -75,11 +68,6 @@ class VerlExport:
 
 def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> VerlExport:
     """Write the folder of a config, whole or not at all. It holds no images and no references: workers make them.
-
-    Args:
-        name: a config file, or the name of a shipped config.
-        out: the folder; it must not exist.
-        overrides: `key.path=value`.
 
     Raises:
         ConfigError: verl cannot run the config, a setting is invalid, a package is missing, or `out` exists.

@@ -43,9 +43,6 @@ class Stage:
     def find_task(self, place: Mapping[str, object]) -> tuple[BaseMultiTurnEnv, Task]:
         """Return the environment and the task of a row.
 
-        Args:
-            place: `split`, `index` and `task` (its id), as exported.
-
         Raises:
             ConfigError: the row is not one that was exported, or there is another task at this place now.
         """

@@ -16,13 +16,7 @@ MAX_SHOWN = 600  # characters of a hub's answer that a message repeats
 
 @dataclass(frozen=True)
 class Place:
-    """Where a release goes.
-
-    Args:
-        owner, name: of the repository on a hub.
-        folder: the folder to write, of `--to dir`.
-        force: whether an older package in the folder is replaced.
-    """
+    """Where a release goes: a repository on a hub, or a folder, in which `force` replaces an older package."""
 
     kind: Kind
     owner: str = ""
