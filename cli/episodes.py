@@ -153,16 +153,15 @@ def find_best_episode(run: str) -> "tuple[Episode, int]":
     """
     from ..rollouts.store.reader import load
 
-    best: tuple[tuple[bool, float], Episode, int] | None = None
+    def rank(found: "tuple[Episode, int]") -> tuple[bool, float]:
+        total = found[0].scores.total if found[0].scores else None
+        return bool(found[0].tools_used()), -1.0 if total is None else total
+
     episodes = load(run, errors="skip")
-    for episode in episodes:
-        total = episode.scores.total if episode.scores else None
-        rank = bool(episode.tools_used()), -1.0 if total is None else total
-        if best is None or rank > best[0]:
-            best = rank, episode, episodes.line
+    best = max(((episode, episodes.line) for episode in episodes), key=rank, default=None)
     if best is None:
         raise StoreError(f"{run} holds no readable episodes")
-    return best[1], best[2]
+    return best
 
 
 def export(

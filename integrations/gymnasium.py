@@ -100,16 +100,15 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         self.session = Session(make(environment, **settings))
         self.tasks = list_tasks(self.session.env)
         self.render_mode = render_mode
-        height, width = image_size or self._measure_overview()
+        if image_size is None:
+            images = [image for message in self.session.open(self.tasks[0], seed=0) for image in message.images]
+            image_size = max((one.height for one in images), default=1), max(1, sum(one.width for one in images))
+        height, width = image_size
         self.action_space = AnyText()
         self.observation_space = spaces.Dict(
             {"text": AnyText(), "image": spaces.Box(0, 255, (height, width, 3), np.uint8)}
         )
         self._picture = np.zeros((height, width, 3), np.uint8)
-
-    def _measure_overview(self) -> tuple[int, int]:
-        images = [image for message in self.session.open(self.tasks[0], seed=0) for image in message.images]
-        return max((one.height for one in images), default=1), max(1, sum(one.width for one in images))
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, object] | None = None

@@ -212,11 +212,12 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
         if env.history != "full":
             raise ConfigError("settings.history: verifiers never shortens the history; allowed: full", key="history")
         for number, task in enumerate(env.tasks):
+            played = env.for_task(task)
+            offered = get_offered_tools(played, task) if played.reply_format != "native" else ()  # the API tells them
+            taught = render_tools(played.toolbox.build_schemas(offered), played.reply_format, played.prompts)
+            prompt = played.build_system_prompt(task) + taught
             fields: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
-            yield ViewboxTask(
-                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env.for_task(task), task), **fields),
-                self.config.task,
-            )
+            yield ViewboxTask(ViewboxData(id=task.id, system_prompt=prompt, **fields), self.config.task)
 
 
 def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -234,12 +235,6 @@ def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]
             name: complete(complete(spec, "model"), "snapshot") for name, spec in found["specialists"].items()
         }
     return found
-
-
-def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
-    """Return the system prompt. It describes the tools if the API does not."""
-    schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if env.reply_format != "native" else ()
-    return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
 
 
 class ViewboxEnvConfig(vf.SingleAgentEnvConfig):

@@ -6,6 +6,7 @@ the backend and however data files are declared, what `pip install` would bring 
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from pathlib import Path
@@ -72,20 +73,16 @@ def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     readme = str(text.get("Description") or text.get_payload()).strip()
     files = [path.relative_to(about / "licenses") for path in (about / "licenses").rglob("*") if path.is_file()]
     licenses = {path: about / "licenses" / path for path in files if not any(part[0] == "." for part in path.parts)}
+    license, stated = None, text.get("License-Expression") or text.get("License")
+    with suppress(InvalidLicenseExpression):  # the text of a license, or a name of one's own
+        license = canonicalize_license_expression(stated) if stated else None
     return AuthorWheel(
         unpacked,
         "" if readme == "UNKNOWN" else readme,
         "markdown" in str(text.get("Description-Content-Type", "")),
-        _read_license(text.get("License-Expression") or text.get("License")),
+        license,
         licenses or {Path(path.name): path for path in about.iterdir() if is_license(path)},
     )
-
-
-def _read_license(stated: str | None) -> str | None:
-    try:
-        return canonicalize_license_expression(stated) if stated else None
-    except InvalidLicenseExpression:  # the text of a license, or a name of one's own
-        return None
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,12 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
                 raise ConfigError(f"{where} = {given!r}: {problem}; allowed: publish each by itself")
             if path not in carried.places:
                 carried.places[path] = place
-                files = _list_model_files(path, where, given) if key == "model" else _check_snapshot(path, where, given)
+                files = _list_model_files(path, where, given) if key == "model" else [path]
+                if key == "snapshot":
+                    try:
+                        SnapshotSource(path).prepare()
+                    except ConfigError as error:
+                        raise ConfigError(f"{where} = {given!r}: {error}", key=where, given=given) from error
                 taken = {one: Path(place, one.name) if key == "model" else Path(place) for one in files}
                 carried.add(path, taken, where, given)
                 others = path.iterdir() if key == "model" else ()
@@ -130,14 +135,6 @@ def _list_model_files(folder: Path, where: str, given: str) -> list[Path]:
         allowed = "a model saved by save_pretrained"
         raise ConfigError(f"{where} = {given!r}: holds no .safetensors; allowed: {allowed}", key=where, given=given)
     return taken
-
-
-def _check_snapshot(path: Path, where: str, given: str) -> list[Path]:
-    try:
-        SnapshotSource(path).prepare()
-    except ConfigError as error:
-        raise ConfigError(f"{where} = {given!r}: {error}", key=where, given=given) from error
-    return [path]
 
 
 def copy_model_file(path: Path, to: Path) -> None:

@@ -81,7 +81,8 @@ def list_dependencies(
     Raises:
         ConfigError: the author's files import, or the settings name, a module that belongs to no installed package.
     """
-    stated = _get_requirements()
+    core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
+    stated = {get_distribution(re.split(r"[^\w.-]", line)[0]): line for line in core} | {"verifiers": VERIFIERS}
     if viewbox == "copy":
         used = map(get_distribution, list_library_modules(list_library_files()))
         needed = {stated[name] for name in used if name in stated}
@@ -159,8 +160,3 @@ def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
-
-
-def _get_requirements() -> dict[str, str]:
-    core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
-    return {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-"): line for line in core} | {"verifiers": VERIFIERS}

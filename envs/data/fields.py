@@ -194,9 +194,6 @@ class MappedRow:
             raise self.refuse(name, value, f"a text, a number, or a list of them, of at most {LONGEST:,} characters")
         return answers
 
-    def _read_any(self, name: str, value: Any) -> Any:
-        return self._read_text(name, value) if isinstance(value, str) else value
-
     def _parse_json(self, name: str, text: str) -> Any:
         if len(text) <= MAX_TEXT:
             try:
@@ -215,7 +212,7 @@ _KINDS: Mapping[Kind, tuple[str, Callable[[MappedRow, str, Any], Any]]] = {  # w
     "box": ("a box of four numbers", MappedRow._read_box),
     "boxes": ("a list of boxes", MappedRow._read_boxes),
     "answers": ("a value", MappedRow._read_answers),
-    "any": ("a value", MappedRow._read_any),
+    "any": ("a value", lambda row, name, value: row._read_text(name, value) if isinstance(value, str) else value),
 }
 
 

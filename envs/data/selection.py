@@ -119,23 +119,20 @@ def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], column: str
 
 def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Keep]:
     low, high = band.range
-    used, read = _find_figure(rows, band, columns)
+    if band.rewards is None:
+        column = str(band.column)
+        used, read = {check_column(column, rows, "data.difficulty.column")}, compile_path(column)
+    elif "id" in columns:
+        rewards = read_rewards(Path(band.rewards))
+        used, read = columns.get_used(["id"]), lambda row: rewards.get(identify(columns.read("id", row)))
+    else:
+        raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
 
     def is_inside(row: Row) -> bool:
         figure = read_number(read(row))
         return figure is not None and reaches(figure, low) and reaches(high, figure)
 
     return used, is_inside
-
-
-def _find_figure(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Callable[[Row], Any]]:
-    if band.rewards is None:
-        column = str(band.column)
-        return {check_column(column, rows, "data.difficulty.column")}, compile_path(column)
-    if "id" not in columns:
-        raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
-    rewards = read_rewards(Path(band.rewards))
-    return columns.get_used(["id"]), lambda row: rewards.get(identify(columns.read("id", row)))
 
 
 def read_rewards(path: Path) -> Mapping[str, float]:
@@ -230,15 +227,11 @@ def check_tasks(
         else:
             skipped[number] = error
     if skipped:
-        text = describe_skipped(dataset, skipped, len(skipped) + len(good))
+        reasons = [str(error).removeprefix(f"{dataset}: ") for error in list(skipped.values())[:MAX_NAMED]]
+        more = f"; and {len(skipped) - MAX_NAMED} more" if len(skipped) > MAX_NAMED else ""
+        total = len(skipped) + len(good)
+        text = f"{dataset}: {len(skipped)} of {total} rows are left out: {'; '.join(reasons)}{more}"
         if not good:
             raise ConfigError(f"data: {text}; no task is left", key="data")
         log.warning("%s", text)
     return np.array(good, np.int64), skipped
-
-
-def describe_skipped(dataset: str, skipped: dict[int, BadRow], total: int) -> str:
-    """Return how many rows were left out, and why the first ones."""
-    reasons = [str(error).removeprefix(f"{dataset}: ") for error in list(skipped.values())[:MAX_NAMED]]
-    more = f"; and {len(skipped) - MAX_NAMED} more" if len(skipped) > MAX_NAMED else ""
-    return f"{dataset}: {len(skipped)} of {total} rows are left out: {'; '.join(reasons)}{more}"

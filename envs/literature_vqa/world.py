@@ -23,6 +23,7 @@ ANSWERABLE: tuple[Status, ...] = ("known", "confirmed", "revised", "disputed")
 Split = Literal["train", "test"]
 TopicKind = Literal["disease", "exposure", "classification", "device"]
 FOCAL: tuple[Label, ...] = ("effusion", "pneumothorax", "consolidation", "nodule")
+_SENTENCES: Any = yaml_reader.read(Path(__file__).with_name("sentences.yaml")).values
 CLASSES = ("class I", "class II", "class III", "class IV")
 
 
@@ -87,16 +88,11 @@ def find_facts(question: Question, split: Split, answerable: bool) -> tuple[Fact
     )
 
 
-@lru_cache(maxsize=1)
-def _read_sentences() -> Any:
-    return yaml_reader.read(Path(__file__).with_name("sentences.yaml")).values
-
-
 def ask(fact: Fact) -> str:
     """Return the question about a fact."""
-    return str(_read_sentences()["questions"][fact.question]).format(name=fact.topic.name, drug=fact.drug)
+    return str(_SENTENCES["questions"][fact.question]).format(name=fact.topic.name, drug=fact.drug)
 
 
 def write_query(fact: Fact) -> str:
     """Return words that find the articles about a fact."""
-    return f"{fact.topic.name} {_read_sentences()['words'][fact.question].format(drug=fact.drug)}"
+    return f"{fact.topic.name} {_SENTENCES['words'][fact.question].format(drug=fact.drug)}"

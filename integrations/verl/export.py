@@ -84,13 +84,11 @@ def check_secrets(config: Config) -> None:
     """Raise `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
     for section in ("env", "reward", "rollout"):
         given = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
-        for name, value in given.items():
-            if mask_settings({name: value}) != {name: value}:
-                key = f"{section}.{name}"
-                raise ConfigError(
-                    f"{key}: looks like a key, and keys are not written; allowed: the name of an environment variable",
-                    key=key,
-                )
+        for key in (
+            f"{section}.{name}" for name, value in given.items() if mask_settings({name: value})[name] != value
+        ):
+            problem = "looks like a key, and keys are not written"
+            raise ConfigError(f"{key}: {problem}; allowed: the name of an environment variable", key=key)
 
 
 def _write(config: Config, out: Path) -> VerlExport:

@@ -4,7 +4,6 @@ import copy
 import hashlib
 import math
 import numbers
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,21 +90,17 @@ def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
         ConfigError: a setting of verl does not fit, or the data may not leave this machine.
         ModelError: the model's architecture is not supported.
     """
-    path = _find_config(name, trainer)
+    path = Path(name)
+    if not path.is_absolute():
+        from verl.utils.import_utils import resolve_config_path
+
+        loops = trainer.actor_rollout_ref.rollout.agent.agent_loop_config_path
+        path = Path(resolve_config_path(loops)).parent / name
     bounds = tuple((trainer.data.get("mm_processor_kwargs") or {}).items())
     key = (str(path), str(trainer.actor_rollout_ref.model.path), bounds)
     if key not in _stages:
         _stages[key] = _build_stage(path, trainer, processor, dict(bounds))
     return _stages[key]
-
-
-def _find_config(name: str, trainer: Any) -> Path:
-    if os.path.isabs(name):
-        return Path(name)
-    from verl.utils.import_utils import resolve_config_path
-
-    loops = trainer.actor_rollout_ref.rollout.agent.agent_loop_config_path
-    return Path(resolve_config_path(loops)).parent / name
 
 
 def _build_stage(path: Path, trainer: Any, processor: Any, bounds: Mapping[str, Any]) -> Stage:

@@ -121,7 +121,8 @@ class HuggingFace(Hub):
                 try:
                     return request()
                 except Exception as error:
-                    if not self._is_busy(error):
+                    status = getattr(getattr(error, "response", None), "status_code", None)
+                    if not isinstance(error, self.network_errors) and status not in BUSY:
                         raise
                     time.sleep(WAIT * 2**attempt)
             return request()
@@ -131,10 +132,6 @@ class HuggingFace(Hub):
             raise
         except (errors.HfHubHTTPError, *self.network_errors, OSError, ValueError) as error:
             raise ConfigError(self._describe(error), key="to") from error
-
-    def _is_busy(self, error: BaseException) -> bool:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        return isinstance(error, self.network_errors) or status in BUSY
 
     def _describe(self, error: Exception) -> str:
         said = make_line(mask_message(str(error)), MAX_SHOWN)

@@ -100,7 +100,12 @@ class Prime(Hub):
 
     def _run(self, *words: str, **variables: str) -> str:
         """Return what `prime env …` prints; a busy hub is asked again."""
-        command = find_command()
+        command = shutil.which(COMMAND)
+        if command is None:
+            raise ConfigError(
+                "--to prime needs the command `prime`: uv tool install prime (or pipx install prime), then prime login",
+                key="to",
+            )
         quiet = {"PRIME_DISABLE_VERSION_CHECK": "1", "NO_COLOR": "1", "TERM": "dumb"}
         for attempt in range(ATTEMPTS):
             time.sleep(WAIT * 2 ** (attempt - 1) if attempt else 0)
@@ -128,17 +133,6 @@ class Prime(Hub):
         kind = MissingError if _MISSING.search(said) else ConfigError
         again = "; run the command again: a push can be repeated" if words[0] == "push" else ""
         raise kind(f"--to prime: `prime env {words[0]}` ended with {done.returncode}: {text}{again}", key="to")
-
-
-def find_command() -> str:
-    """Return the path of the command `prime`; raise `ConfigError` if there is none."""
-    found = shutil.which(COMMAND)
-    if found is None:
-        raise ConfigError(
-            "--to prime needs the command `prime`: uv tool install prime (or pipx install prime), then prime login",
-            key="to",
-        )
-    return found
 
 
 def _read_config() -> dict[str, str]:
