@@ -175,11 +175,13 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
 
 
 def _find_border(width: float, apex: float, bottom: float) -> np.ndarray:
+    """Return the outer border of the lungs in each row, in mm from the midline."""
     rise = np.clip((bottom - _Y) / (bottom - apex), 0, 1)
     return np.asarray(38 + (width - 38) * (1 - rise**2.3) ** 0.62)
 
 
 def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the border of the mediastinum in each row, in mm from the midline."""
     edge = 17 + 6 * np.exp(-(((_Y - 165) / 35) ** 2)) + shift * SIGNS[side] - 5 * np.exp(-(((_Y - 70) / 30) ** 2))
     if side == "right":
         return np.asarray(edge + 6 * np.clip((_Y - 60) / 90, 0, 1))

@@ -67,8 +67,8 @@ class Prime(Hub):
             raise ConfigError("--to prime: `prime env status` gave no JSON; update the command", key="to") from error
         if visibility in ("PUBLIC", "PRIVATE"):
             self.place.check_visibility(f"--to prime: {self.place.repository}", visibility == "PUBLIC")
-        said = self._run("version", "list", self.place.repository).splitlines()
-        return [words[0] for line in said if (words := line.split()) and words[0][:1].isdigit()]
+        lines = self._run("version", "list", self.place.repository).splitlines()
+        return [words[0] for line in lines if (words := line.split()) and words[0][:1].isdigit()]
 
     def check(self, release: Release) -> None:
         for name in release.hashes:
