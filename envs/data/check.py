@@ -170,7 +170,7 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
     if env.data.cut is not None:
         chosen = {one.data.split for one in splits}
         splits += [env.change_data(split=split) for split in ("train", "test") if split not in chosen]
-    lines = []
+    told = []
     for one in splits:
         fields = {
             name: field.place == "reference"
@@ -178,10 +178,10 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
             if labels and name in one.data.columns and field.kind in ("text", "list", "answers", "any")
         }
         try:
-            lines.append(describe_split(one.rows, one.data, one.columns, one.tasks.numbers, fields))
+            told.append(describe_split(one.rows, one.data, one.columns, one.tasks.numbers, fields))
         except ConfigError as error:
-            lines.append(f"{one.data.split}: {error}")
-    return lines
+            told.append(f"{one.data.split}: {error}")
+    return told
 
 
 # ---------------------------------------------------------------------- images

@@ -19,7 +19,7 @@ from ...images.resample import fit_size
 from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
-from ...utils.frozen import freeze
+from ...utils.frozen import FrozenDict
 from . import viewer
 from .canvas import Difficulty, Label, Split, draw_canvas, place_digit
 
@@ -53,7 +53,7 @@ class Digits(BaseMultiTurnEnv):
     coordinates = "per_mille"
     max_pixels = 48 * 48
     max_consecutive_malformed = 4  # every malformed reply is told what was wrong: the shipped model learns from that
-    templates = freeze(yaml_reader.read(Path(__file__).with_name("templates.yaml")).values)
+    templates = FrozenDict(yaml_reader.read(Path(__file__).with_name("templates.yaml")).values)
     boundary = False  # its only tool returns no text that others wrote
 
     split: Annotated[Split, Field(description="the two splits share no handwritten image")] = "train"
