@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import cv2
 import numpy as np
+from literature_world import Written, write_articles
 
 from viewbox.envs.chest_xray import radiographs
 from viewbox.envs.chest_xray.radiographs import draw_film
-from viewbox.envs.literature_vqa.articles import Written, write_articles
 from viewbox.envs.literature_vqa.cases import draw_finding
 from viewbox.envs.phantom.anatomy import ORGAN_VALUES, draw_slice
 from viewbox.tools.search.records import FoundImage

@@ -1,19 +1,22 @@
-"""Writes the shipped snapshot, assets/literature/snapshot.sqlite: the articles and figures of `literature_vqa`.
+"""Writes the shipped snapshot, assets/literature/snapshot.sqlite: the articles and figures of `literature_vqa`; and the
+facts that they tell, envs/literature_vqa/facts.jsonl.
 
     python benchmarks/write_literature.py [FILE]
 
-The same version of OpenCV gives the same bytes. Prints the number of records and the size as one JSON object.
+With FILE, the snapshot alone is written there. The same version of OpenCV gives the same bytes. Prints the number of
+records and the size as one JSON object.
 """
 
 import json
 import sys
 from pathlib import Path
 
+import msgspec
 from literature_figures import draw_figures
+from literature_world import find_support, write_articles
 
 import viewbox
 from viewbox.assets import SNAPSHOT
-from viewbox.envs.literature_vqa.articles import write_articles
 from viewbox.tools.search.snapshot import SnapshotWriter
 
 NOTE = (
@@ -39,7 +42,10 @@ def write_snapshot(path: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    default = Path(viewbox.__file__).parent / "assets" / "literature" / SNAPSHOT
-    file = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    package = Path(viewbox.__file__).parent
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else package / "assets" / "literature" / SNAPSHOT
     file.parent.mkdir(parents=True, exist_ok=True)
+    if len(sys.argv) == 1:
+        facts = msgspec.json.Encoder().encode_lines(list(find_support()))
+        (package / "envs" / "literature_vqa" / "facts.jsonl").write_bytes(facts)
     print(json.dumps(write_snapshot(file)))

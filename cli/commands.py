@@ -13,6 +13,8 @@ import io
 import json
 import os
 import re
+import sys
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -31,6 +33,7 @@ from ..utils.terminal import make_line, make_printable
 PACKAGE = __package__.rpartition(".")[0]
 CELL, PATH, LINE = 80, 400, 1000  # letters of a name, of any other cell, and of a sentence: they may be others' texts
 FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
+EVERY = 5.0  # seconds between lines about a work without a terminal
 Form = Literal["table", "markdown", "csv", "json"]
 
 
@@ -187,7 +190,6 @@ def _list_parameters(function: Callable[..., Any], row: Command) -> Iterator[ins
 
 
 def _build_parameter(one: inspect.Parameter, hint: Any, text: str, row: Command) -> inspect.Parameter:
-    """Return the argument or option of a parameter."""
     hint, given = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
     kind, given = _simplify(hint), copy(given)
     is_option = one.kind is inspect.Parameter.KEYWORD_ONLY or one.name in row.options
@@ -291,7 +293,6 @@ def _format_cell(table: Table, column: int, cell: Any) -> str:
 
 
 def _name_columns(table: Table) -> Iterator[str]:
-    """Yield an interval takes three columns."""
     first = table.rows[0] if table.rows else table.headings
     for name, cell in zip(table.headings, first, strict=True):
         yield name or "name"
@@ -312,3 +313,20 @@ def _write_csv(rows: Iterable[Iterable[Any]]) -> str:
         cells = [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in cells]
         csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue().rstrip("\n")
+
+
+class Status:
+    """Says how far something is: on a terminal in one line, else every few seconds."""
+
+    def __init__(self) -> None:
+        self.last, self.live = time.monotonic(), sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        if self.live or time.monotonic() - self.last > EVERY:
+            self.last = time.monotonic()
+            typer.echo(f"\r\x1b[K{text}" if self.live else text, nl=not self.live, err=True)
+
+    def end(self) -> None:
+        """Remove the line from the terminal."""
+        if self.live:
+            typer.echo("\r\x1b[K", nl=False, err=True)

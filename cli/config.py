@@ -85,7 +85,6 @@ def memory(
 
 
 def _measure(run: "Config") -> int:
-    """Return the bytes of an update that ran here."""
     import torch
 
     from ..errors import ConfigError
@@ -117,16 +116,15 @@ def format_table(forecast: "Forecast") -> str:
     lines = [forecast.workload.describe(), *([f"not counted: {forecast.left_out}"] if forecast.left_out else [])]
     for phase in forecast.phases:
         slots = f", {forecast.slots} episodes at once" if phase.name == "generation" else ""
+        large = {name: size for name, size in phase.parts.items() if size >= GIB / 200}
+        other = sum(size for name, size in phase.parts.items() if name not in large)
+        sizes = {**large, **({"other": other} if other else {}), "peak": phase.peak}
         lines += ["", f"{phase.name}{slots}"]
-        lines += [f"  {name:<24}{size / GIB:>9.2f} GiB" for name, size in phase.parts.items() if size >= GIB / 200]
-        small = sum(size for size in phase.parts.values() if size < GIB / 200)
-        lines += [f"  {'other':<24}{small / GIB:>9.2f} GiB"] if small else []
-        lines.append(f"  {'peak':<24}{phase.peak / GIB:>9.2f} GiB")
-    peak = forecast.peak
-    if forecast.device_memory is None:
-        return "\n".join([*lines, "", f"needs {peak.peak / GIB:.1f} GiB ({peak.name}); --device-memory 24GiB compares"])
-    room, share = forecast.device_memory / GIB, peak.peak / forecast.device_memory
+        lines += [f"  {name:<24}{size / GIB:>9.2f} GiB" for name, size in sizes.items()]
+    peak, memory = forecast.peak, forecast.device_memory
+    need = f"needs {peak.peak / GIB:.1f}"
+    if memory is None:
+        return "\n".join([*lines, "", f"{need} GiB ({peak.name}); --device-memory 24GiB compares"])
     verdict = "fits" if forecast.fits else f"does not fit (at most {USABLE:.0%} can be used)"
-    return "\n".join(
-        [*lines, "", f"needs {peak.peak / GIB:.1f} of {room:.1f} GiB, {share:.0%} ({peak.name}): {verdict}"]
-    )
+    share = f"{peak.peak / memory:.0%}"
+    return "\n".join([*lines, "", f"{need} of {memory / GIB:.1f} GiB, {share} ({peak.name}): {verdict}"])

@@ -166,7 +166,6 @@ def _end(env: BaseMultiTurnEnv, *, is_whole: bool = True, shown: "Sequence[Shown
 
 
 def _check_catalogue(path: str) -> Iterator[str]:
-    """Yield what is wrong in a catalogue of software; ends with status 1 if anything is."""
     from ..envs.software_adviser import check_catalogue
 
     found = check_catalogue(path)

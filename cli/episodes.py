@@ -2,7 +2,6 @@
 
 import secrets
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from ..errors import ConfigError, StoreError
 from ..utils.files import check_out
-from .commands import say
+from .commands import Status, say
 from .figures import warn
 
 if TYPE_CHECKING:
@@ -58,9 +57,9 @@ def view(
         return
     path = check_out("report.html" if out is None else out, "file")
     sets = find_sets(runs)
-    count = read_all(sets, _show_read)
-    if sys.stderr.isatty():
-        typer.echo(f"\r{' ' * 40}\r", nl=False, err=True)
+    status = Status()
+    count = read_all(sets, lambda done: status.show(f"{done} episodes read"))
+    status.end()
     for one in sets:
         skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
         yield say(f"{one.name}: {len(one.index)} episodes{skipped}")
@@ -91,11 +90,6 @@ def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]
         yield say(f"warning: {lost}; the first: {missing[0]}")
     if missing or skipped:
         raise typer.Exit(1)
-
-
-def _show_read(done: int) -> None:
-    if sys.stderr.isatty():
-        typer.echo(f"\r{done} episodes read", nl=False, err=True)
 
 
 def draw(runs: Sequence[str], out: str) -> Iterator[str]:
@@ -159,16 +153,15 @@ def find_best_episode(run: str) -> "tuple[Episode, int]":
     """
     from ..rollouts.store.reader import load
 
-    best: tuple[tuple[bool, float], Episode, int] | None = None
+    def rank(found: "tuple[Episode, int]") -> tuple[bool, float]:
+        total = found[0].scores.total if found[0].scores else None
+        return bool(found[0].tools_used()), -1.0 if total is None else total
+
     episodes = load(run, errors="skip")
-    for episode in episodes:
-        total = episode.scores.total if episode.scores else None
-        rank = bool(episode.tools_used()), -1.0 if total is None else total
-        if best is None or rank > best[0]:
-            best = rank, episode, episodes.line
+    best = max(((episode, episodes.line) for episode in episodes), key=rank, default=None)
     if best is None:
         raise StoreError(f"{run} holds no readable episodes")
-    return best[1], best[2]
+    return best
 
 
 def export(

@@ -102,7 +102,6 @@ def rollout(
 
 
 def _check_model(overrides: Sequence[str], options: PlayOptions) -> Iterator[str]:
-    """Yield what is found of a local model; its environment is not asked."""
     from ..errors import ConfigError
     from ..rollouts.job import read_config
 

@@ -77,7 +77,10 @@ def check(
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
     show = None if as_json else print_row
     rows = check_any(package, parse_key_values(settings, "--set"), limits=limits, rows=row or None, on_row=show)
-    typer.echo(json.dumps([asdict(one) for one in rows], indent=1) if as_json else count_rows(rows))
+    left = sum(not one.tried for one in rows)
+    failed = sum(one.tried and not one.passed for one in rows)
+    counts = f"{len(rows) - failed - left} passed, {failed} failed, {left} not tried"
+    typer.echo(json.dumps([asdict(one) for one in rows], indent=1) if as_json else counts)
     raise typer.Exit(0 if all(one.passed for one in rows) else 1)
 
 
@@ -91,12 +94,6 @@ def print_row(row: "Row") -> None:
     lines = _indent(f"{mark}  {row.name:{width}}  ", finding)
     lines += _indent(" " * (width + 8) + "mend: ", row.mend) if row.mend else []
     typer.echo("\n".join(lines))
-
-
-def count_rows(rows: "list[Row]") -> str:
-    """Return the summary of a table."""
-    failed, left = [row for row in rows if row.tried and not row.passed], [row for row in rows if not row.tried]
-    return f"{len(rows) - len(failed) - len(left)} passed, {len(failed)} failed, {len(left)} not tried"
 
 
 def _indent(start: str, text: str) -> list[str]:
@@ -135,6 +132,7 @@ def publish(
     from ..errors import ConfigError
     from ..publish import publish as write_package
     from ..publish.model import is_model, publish_model
+    from ..publish.package import check_staged
     from ..publish.vendor import DEFAULT, PROVISIONS
 
     dry_run = target.get("dry_run", False)
@@ -159,7 +157,7 @@ def publish(
         data=data,
         confirm=confirm,
         on_files=print_files,
-        check=check_aloud if sys.stderr.isatty() else None,
+        check=partial(check_staged, on_row=name_row) if sys.stderr.isatty() else None,
         **target,
     )
     typer.echo(render_report(package, target.get("to", "dir"), dry_run=dry_run))
@@ -177,11 +175,9 @@ def ask(lines: Sequence[str], yes: bool) -> bool:
     return typer.confirm("Send these files?", default=False)
 
 
-def check_aloud(folder: Path) -> "Sequence[Row]":
-    """Check a package that was written, and name each row on the terminal when it is known."""
-    from ..publish.package import check_staged
-
-    return check_staged(folder, lambda row: typer.echo(f"checked: {row.name}", err=True))
+def name_row(row: "Row") -> None:
+    """Name a row on the terminal when it is known."""
+    typer.echo(f"checked: {row.name}", err=True)
 
 
 def print_files(taken: Sequence[Path], left_out: Sequence[Path]) -> None:

@@ -1,8 +1,6 @@
 """`viewbox snapshot`: records the literature into one file, and shows and checks such a file."""
 
 import asyncio
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +10,7 @@ import typer
 
 from ..utils.files import check_out
 from ..utils.terminal import make_line
-from .commands import Table
+from .commands import Status, Table
 
 if TYPE_CHECKING:
     from ..tools.search.records import SearchSource, SearchType
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from ..tools.search.snapshot.recording import Recorded
 
 _MAX_QUERIES = 2**24  # bytes of a file of queries
-_EVERY = 5.0  # seconds between lines without a terminal
 _SHOWN = 20  # records of each kind that are told as left out
 
 
@@ -67,7 +64,7 @@ def build(
     answers = check_out(f"{check_out(out, 'file')}.part", "folder")
     source = open_live_source(answers)
     source.prepare()
-    status, total = _Status(), len(dict.fromkeys(asked))
+    status, total = Status(), len(dict.fromkeys(asked))
     writer = SnapshotWriter(out, note=note, license=license, made_by="viewbox snapshot build")
     try:
         found = asyncio.run(
@@ -145,7 +142,7 @@ def check(file: str) -> Iterator[str | Table]:
     """
     from ..tools.search.snapshot.checking import check_snapshot
 
-    status = _Status()
+    status = Status()
     parts = check_snapshot(_open(file).path, lambda rows: status.show(f"{rows:,} rows"))
     status.end()
     yield Table("", ("part", "rows", "bad"), [(part.name, f"{part.rows:,}", f"{part.bad:,}") for part in parts])
@@ -171,7 +168,6 @@ def _open(file: str) -> "SnapshotSource":
 
 
 def _read_queries(path: str) -> list[str]:
-    """Return the lines of a file that are queries."""
     from ..errors import ConfigError
     from ..utils.files import read_regular
 
@@ -192,23 +188,6 @@ def _check_types(names: Sequence[str]) -> "list[SearchType]":
         if name not in SEARCH_TYPES:
             raise ConfigError(describe_unknown("search type", name, SEARCH_TYPES), key="--search-type", given=name)
     return [kind for kind in SEARCH_TYPES if kind in names]
-
-
-class _Status:
-    """Says how far something is: on a terminal in one line, else every few seconds."""
-
-    def __init__(self) -> None:
-        self.last, self.live = time.monotonic(), sys.stderr.isatty()
-
-    def show(self, text: str) -> None:
-        if self.live or time.monotonic() - self.last > _EVERY:
-            self.last = time.monotonic()
-            typer.echo(f"\r\x1b[K{text}" if self.live else text, nl=not self.live, err=True)
-
-    def end(self) -> None:
-        """Remove the line from the terminal."""
-        if self.live:
-            typer.echo("\r\x1b[K", nl=False, err=True)
 
 
 def _describe_progress(found: "Recorded", total: int, counts: tuple[int, int]) -> str:

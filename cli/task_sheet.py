@@ -171,7 +171,6 @@ def _build_block(task: ShownTask, shown: ShownPicture | None) -> Block:
 
 
 def _write_lines(task: ShownTask) -> Iterator[tuple[str, str]]:
-    """Lines of text under a picture, each with its color."""
     if task.problem is not None:
         yield from ((line, "red") for line in textwrap.wrap(make_line(task.problem, 1000), COLUMNS))
         return

@@ -105,7 +105,10 @@ class Mixture(BaseMultiTurnEnv):
     def __init__(self, *, reward: object = None, **given: Any) -> None:
         shared = {name: value for name, value in given.items() if name != "environments"}
         self.parts, self.weights = _build_parts(given.get("environments", {}), shared, reward)
-        super().__init__(reward=_combine_rewards(self.parts, self.weights), **given)
+        total = sum(self.weights.values())
+        rewards = {key: PartReward(part.reward.components, name=key) for key, part in self.parts.items()}
+        shares = {key: (one, self.weights[key] / total) for key, one in rewards.items()}
+        super().__init__(reward=CombinedReward(shares, name=self.name), **given)
         parts = self.parts.values()
         vars(self).update(
             restricted=any(part.restricted for part in parts),
@@ -164,7 +167,6 @@ class Mixture(BaseMultiTurnEnv):
 def _build_parts(
     sections: Mapping[str, Any], shared: Mapping[str, Any], reward: object
 ) -> tuple[dict[str, BaseMultiTurnEnv], dict[str, float]]:
-    """Return the environments and their weights, by key."""
     if not isinstance(sections, Mapping) or not sections:
         raise ConfigError("mixture: environments: is empty; allowed: settings by name", key="environments")
     parts, weights = {}, {}
@@ -188,11 +190,3 @@ def _build_parts(
         vars(part)["name"] = key
         parts[key], weights[key] = part, float(weight)
     return parts, weights
-
-
-def _combine_rewards(parts: Mapping[str, BaseMultiTurnEnv], weights: Mapping[str, float]) -> CombinedReward:
-    total = sum(weights.values())
-    return CombinedReward(
-        {key: (PartReward(part.reward.components, name=key), weights[key] / total) for key, part in parts.items()},
-        name=Mixture.name,
-    )

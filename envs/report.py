@@ -44,12 +44,6 @@ class CoverageReward:
         return len(found) / min(self.k, len(golds))
 
 
-def build_diagnosis_reward() -> CombinedReward:
-    """0.6 for a right first name, 0.4 for the share of the right names in the list."""
-    parts = {"top1": (RankingReward(FIELD, k=1), 0.6), "coverage": (CoverageReward(), 0.4)}
-    return CombinedReward(parts, name=FIELD)
-
-
 RESERVED = ("id", "image", "images", "metadata", "question", "report", FIELD, "boxes", "continue")
 WEIGHTS = {"text": 0.33, FIELD: 0.34, "boxes": 0.33}  # as for NOVA
 SectionName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -133,7 +127,8 @@ class Report(DataEnv):
         share = WEIGHTS["text"] / len(self.texts)
         parts: dict[str, tuple[Any, float]] = {name: (IfGold(TokenF1Reward(name), name), share) for name in self.texts}
         if FIELD in self._extras:
-            parts[FIELD] = (IfGold(build_diagnosis_reward(), FIELD), WEIGHTS[FIELD])
+            names = {"top1": (RankingReward(FIELD, k=1), 0.6), "coverage": (CoverageReward(), 0.4)}
+            parts[FIELD] = (IfGold(CombinedReward(names, name=FIELD), FIELD), WEIGHTS[FIELD])
         if "boxes" in self._extras:
             parts["boxes"] = (IfGold(IoUReward("boxes", threshold=0.5), "boxes"), WEIGHTS["boxes"])
         total = sum(weight for _, weight in parts.values())

@@ -97,7 +97,8 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
                 size = (state.images[0].width, state.images[0].height) if state.images else (1, 1)
                 boxes |= {(tuple(box), size) for box in _find_boxes(task.reference) if state.images}
                 episode = _play(env, silent, task, stage)
-                exact = silent.reward.score_episode(msgspec.structs.replace(episode, answer=_get_exact(env, task)))
+                answer = getattr(env, "perfect_answer", lambda task: task.reference)(task)  # its boxes are not rounded
+                exact = silent.reward.score_episode(msgspec.structs.replace(episode, answer=answer))
                 played.append(_Played(episode, exact, state.view.size if state.view else (1, 1)))
         except Exception as error:  # an author's code may raise anything, and one task says nothing of the others
             why = str(error) if isinstance(error, ViewboxError) else describe_error(error, 200)
@@ -158,13 +159,6 @@ def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
     return env.write_answer(task)
 
 
-def _get_exact(env: BaseMultiTurnEnv, task: Task) -> Mapping[str, Any]:
-    """Return the right answer as it is before it is written, its boxes not rounded."""
-    perfect_answer = getattr(env, "perfect_answer", None)
-    exact: Mapping[str, Any] = task.reference if perfect_answer is None else perfect_answer(task)
-    return exact
-
-
 def _say_nothing(answer: object, reference: object) -> None:
     """Stand for the reward of an environment of which every component is left out."""
 
@@ -174,7 +168,6 @@ def _follow(replies: Sequence[str]) -> Policy:
 
 
 def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
-    """Return the mean of the total ("") and of every component, over the answers to which it applies."""
     values: dict[str, list[float]] = {}
     for one in scores:
         for name, value in {"": one.total, **one.components}.items():
@@ -200,7 +193,8 @@ def _list_low(
                 f"; {why}" if why else ""
             )
         elif mean is not None and mean < LEAST:
-            worst = min(played, key=lambda play: _get_score(play, name))
+            scored = [play for play in played if play.scores.components.get(name) is not None]
+            worst = min(scored, key=lambda play: play.scores.components[name] or 0.0)
             why = _explain_fields(one, played) or _explain_writing(env, worst, exact.get(name), mean)
             why = why or f"task {worst.episode.task.id}: " + explain_reward(
                 one, worst.episode.answer, worst.episode.task.reference, worst.episode
@@ -210,11 +204,6 @@ def _list_low(
             yield f"{key} gives the right answers {mean:.3f}: {why}"
     if means.get("") is None and not any(play.scores.faults for play in played):
         yield "the reward applies to none of the right answers, so that no episode would have a score"
-
-
-def _get_score(play: _Played, name: str) -> float:
-    value = play.scores.components.get(name)
-    return 1.0 if value is None else value
 
 
 def _walk(reward: CombinedReward, means: Mapping[str, float | None], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -263,7 +252,6 @@ def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, 
 
 
 def _find_boxes(value: Any) -> Iterator[Sequence[float]]:
-    """Yield the boxes of a reference, at any depth."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from _find_boxes(item)

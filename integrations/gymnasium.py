@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..core.messages import to_openai_messages
 from ..envs import make
 from ..errors import ConfigError
 from ..plugins import ENVIRONMENTS
 from ..records import Message
 from ..utils.frozen import thaw
-from .session import Session, check_installed, list_tasks, pick_task, write_messages
+from .session import Session, check_installed, list_tasks, pick_task
 
 check_installed("gymnasium", "viewbox[gym]")
 import gymnasium  # noqa: E402
@@ -99,16 +100,15 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         self.session = Session(make(environment, **settings))
         self.tasks = list_tasks(self.session.env)
         self.render_mode = render_mode
-        height, width = image_size or self._measure_overview()
+        if image_size is None:
+            images = [image for message in self.session.open(self.tasks[0], seed=0) for image in message.images]
+            image_size = max((one.height for one in images), default=1), max(1, sum(one.width for one in images))
+        height, width = image_size
         self.action_space = AnyText()
         self.observation_space = spaces.Dict(
             {"text": AnyText(), "image": spaces.Box(0, 255, (height, width, 3), np.uint8)}
         )
         self._picture = np.zeros((height, width, 3), np.uint8)
-
-    def _measure_overview(self) -> tuple[int, int]:
-        images = [image for message in self.session.open(self.tasks[0], seed=0) for image in message.images]
-        return max((one.height for one in images), default=1), max(1, sum(one.width for one in images))
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, object] | None = None
@@ -126,7 +126,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         self._picture = np.zeros_like(self._picture)
         messages[0] = Message("system", (messages[0].text + self.session.describe_tools(),))
         info = {
-            "messages": write_messages(messages),
+            "messages": to_openai_messages(messages, text_calls=True),
             "tools": [thaw(schema) for schema in self.session.get_state().tool_schemas],
             "task": task.id,
         }
@@ -140,7 +140,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         start = len(state.messages)
         result = self.session.step(action)
         new = state.messages[start:]
-        info: Info = {"messages": write_messages(new)}
+        info: Info = {"messages": to_openai_messages(new, text_calls=True)}
         reward = 0.0
         if state.end_reason is not None:
             record = self.session.build_episode()

@@ -189,7 +189,6 @@ class _Player:
         return _read_reply(output)
 
     def _write(self, messages: Sequence[Message]) -> list[ChatMessage]:
-        """Return the conversation as inspect-ai's messages; the model's replies are those that it gave."""
         wire = to_openai_messages(messages, tool_images=self.tool_images, text_calls=True)
         if self.session.played.reply_format != "native":
             wire[0]["content"] += self.session.describe_tools()
@@ -214,18 +213,14 @@ def _describe_tool(schema: dict[str, Any]) -> ToolInfo:
 def _read_reply(output: ModelOutput) -> Reply:
     """Return a reply of inspect-ai's model. A call whose arguments its provider could not parse keeps their text."""
     message = output.message
-    calls = tuple(
-        ToolCall(call.id, call.function, _get_raw(call.arguments) if call.parse_error else json.dumps(call.arguments))
-        for call in message.tool_calls or ()
-    )
+    calls = []
+    for call in message.tool_calls or ():
+        texts = (value for value in call.arguments.values() if isinstance(value, str))  # under the first parameter
+        arguments = next(texts, "") if call.parse_error else json.dumps(call.arguments)
+        calls.append(ToolCall(call.id, call.function, arguments))
     parts = [] if isinstance(message.content, str) else [part.model_dump() for part in message.content]
     reason = STOPS.get(output.stop_reason, "stop")
-    return Reply(message.text, calls, reason, reasoning=read_reasoning({"content": parts}))
-
-
-def _get_raw(arguments: Mapping[str, Any]) -> str:
-    """Return the text of arguments that are no JSON: a provider puts it under the name of the first parameter."""
-    return next((value for value in arguments.values() if isinstance(value, str)), "")
+    return Reply(message.text, tuple(calls), reason, reasoning=read_reasoning({"content": parts}))
 
 
 def _to_chat(message: Mapping[str, Any]) -> ChatMessage:

@@ -16,19 +16,20 @@ environment for each such request, so they suit a look at the first observation 
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import Field
 
 from ..core.base import BaseMultiTurnEnv
-from ..core.messages import read_tool_calls
+from ..core.messages import read_tool_calls, to_openai_messages
 from ..envs import make
 from ..errors import ConfigError
 from ..records import Message, Reply
 from ..utils.concurrency import run_in_thread
 from ..utils.frozen import thaw
 from ..version import __version__
-from .session import Session, check_installed, check_served, list_tasks, pick_task, write_messages
+from .session import Session, check_installed, check_served, list_tasks, pick_task
 
 check_installed("openenv", "viewbox[openenv]", "0.10", replaces="openenv-core")
 from openenv.core import EnvClient  # noqa: E402
@@ -95,7 +96,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
         state, played = self.session.get_state(), self.session.played
         if played.reply_format != "native":  # otherwise the client's server teaches it from `tools`
             messages[0] = Message("system", (messages[0].text + self.session.describe_tools(),))
-        written = await run_in_thread(write_messages, messages)
+        written = await run_in_thread(partial(to_openai_messages, messages, text_calls=True))
         return ViewboxObservation(messages=written, tools=[thaw(schema) for schema in state.tool_schemas])
 
     async def step_async(
@@ -106,7 +107,7 @@ class ViewboxServerEnv(Environment[ViewboxAction, ViewboxObservation, ViewboxSta
         start = len(state.messages)
         calls = read_tool_calls({"tool_calls": action.tool_calls})
         await self.session.step_async(Reply(action.text, calls, action.finish_reason))
-        written = await run_in_thread(write_messages, state.messages[start:])
+        written = await run_in_thread(partial(to_openai_messages, state.messages[start:], text_calls=True))
         if state.end_reason is None:
             return ViewboxObservation(messages=written)
         record = await run_in_thread(self.session.build_episode)  # a judge waits for the network

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ..core.base import BaseMultiTurnEnv
 from ..core.contract import EpisodeState, StepResult
-from ..core.messages import render_tools, to_openai_messages
+from ..core.messages import render_tools
 from ..core.tasks import to_sequence
 from ..envs import make
 from ..errors import ConfigError
@@ -111,14 +111,6 @@ def pick_task(tasks: Sequence[Task], number: object, name: str = "task") -> Task
     if not isinstance(number, Integral) or not 0 <= int(number) < len(tasks):
         raise ConfigError(f"{name}: {number!r}; allowed: 0 to {len(tasks) - 1}", key="task", given=number)
     return tasks[int(number)]
-
-
-def write_messages(messages: Sequence[Message]) -> list[dict[str, object]]:
-    """Return messages as chat-completion dicts, as `viewbox rollout --endpoint` sends them.
-
-    A reply comes first, as the environment keeps it: results belong to its calls, and a very long one was cut.
-    """
-    return to_openai_messages(messages, text_calls=True)
 
 
 def check_served(env: BaseMultiTurnEnv) -> None:

@@ -248,7 +248,6 @@ def _overrides(env: BaseMultiTurnEnv, method: str) -> bool:
 
 
 def _write_blocks(message: Message) -> Blocks:
-    """Return a message as the content blocks of a chat template, images as Pillow's."""
     return [
         {"type": "image", "image": part.open()} if isinstance(part, ImageRef) else {"type": "text", "text": part}
         for part in message.content

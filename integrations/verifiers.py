@@ -35,6 +35,7 @@ from ..core.messages import ToolImages, read_reasoning, read_tool_calls, render_
 from ..envs import make
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave, check_sending, keep_on_this_machine
+from ..network.http import is_temporary
 from ..records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
 from ..utils.concurrency import contain_exit
 from ..utils.frozen import thaw
@@ -61,7 +62,7 @@ ENDS: Mapping[str | None, EndReason] = {
 }
 
 
-RETRIED_STATUSES = (408, 409, 429, 500, 502, 503, 504)
+ATTEMPTS, WAIT = 3, 0.5  # of a model call; seconds before the second one, then twice as many
 RETRY_HEADER = "x-stainless-retry-count"  # by this header verifiers tells a repeated request from a new turn
 OK = vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
@@ -71,13 +72,6 @@ class OfferedTools(vf.State):
     """The tools that the environment offers in the next turn; not saved with the trace."""
 
     tools: list[dict[str, Any]] = Field(default_factory=list)
-
-
-class ViewboxHarnessConfig(vf.HarnessConfig):
-    attempts: int = Field(3, ge=1)
-    """Attempts per model call if the endpoint is overloaded or fails (status 408, 409, 429, 5xx)."""
-    wait: float = Field(0.5, ge=0)
-    """Seconds before the second attempt. The pause doubles before each further attempt."""
 
 
 class ViewboxSession(HarnessSession):
@@ -93,21 +87,21 @@ class ViewboxSession(HarnessSession):
 
     async def _run(self, messages: list[Any] | None) -> vf.ProgramResult:
         self.messages += [message_to_wire(message) for message in messages or []]
-        reply, problem = await self._ask(self.harness.config)
+        reply, problem = await self._ask()
         if reply is None:
             return vf.ProgramResult(exit_code=1, stdout="", stderr=problem)
         self.messages.append(repeat_message(reply))
         return OK
 
-    async def _ask(self, config: Any) -> tuple[Mapping[str, Any] | None, str]:
+    async def _ask(self) -> tuple[Mapping[str, Any] | None, str]:
         """Return the model's next message; None and an error message if every attempt failed."""
         check_sending(self.endpoint)
         body: dict[str, Any] = {"model": self.ctx.model, "messages": self.messages}
         if self.trace.state.tools:
             body["tools"] = self.trace.state.tools
-        for attempt in range(config.attempts):
+        for attempt in range(ATTEMPTS):
             if attempt:
-                await asyncio.sleep(config.wait * 2 ** (attempt - 1))
+                await asyncio.sleep(WAIT * 2 ** (attempt - 1))
             headers = {"Authorization": f"Bearer {self.secret}", RETRY_HEADER: str(attempt)}
             async with self.http.post(
                 f"{self.endpoint}/chat/completions", json=body, headers=headers, allow_redirects=False
@@ -115,7 +109,7 @@ class ViewboxSession(HarnessSession):
                 text = await response.text()
                 if response.status < 300:
                     return (await response.json())["choices"][0]["message"], ""
-                if response.status not in RETRIED_STATUSES:
+                if not is_temporary(response.status):
                     break
         return None, f"HTTP {response.status}: {text[:2000]}"
 
@@ -136,7 +130,7 @@ def repeat_message(reply: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-class ViewboxHarness(vf.Harness[ViewboxHarnessConfig]):
+class ViewboxHarness(vf.Harness[vf.HarnessConfig]):
     """verifiers uses this harness because the published package exports it beside its taskset."""
 
     APPENDS_SYSTEM_PROMPT = True
@@ -218,16 +212,15 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
         if env.history != "full":
             raise ConfigError("settings.history: verifiers never shortens the history; allowed: full", key="history")
         for number, task in enumerate(env.tasks):
+            played = env.for_task(task)
+            offered = get_offered_tools(played, task) if played.reply_format != "native" else ()  # the API tells them
+            taught = render_tools(played.toolbox.build_schemas(offered), played.reply_format, played.prompts)
+            prompt = played.build_system_prompt(task) + taught
             fields: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
-            yield ViewboxTask(
-                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env.for_task(task), task), **fields),
-                self.config.task,
-            )
+            yield ViewboxTask(ViewboxData(id=task.id, system_prompt=prompt, **fields), self.config.task)
 
 
 def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
-
     def complete(block: object, key: str) -> object:
         if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
             return block
@@ -242,12 +235,6 @@ def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]
             name: complete(complete(spec, "model"), "snapshot") for name, spec in found["specialists"].items()
         }
     return found
-
-
-def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
-    """Return the system prompt. It describes the tools if the API does not."""
-    schemas = env.toolbox.build_schemas(get_offered_tools(env, task)) if env.reply_format != "native" else ()
-    return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
 
 
 class ViewboxEnvConfig(vf.SingleAgentEnvConfig):
@@ -277,7 +264,6 @@ def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
 
 
 async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
-    """Play an episode and stores it in the trace before the interaction closes, because rewards run then."""
     trace = interaction.trace
     config = _build_run_config(trace)
     assert config.seed is not None
@@ -344,8 +330,6 @@ def _build_run_config(trace: vf.Trace) -> RunConfig:
 def _build_record(
     data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None
 ) -> dict[str, Any]:
-    """Return the episode as JSON. Its end reason is `error` after an exception, and `cancelled` if verifiers stopped
-    it."""
     info = {} if problem is None else {"error": problem}
     if state is None:
         end: EndReason = "error" if problem else "cancelled"

@@ -6,6 +6,7 @@ the backend and however data files are declared, what `pip install` would bring 
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from pathlib import Path
@@ -25,14 +26,7 @@ from .checks.rows import Failed
 
 @dataclass(frozen=True)
 class AuthorWheel:
-    """What a project's wheel says of it.
-
-    Args:
-        readme: its description; empty if there is none.
-        is_markdown: whether that is Markdown, or reStructuredText or plain.
-        license: its SPDX expression; None if it states none.
-        licenses: its license files, by their path in the project.
-    """
+    """What a project's wheel says of it; the license files by their path in the project."""
 
     folder: Path
     readme: str
@@ -52,9 +46,7 @@ def find_project(module: Path) -> Project | None:
 def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     """Build and unpack the wheel of a module's project; None if there is no project, or it does not pack the module.
 
-    Args:
-        module: the package's folder, or a single module.
-        temporary: an empty folder, in which the wheel stays unpacked.
+    The wheel stays unpacked in `temporary`, an empty folder.
 
     Raises:
         ConfigError: the wheel cannot be built or read.
@@ -81,20 +73,16 @@ def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     readme = str(text.get("Description") or text.get_payload()).strip()
     files = [path.relative_to(about / "licenses") for path in (about / "licenses").rglob("*") if path.is_file()]
     licenses = {path: about / "licenses" / path for path in files if not any(part[0] == "." for part in path.parts)}
+    license, stated = None, text.get("License-Expression") or text.get("License")
+    with suppress(InvalidLicenseExpression):  # the text of a license, or a name of one's own
+        license = canonicalize_license_expression(stated) if stated else None
     return AuthorWheel(
         unpacked,
         "" if readme == "UNKNOWN" else readme,
         "markdown" in str(text.get("Description-Content-Type", "")),
-        _read_license(text.get("License-Expression") or text.get("License")),
+        license,
         licenses or {Path(path.name): path for path in about.iterdir() if is_license(path)},
     )
-
-
-def _read_license(stated: str | None) -> str | None:
-    try:
-        return canonicalize_license_expression(stated) if stated else None
-    except InvalidLicenseExpression:  # the text of a license, or a name of one's own
-        return None
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,6 @@ def is_license(path: Path) -> bool:
 
 
 def _walk(package: Path) -> Iterator[Path]:
-    """Yield every file that is not hidden, relative to the package; raise `ConfigError` for a link that leads out of
-    it."""
     root = package.resolve()
     for folder, folders, names in os.walk(package):
         here = Path(folder)

@@ -53,11 +53,7 @@ class CarriedModels:
     def add(self, path: Path, files: Mapping[Path, Path], where: str, given: str) -> None:
         """Copy the files of a model or snapshot.
 
-        Args:
-            path: where it is.
-            files: each with its place in the package.
-            where: the setting that names it, for messages.
-            given: what that says.
+        `files` have their places in the package; the setting `where`, which says `given`, names it in messages.
         """
         size = sum(one.stat().st_size for one in files)
         self._size += size
@@ -116,34 +112,29 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
                 raise ConfigError(f"{where} = {given!r}: {problem}; allowed: publish each by itself")
             if path not in carried.places:
                 carried.places[path] = place
-                files = _list_model_files(path, where, given) if key == "model" else _check_snapshot(path, where, given)
+                files = _list_model_files(path, where, given) if key == "model" else [path]
+                if key == "snapshot":
+                    try:
+                        SnapshotSource(path).prepare()
+                    except ConfigError as error:
+                        raise ConfigError(f"{where} = {given!r}: {error}", key=where, given=given) from error
                 taken = {one: Path(place, one.name) if key == "model" else Path(place) for one in files}
                 carried.add(path, taken, where, given)
                 others = path.iterdir() if key == "model" else ()
                 carried.left_out += [Path(place, one.name) for one in sorted(others) if one not in taken]
             values[key] = carried.places[path]
-        _check_no_file(name, values)
+        _check_no_file(values, f"specialists.{name}")
         carried.specs[name] = values
     return carried
 
 
 def _list_model_files(folder: Path, where: str, given: str) -> list[Path]:
-    """List the files of a model that travel."""
     patterns = (*WEIGHTS, *VOCABULARY, *CONFIGS, *CARDS)
     taken = [path for path in sorted(folder.iterdir()) if path.is_file() and _matches(path, patterns)]
     if not any(_matches(path, WEIGHTS[:1]) for path in taken):
         allowed = "a model saved by save_pretrained"
         raise ConfigError(f"{where} = {given!r}: holds no .safetensors; allowed: {allowed}", key=where, given=given)
     return taken
-
-
-def _check_snapshot(path: Path, where: str, given: str) -> list[Path]:
-    """Open a snapshot of the literature, which is one file."""
-    try:
-        SnapshotSource(path).prepare()
-    except ConfigError as error:
-        raise ConfigError(f"{where} = {given!r}: {error}", key=where, given=given) from error
-    return [path]
 
 
 def copy_model_file(path: Path, to: Path) -> None:
@@ -169,28 +160,23 @@ def drop_paths(value: object) -> object:
     return [drop_paths(one) for one in value] if isinstance(value, list) else value
 
 
-def _check_no_file(name: str, values: Mapping[str, Any]) -> None:
+def _check_no_file(value: Any, key: str) -> None:
     """Raise `ConfigError` for a specialist that needs a file of this machine; `check_portable` finds other paths."""
-    for key, text in _list_texts(values, f"specialists.{name}"):
-        file, script, _ = text.partition(".py:")
-        if not key.endswith(".description") and os.path.isfile(file + script[:3]):
-            raise ConfigError(
-                f"{key} = {text!r}: is a file of this machine, which does not travel; allowed: a function of the "
-                "package that is published (package.module:name), an installed program, an address",
-                key=key,
-                given=text,
-            )
-
-
-def _list_texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         for name, one in value.items():
-            yield from _list_texts(one, f"{key}.{name}")
+            _check_no_file(one, f"{key}.{name}")
     elif isinstance(value, list | tuple):
         for number, one in enumerate(value):
-            yield from _list_texts(one, f"{key}.{number}")
+            _check_no_file(one, f"{key}.{number}")
+    elif isinstance(value, str) and not key.endswith(".description"):
+        file, script, _ = value.partition(".py:")
+        if os.path.isfile(file + script[:3]):
+            raise ConfigError(
+                f"{key} = {value!r}: is a file of this machine, which does not travel; allowed: a function of the "
+                "package that is published (package.module:name), an installed program, an address",
+                key=key,
+                given=value,
+            )
 
 
 def _matches(path: Path, patterns: tuple[str, ...]) -> bool:

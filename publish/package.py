@@ -27,9 +27,8 @@ from .author_files import check_file
 from .checks import Limits, Row, check_package
 from .checks.project import ENTRY_POINTS, is_project, read_project
 from .deliver import Confirm, Delivery, PublishedPackage, Target
-from .hubs import Hub
 from .models import CarriedModels
-from .release import COPY, Release, SentFile, list_files
+from .release import COPY, Release, list_files
 from .templates import fill
 
 MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
@@ -80,7 +79,10 @@ def publish(
     values = _to_json_values(_change_settings(own_settings, settings or {}))
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         source = author_code.find_environment(environment, values, data, Path(temporary))
-        name = _choose_name(target.get("id"), hub, source)
+        id = target.get("id")
+        name = f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
+        if id is not None:
+            name = id.partition("/")[2] if hub.asks else id
         module = _build_module_name(name, source)
         check_may_leave(
             source.env, "others", action="publishing gives its package to", allowed="no published package of it"
@@ -107,7 +109,11 @@ def publish(
         if on_files is not None:
             on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
         files = list_files(staged)
-        _check_all(staged, files)
+        for file in files:
+            if any(part.startswith(".") for part in Path(file.path).parts):
+                raise ConfigError(f"{file.path}: is a hidden file, and would be published; allowed: none")
+            if COPY not in file.path:
+                check_file(staged / file.path)
         findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in (check or check_staged)(staged))]
         about = {"id": name, "version": version, "environment": source.name, "viewbox": __version__}
         release = Release("environment", name, version, staged, files, about, module)
@@ -139,10 +145,7 @@ def check_any(
 ) -> list[Row]:
     """Check the package in a folder, or the one that `viewbox publish` would write of an environment.
 
-    Args:
-        target: the folder; or a name, `package.module:Class`, `file.py:Class` or a config.
-        settings: of a named environment.
-        limits, rows, on_row: as of `check_package`.
+    `settings` are those of a named environment; the rest is as of `check_package`.
     """
     if is_project(target) or Path(target).is_dir():
         return check_package(target, limits=limits, rows=rows, on_row=on_row)
@@ -158,29 +161,11 @@ def check_any(
         return check_package(out, limits=limits, rows=rows, on_row=on_row)
 
 
-def _choose_name(id: str | None, hub: Hub, source: EnvironmentSource) -> str:
-    """Return the name of the package: that of the repository on a hub."""
-    if id is not None:
-        return id.partition("/")[2] if hub.asks else id
-    return f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
-
-
 def _find_license(source: EnvironmentSource) -> str | None:
-    """Return the license that an author's project states, or viewbox of what is all its own; None if nothing states
-    it."""
     if source.module or source.package:
         return source.wheel.license if source.wheel else None
     parts = getattr(source.env, "parts", {"": source.env})
     return None if any(task_data.is_local(part) or task_data.is_on_hub(part) for part in parts.values()) else LICENSE
-
-
-def _check_all(folder: Path, files: Sequence[SentFile]) -> None:
-    """Raise `ConfigError` if a file that would leave is hidden, or named like a secret or holds a key."""
-    for file in files:
-        if any(part.startswith(".") for part in Path(file.path).parts):
-            raise ConfigError(f"{file.path}: is a hidden file, and would be published; allowed: none")
-        if COPY not in file.path:
-            check_file(folder / file.path)
 
 
 def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
@@ -230,7 +215,6 @@ def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_module_name(name: str, source: EnvironmentSource) -> str:
-    """Return the importable name of a package id, as verifiers derives it."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"--id {name!r}; allowed: lower-case letters and digits in words joined by -")
     module = name.replace("-", "_")
@@ -243,15 +227,7 @@ def _build_module_name(name: str, source: EnvironmentSource) -> str:
 # ---------------------------------------------------------------------- the files of the package
 @dataclass(frozen=True)
 class PackagePlan:
-    """What a package is called and says of itself.
-
-    Args:
-        id, module: its name, and the name it is imported by.
-        version, license: as the project file states them; None: no license is stated.
-        settings: of the environment, its defaults in the package.
-        viewbox: whether it holds a copy of viewbox.
-        front_matter: whether the README begins with YAML for a hub.
-    """
+    """What a package is called and says of itself; `front_matter`: whether its README begins with YAML for a hub."""
 
     id: str
     module: str
@@ -362,7 +338,6 @@ def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:
-    """Return the first paragraph of the environment's docstring."""
     return (type(env).__doc__ or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
 
 

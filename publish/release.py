@@ -111,10 +111,7 @@ def compute_hash(path: Path) -> str:
 def describe_release(release: Release, place: str, *, every: bool = True) -> list[str]:
     """Return the lines that a person reads before the files leave: each file, and then what to look at twice.
 
-    Args:
-        release: what is sent.
-        place: where it goes.
-        every: whether each file has a line, or scans and what is no code of a package alone.
+    `every` says whether each file has a line, or scans and what is no code of a package alone.
     """
     lines = [
         f"{file.size:>12,}  {make_line(file.path)}" + (f"  ({file.note})" if file.note else "")
@@ -141,10 +138,7 @@ def _list_some(names: list[str], most: int = 20) -> str:
 def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str] = ()) -> list[str]:
     """Return how the files of a folder differ from those that were sent; empty if they are the same.
 
-    Args:
-        sent: the SHA-256 of each file, by path.
-        folder: what came back.
-        ignored: names at its top that are not looked at; `__pycache__` is ignored everywhere.
+    Names in `ignored`, at the top, are not looked at, nor is `__pycache__` anywhere.
     """
     found = {}
     for path in sorted(folder.rglob("*")):

@@ -92,11 +92,7 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, object]:
 def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str, int]:
     """Copy an image, a file or the slices of a series, and open the copy.
 
-    Returns:
-        Its path relative to the folder of the rows, and its bytes; 0 if it was there before.
-
-    Raises:
-        ImageError: it leads out of `source`, or cannot be opened.
+    It returns the path relative to the folder of the rows, and the bytes; 0 if it was there before.
     """
     if isinstance(image, str) and is_data_url(image):
         open_image(image)
@@ -149,7 +145,6 @@ def _copy_file(path: Path, to: Path, inside: Path) -> None:
 
 
 def _copy_licenses(env: DataEnv, to: Path) -> None:
-    """Copy the license files beside the rows and at the top of the images."""
     given = env.data.source
     sources = [str(source) for source in (given.values() if isinstance(given, Mapping) else [given])]
     folders = {path if (path := Path(source)).is_dir() else path.parent for source in sources}

@@ -1,7 +1,7 @@
 """Lists the files of viewbox that are copied into a published environment, and the packages it depends on.
 
-The folders that play and score are copied whole (`ROOMS`); from the others, only the files that these import. The
-dependencies are what the copied files and the author's files import.
+The folders that play and score are copied whole (`ROOMS`), with the files that these need (`FILES`). The dependencies
+are what the copied files and the author's files import.
 """
 
 import ast
@@ -23,11 +23,14 @@ PROVISIONS: tuple[Provision, ...] = ("copy", "dependency")
 DEFAULT: Provision = "copy"
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("images", "rewards", "tools", "core", "envs", "integrations")
+ROOMS = ("utils", "network", "configs", "images", "rewards", "tools", "core", "envs")
+FILES = (
+    *("LICENSE", "__init__.py", "py.typed", "errors.py", "plugins.py", "records.py", "version.py"),
+    *("assets/__init__.py", "integrations/__init__.py", "integrations/session.py", "integrations/verifiers.py"),
+)
+LEFT_OUT = ("envs/from_config.py", "configs/schema.py", "configs/train_sections.py")  # of a run's config
 SUFFIXES = (".py", ".j2")  # code and templates
 DATA_SUFFIXES = (".jsonl", ".txt", ".yaml", ".npz")  # only files that the code beside them names
-ADAPTERS = Path("integrations")  # each needs a library of its own; only the one for verifiers is copied
-TRAINER = Path("envs/from_config.py")  # reads the config of a run, which a package has none of
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra
@@ -43,14 +46,8 @@ DISTRIBUTIONS = {
 @cache
 def list_library_files() -> tuple[Path, ...]:
     """Return the files of viewbox to copy, relative to its root, sorted."""
-    files = {path for room in ROOMS for path in _list_room_files(ROOT / room)}
-    waiting = [path for path in files if path.suffix == ".py"]
-    while waiting:
-        new = {path for name in list_imports(waiting.pop()) for path in _find_module_files(name)} - files
-        files |= new
-        waiting += new
-    files |= {path for name in ("__init__.py", "py.typed", "LICENSE") if (path := ROOT / name).is_file()}
-    return tuple(sorted(path.relative_to(ROOT) for path in files))
+    found = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*") if _is_copied(path)]
+    return tuple(sorted({*found, *map(Path, FILES)} - set(map(Path, LEFT_OUT))))
 
 
 @cache
@@ -84,7 +81,8 @@ def list_dependencies(
     Raises:
         ConfigError: the author's files import, or the settings name, a module that belongs to no installed package.
     """
-    stated = _get_requirements()
+    core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
+    stated = {get_distribution(re.split(r"[^\w.-]", line)[0]): line for line in core} | {"verifiers": VERIFIERS}
     if viewbox == "copy":
         used = map(get_distribution, list_library_modules(list_library_files()))
         needed = {stated[name] for name in used if name in stated}
@@ -132,35 +130,17 @@ def get_distribution(module: str) -> str:
     return DISTRIBUTIONS.get(module, module.lower().replace("_", "-"))
 
 
-def _list_room_files(room: Path) -> Iterator[Path]:
-    for path in room.rglob("*"):
-        adapter = path.relative_to(ROOT).is_relative_to(ADAPTERS)
-        is_copied = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
-        is_copied = is_copied and path.relative_to(ROOT) != TRAINER
-        is_copied = is_copied and (path.suffix in SUFFIXES or _is_named_by_code(path))
-        if is_copied and path.is_file() and not path.is_symlink():
-            yield path
-
-
-def _is_named_by_code(path: Path) -> bool:
-    """Return whether a data file's name stands in quotes in the Python code of its folder, so that notes left there
-    stay."""
-    return path.suffix in DATA_SUFFIXES and any(
-        f'"{path.name}"' in code.read_text(encoding="utf-8") for code in path.parent.rglob("*.py")
+def _is_copied(path: Path) -> bool:
+    if not path.is_file() or path.is_symlink():
+        return False
+    return path.suffix in SUFFIXES or (
+        path.suffix in DATA_SUFFIXES
+        and any(f'"{path.name}"' in code.read_text(encoding="utf-8") for code in path.parent.rglob("*.py"))
     )
 
 
-def _find_module_files(name: str) -> Iterator[Path]:
-    """Yield the file of a module of viewbox, and the `__init__.py` of the packages around it; not the root's."""
-    parts = name.split(".")
-    if parts[0] == "viewbox":
-        for depth in range(1, len(parts)):
-            path = ROOT.joinpath(*parts[1 : depth + 1])
-            yield from (file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file())
-
-
 def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
-    """Yield every module that a file imports by its full name, also inside functions, but not for type checking only.
+    """Yield the modules that a file imports by their full names, also inside functions, but not for type checking only.
 
     Args:
         path: the file.
@@ -178,22 +158,5 @@ def list_imports(path: Path, *, caught: bool = True) -> Iterator[str]:
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (module := _resolve(node, path)):
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
-def _resolve(node: ast.ImportFrom, path: Path) -> str | None:
-    """Return the full name of the module that a file imports from; None for a relative import of an author's file."""
-    if not node.level:
-        return node.module
-    if not path.is_relative_to(ROOT):
-        return None
-    folder = path.relative_to(ROOT).parts[: -node.level]
-    return ".".join(["viewbox", *folder, *([node.module] if node.module else [])])
-
-
-def _get_requirements() -> dict[str, str]:
-    """Return the requirements of viewbox without extras, by package name."""
-    core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
-    return {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-"): line for line in core} | {"verifiers": VERIFIERS}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module

@@ -83,7 +83,6 @@ def _draw_spine(bone: np.ndarray, rng: np.random.Generator) -> None:
 
 
 def _draw_rib(number: int, sign: int, width: float, apex: float, step: float, rng: np.random.Generator) -> np.ndarray:
-    """Return a rib as a tilted ring around the chest: high behind, low in front."""
     rib = np.zeros((SIZE, SIZE), np.float32)
     half = (width + 5) * min(1.0, 0.46 + 0.15 * number) if number < 4 else (width + 5) * (1 - 0.008 * (number - 4))
     drop = (0.36 + 0.028 * number) * half
@@ -195,7 +194,6 @@ def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarr
 def _draw_lung(
     side: Side, border: np.ndarray, apex: float, dome: float, width: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the mask of half a chest: between midline, chest wall and diaphragm."""
     x = _X * SIGNS[side]
     peak = rng.uniform(52, 62)
     outward = np.clip((x - peak) / (width - peak), 0, 1)
@@ -219,7 +217,6 @@ def _measure_wall(border: np.ndarray, apex: float) -> np.ndarray:
 def _draw_heart(
     width: float, dome: float, shift: float, enlarged: float | None, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """Return the depth of the heart and its width."""
     ratio = rng.uniform(*NORMAL_RATIO)
     tall = rng.uniform(50, 56) * (1.0 if enlarged is None else 1 + 1.1 * (enlarged - ratio))
     total = 2 * width * (ratio if enlarged is None else enlarged)
@@ -238,7 +235,6 @@ def _solve_half_axis(reach: float, short: float, tilt: float) -> float:
 
 
 def _draw_body(border: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the thickness of the body: the trunk, the neck and the shoulders."""
     wall = rng.uniform(16, 28)
     slope = np.clip((_Y - rng.uniform(14, 26)) / 58, 0, 1)
     half = 47 + 155 * slope**1.25 * (3 - 2 * slope**1.25) / 1.0
@@ -251,7 +247,6 @@ def _draw_body(border: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
-    """Shadows over the lower lungs, of some patients."""
     size = rng.uniform(15, 34) if rng.random() < 0.5 else 0.0
     y = dome - rng.uniform(8, 26)
     parts = [
@@ -262,7 +257,6 @@ def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) -> np.ndarray:
-    """Return the trachea with its two bronchi, and the bubble of the stomach."""
     gas = np.zeros((SIZE, SIZE), np.float32)
     fork = (shift, rng.uniform(138, 148))
     draw_curve(gas, [(shift + rng.uniform(-2, 2), 0), (shift, 80), fork], 15, 24)
@@ -275,7 +269,6 @@ def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) 
 
 
 def _draw_vessels(width: float, domes: dict[Side, float], shift: float, rng: np.random.Generator) -> np.ndarray:
-    """Branching lines from each hilum to the edge of the lung."""
     vessels = np.zeros((SIZE, SIZE), np.float32)
     for side in SIDES:
         sign = SIGNS[side]

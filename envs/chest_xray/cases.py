@@ -4,9 +4,9 @@ A wrong answer is as likely as chance makes it: findings that are not asked abou
 right answer is yes or no, and every choice is right equally often.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,6 +25,8 @@ COVERING = 0.45  # size of an effusion beyond which it may cover another finding
 COUNTS = (0.12, 0.46, 0.42)  # chances of no, one, and two findings where all are asked for
 COMPLAINTS = ("cough", "chest pain", "shortness of breath", "fever", "a check before surgery")
 SIZES: Mapping[str, tuple[float, float]] = {"small": (0.05, 0.3), "large": (0.65, 0.95)}
+PLACE_ASKED = "Where is the {}? Give the smallest box around it."
+SIZE_ASKED = "How many millimeters long is the {}? Count the longer side of the smallest box around it."
 FOUR_SIDES = ("right", "left", "both", "none")
 
 
@@ -112,20 +114,12 @@ def _plan_side(rng: np.random.Generator, seed: int) -> Case:
     return Case((*found, *others), None, question, FOUR_SIDES, answer, spot=0 if found else None)
 
 
-def _plan_place(rng: np.random.Generator, seed: int) -> Case:
-    asked = LABELS[int(rng.integers(len(LABELS)))]
+def _plan_target(labels: Sequence[Label], question: str, rng: np.random.Generator, seed: int) -> Case:
+    asked = labels[int(rng.integers(len(labels)))]
     finding = _draw_finding(rng, asked, seed)
     others = _draw_others(rng, seed, {asked})
-    what = "the enlarged heart" if asked == "cardiomegaly" else f"the {asked}"
-    return Case((finding, *others), None, f"Where is {what}? Give the smallest box around it.", target=0, spot=0)
-
-
-def _plan_size(rng: np.random.Generator, seed: int) -> Case:
-    asked = MEASURED[int(rng.integers(len(MEASURED)))]
-    finding = _draw_finding(rng, asked, seed)
-    others = _draw_others(rng, seed, {asked})
-    question = f"How many millimeters long is the {asked}? Count the longer side of the smallest box around it."
-    return Case((finding, *others), None, question, target=0, spot=0)
+    what = "enlarged heart" if asked == "cardiomegaly" else asked
+    return Case((finding, *others), None, question.format(what), target=0, spot=0)
 
 
 def _plan_describe(rng: np.random.Generator, seed: int) -> Case:
@@ -158,7 +152,6 @@ def _plan_compare(rng: np.random.Generator, seed: int) -> Case:
 
 
 def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
-    """Return the two sides differ in what they show, and only the doctor knows which side hurts."""
     choices = (*FOCAL, NOTHING)
     on_side = dict(zip(SIDES, (choices[i] for i in rng.permutation(len(choices))), strict=False))
     side = SIDES[int(rng.integers(2))]
@@ -175,8 +168,8 @@ _PLANS: Any = {
     "which": _plan_which,
     "findings": _plan_findings,
     "side": _plan_side,
-    "place": _plan_place,
-    "size": _plan_size,
+    "place": partial(_plan_target, LABELS, PLACE_ASKED),
+    "size": partial(_plan_target, MEASURED, SIZE_ASKED),
     "describe": _plan_describe,
     "compare": _plan_compare,
     "complaint": _plan_complaint,

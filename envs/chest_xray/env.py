@@ -42,31 +42,6 @@ FORMS = {  # of answers in words, by kind
 FIELDS = {"answer": "answer", "size_mm": "answer", "findings": "findings", "bbox": "bbox"}  # reference -> answer
 
 
-def write_system_prompt(*, asks: bool, json: bool) -> str:
-    """Return the first sentences of the system prompt. `asks`: the model may ask a question back."""
-    how = 'fill in only "ask"' if json else "end your reply with a question mark"
-    asking = f" To ask the referring doctor a question, {how}." if asks else ""
-    return (
-        "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh what "
-        f"they say against the film.{asking}"
-    )
-
-
-def write_question(task: Task, *, json: bool) -> str:
-    """Return the question, its choices, and the form of the answer."""
-    lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
-    if choices:
-        lines.append(write_choices(choices))
-    if "answer" in task.reference:
-        lines.append(FORMS[str(task.reference.get("kind", "open"))])
-    elif "size_mm" in task.reference:
-        lines.append("Answer with a number.")
-    if json:
-        asked = [f'"{name}"' for field, name in FIELDS.items() if field in task.reference]
-        lines.append(f"Fill in {' and '.join(asked)}; leave the rest null.")
-    return "\n".join(lines)
-
-
 Split = Literal["train", "test"]
 Share = Annotated[float, Field(ge=0, le=0.5)]
 TEST_SEEDS = 2**31  # seeds of the split test begin here
@@ -206,7 +181,6 @@ class ChestXray(VQA):
         return ("bbox",) if self.answer_form == "json" and "box" in self._list_asked() else ()
 
     def _list_asked(self) -> set[str]:
-        """Return what the tasks ask for: text, findings, box."""
         if self.is_drawn:
             return {{"findings": "findings", "place": "box"}.get(kind, "text") for kind in self.kinds}
         names = {"answer": "text", "findings": "findings", "bbox": "box"}
@@ -218,10 +192,26 @@ class ChestXray(VQA):
         return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
 
     def system_prompt(self, task: Task) -> str:
-        return write_system_prompt(asks=self._answers_questions, json=self.answer_form == "json")
+        how = 'fill in only "ask"' if self.answer_form == "json" else "end your reply with a question mark"
+        asking = f" To ask the referring doctor a question, {how}." if self._answers_questions else ""
+        return (
+            "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh "
+            f"what they say against the film.{asking}"
+        )
 
     def user_message(self, task: Task) -> str:
-        return write_question(task, json=self.answer_form == "json")
+        """Return the question, its choices, and the form of the answer."""
+        lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
+        if choices:
+            lines.append(write_choices(choices))
+        if "answer" in task.reference:
+            lines.append(FORMS[str(task.reference.get("kind", "open"))])
+        elif "size_mm" in task.reference:
+            lines.append("Answer with a number.")
+        if self.answer_form == "json":
+            asked = [f'"{name}"' for field, name in FIELDS.items() if field in task.reference]
+            lines.append(f"Fill in {' and '.join(asked)}; leave the rest null.")
+        return "\n".join(lines)
 
     @property
     def _answers_questions(self) -> bool:

@@ -105,7 +105,6 @@ def draw_film(
 
 
 def _project(chest: Chest, layers: Layers) -> np.ndarray:
-    """Return what each ray loses: the line integral of attenuation."""
     lung = np.clip(chest.depth - np.maximum(chest.heart, chest.middle), 0, None)
     vessels = np.where(layers.bare, 0, chest.vessels) * (lung > 0)
     air = AERATION * lung + layers.air * (lung > 0)
@@ -144,7 +143,6 @@ def _expose(loss: np.ndarray, warp: np.ndarray, rng: np.random.Generator) -> np.
 
 
 def _stamp_letter(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the lead letter L beside the patient's left shoulder."""
     mark = np.zeros((SIZE, SIZE), np.float32)
     x, y = int(rng.integers(352, 372)), int(rng.integers(18, 34))
     mark[y : y + 16, x : x + 3] = mark[y + 13 : y + 16, x : x + 10] = 1.0
@@ -182,7 +180,6 @@ def draw_finding(chest: Chest, finding: Finding, difficulty: float, layers: Laye
 def _draw_effusion(
     chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
 ) -> np.ndarray:
-    """Fluid at the base with a surface that rises to the chest wall."""
     x, y = get_grid()
     x = x * SIGNS[side]
     floor = chest.domes[side] + 40
@@ -216,7 +213,6 @@ def _draw_pneumothorax(
 def _draw_consolidation(
     chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
 ) -> np.ndarray:
-    """Return a cloud with soft edges and dark bronchi in it."""
     x, y = get_grid()
     half = (19 + 17 * size, 16 + 15 * size)
     cx, cy = _place_inside(chest, side, 27, rng)
@@ -240,7 +236,6 @@ def _draw_consolidation(
 def _draw_nodule(
     chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
 ) -> np.ndarray:
-    """Return a ball of soft tissue."""
     x, y = get_grid()
     radius = 5.5 + 9.5 * size
     cx, cy = _place_inside(chest, side, 20, rng)
@@ -300,7 +295,6 @@ def _draw_clouds(rng: np.random.Generator, grain: float) -> np.ndarray:
 
 
 def _keep_largest(mask: np.ndarray) -> np.ndarray:
-    """Return the largest connected part of a mask."""
     count, parts, figures, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
     if count <= 1:
         return mask

@@ -98,7 +98,6 @@ class FindingsReward:
 
 
 def _read_answer(value: Any) -> _Named | None:
-    """Return what an answer names; None if it is neither a list nor text, or is too long."""
     if isinstance(value, str):
         return _read_text(value) if value.strip() and len(value) <= MAX_TEXT else None
     if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:

@@ -100,7 +100,6 @@ class TextTable(Rows):
 
     # ------------------------------------------------------------------ the file
     def _read_file(self, file: TextIO, *, is_tsv: bool) -> list[str]:
-        """Read the cells and the line of every row that is not blank; return the header."""
         first, before = file.readline(MAX_LINE), 0
         if said := _SAID.fullmatch(first):
             before, self._separator = 1, said[1]

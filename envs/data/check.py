@@ -34,13 +34,9 @@ KINDS = ("missing", "other type", "unexpected label", "extra", "does not occur")
 # ---------------------------------------------------------------------- columns
 @dataclass(frozen=True)
 class DataReport:
-    """How a dataset differs from what is expected.
+    """How a dataset differs from what is expected: findings are (kind, sentence), in the order of `KINDS`.
 
-    Args:
-        rows: how many there are.
-        compared: how many of them were read.
-        columns: the columns there are.
-        findings: (kind, sentence), in the order of `KINDS`. A column is missing, too, if it is empty in every row.
+    A column is missing, too, if it is empty in every row.
     """
 
     rows: int
@@ -125,7 +121,6 @@ def _list_values(value: Any, *, flat: bool) -> Iterator[Any]:
 
 
 def _compare(path: str, expected: str | tuple[str, ...], values: list[Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the values of a column, of which a type is expected, or labels."""
     if isinstance(expected, str):
         allowed = (expected, "text") if expected == "image" else (expected,)  # a path is an image, too
         if strange := [value for value in values if _name_type(value) not in allowed]:
@@ -175,19 +170,18 @@ def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels
     if env.data.cut is not None:
         chosen = {one.data.split for one in splits}
         splits += [env.change_data(split=split) for split in ("train", "test") if split not in chosen]
-    return [_describe(one, labels=labels) for one in splits]
-
-
-def _describe(env: DataEnv, *, labels: bool) -> str:
-    fields = {
-        name: field.place == "reference"
-        for name, field in env.fields.items()
-        if labels and name in env.data.columns and field.kind in ("text", "list", "answers", "any")
-    }
-    try:
-        return describe_split(env.rows, env.data, env.columns, env.tasks.numbers, fields)
-    except ConfigError as error:
-        return f"{env.data.split}: {error}"
+    told = []
+    for one in splits:
+        fields = {
+            name: field.place == "reference"
+            for name, field in one.fields.items()
+            if labels and name in one.data.columns and field.kind in ("text", "list", "answers", "any")
+        }
+        try:
+            told.append(describe_split(one.rows, one.data, one.columns, one.tasks.numbers, fields))
+        except ConfigError as error:
+            told.append(f"{one.data.split}: {error}")
+    return told
 
 
 # ---------------------------------------------------------------------- images

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta
 
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
@@ -26,11 +26,9 @@ class ColumnMap:
     Args:
         columns: field -> column path, {value: constant}, {template: source}, a list of these, or (for `metadata`) a
             mapping of names to these.
-        rows: the dataset.
 
     Raises:
         ConfigError: an unknown column, or an expression that cannot be used; its key is `data.columns.<field>`.
-
     """
 
     def __init__(self, columns: Mapping[str, Any], rows: Rows) -> None:
@@ -87,14 +85,14 @@ class ColumnMap:
             raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
         for name in sorted(names):
             self._used[field].add(check_column(name, self._rows, key))
-        return lambda row: _render(template, {name: row.get(name) for name in names})
 
+        def render(row: Row) -> str:
+            try:
+                return template.render({name: row.get(name) for name in names})
+            except Exception as error:  # a template can raise anything while it is rendered
+                raise ExpressionError(f"its template fails: {type(error).__name__}: {error!s:.200}") from error
 
-def _render(template: Template, values: Row) -> str:
-    try:
-        return template.render(values)
-    except Exception as error:  # a template can raise anything while it is rendered
-        raise ExpressionError(f"its template fails: {type(error).__name__}: {error!s:.200}") from error
+        return render
 
 
 def check_column(path: str, rows: Rows, key: str) -> str:
@@ -139,7 +137,6 @@ def _follow(value: Any, path: str) -> Any:
 
 
 def _describe(spec: Any, field: str) -> str:
-    """Return the name of a field's column in messages."""
     columns = [spec] if isinstance(spec, str) else spec
     is_named = isinstance(columns, list | tuple) and all(isinstance(item, str) for item in columns)
     return ", ".join(columns) if is_named else field

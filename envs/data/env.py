@@ -180,7 +180,6 @@ class DataEnv(BaseMultiTurnEnv):
         return self.needs_images or self.has_images
 
     def _check_fields(self) -> None:
-        """Raise `ConfigError` for a field that the mapping lacks, or that the family does not know."""
         given, known = self.data.columns, {"id", *IMAGE_FIELDS, "metadata", *self.fields}
         for name in given:
             if name not in known:
@@ -207,7 +206,6 @@ class DataEnv(BaseMultiTurnEnv):
             return self._read_task(number, may_open=True)
 
     def _check_row(self, number: int) -> None:
-        """Read a row without opening its images. Raise `BadRow`."""
         with self._blame_row(number), suppress(ImageNeeded):
             count = self._check_images(number) if self._has_paths else 0
             self._check_can_see(self._read_task(number, may_open=False), count)
@@ -247,7 +245,6 @@ class DataEnv(BaseMultiTurnEnv):
 
     @cached_property
     def _own_columns(self) -> set[str]:
-        """The columns of all fields but the images, which are read when they are shown."""
         return self.columns.get_used(name for name in self.data.columns if name not in IMAGE_FIELDS)
 
     @cached_property

@@ -57,11 +57,8 @@ class MappedRow:
     """One row, read by the fields of a task. Every `read` raises `BadRow` for a value that cannot be used.
 
     Args:
-        dataset: its name.
         place: of the row, for messages: a number, or text such as "line 7".
         row: the columns as they are stored.
-        columns: the mapping.
-        boxes: how the dataset writes boxes.
         measure_image: takes the row and the field of a box, and returns the frame of the picture that the box lies on;
             None if it is not known and not needed. Raises `BadRow` if the row does not say which picture that is.
     """
@@ -82,7 +79,6 @@ class MappedRow:
         return self._check_depth(field, value)
 
     def _check_depth(self, field: str, value: Any) -> Any:
-        """Return the value; raise `BadRow` if no record could hold it."""
         layer = [value]
         for _ in range(MAX_DEPTH + 1):
             inside = [item.values() if isinstance(item, dict) else item for item in layer if isinstance(item, _NESTED)]
@@ -114,7 +110,6 @@ class MappedRow:
         return value if isinstance(value, list) else known[normalize(value).text]
 
     def _read_box(self, name: str, box: Any) -> Box:
-        """Return a box of the dataset as fractions of its image or slice, or of its volume."""
         box = self._read_list(name, box)
         form, unit = self.boxes.format, self.boxes.unit
         half = 3 if form == "xyzxyz" else 2
@@ -181,7 +176,6 @@ class MappedRow:
         return list(value)
 
     def _read_boxes(self, name: str, value: Any) -> list[Box]:
-        """Return the boxes of a list, or of one box."""
         boxes = self._read_list(name, value)
         boxes = [boxes] if boxes and not isinstance(boxes[0], list | tuple) else boxes
         if len(boxes) > MAX_BOXES:
@@ -199,9 +193,6 @@ class MappedRow:
         if not answers or not all(normalize(item).text and len(to_text(item)) <= LONGEST for item in answers):
             raise self.refuse(name, value, f"a text, a number, or a list of them, of at most {LONGEST:,} characters")
         return answers
-
-    def _read_any(self, name: str, value: Any) -> Any:
-        return self._read_text(name, value) if isinstance(value, str) else value
 
     def _parse_json(self, name: str, text: str) -> Any:
         if len(text) <= MAX_TEXT:
@@ -221,7 +212,7 @@ _KINDS: Mapping[Kind, tuple[str, Callable[[MappedRow, str, Any], Any]]] = {  # w
     "box": ("a box of four numbers", MappedRow._read_box),
     "boxes": ("a list of boxes", MappedRow._read_boxes),
     "answers": ("a value", MappedRow._read_answers),
-    "any": ("a value", MappedRow._read_any),
+    "any": ("a value", lambda row, name, value: row._read_text(name, value) if isinstance(value, str) else value),
 }
 
 

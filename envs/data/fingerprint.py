@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .settings import DataSettings
-from .sources import list_files
+from .sources import find_files
 
 PARTS, PART = 256, 2**20  # of a larger file: how many places are read, evenly spread, and the bytes at each
 
@@ -29,7 +29,7 @@ def fingerprint_data(env: object) -> dict[str, str]:
 
 
 def _list_files(path: Path) -> list[Path]:
-    return list_files(path) if path.is_dir() else [path] if path.is_file() else []
+    return find_files(path)[0] if path.is_dir() else [path] if path.is_file() else []
 
 
 def list_changed(before: Mapping[str, object], now: Mapping[str, str]) -> list[str]:

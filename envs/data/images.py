@@ -29,7 +29,6 @@ class RowImages(Sequence[Source]):
         values: paths, bytes, or what the library `datasets` stores of an image: {"bytes", "path"}.
         folder: in which paths must lie; None: there are no paths.
         opened: the open images of all rows, so that rows with the same image share it.
-        refuse: makes the error.
         unit: of images whose file names none.
     """
 

@@ -59,10 +59,6 @@ class Rows(ABC):
         """Return the names of all columns, also of those that begin late."""
         return self.columns
 
-    def is_unique(self, column: str) -> bool:
-        """Return whether it is known, without reading row by row, that no value of a column comes twice or is null."""
-        return False
-
     def holds_paths(self, columns: Collection[str]) -> bool:
         """Return whether images in these columns are paths, so that it costs little to see if the files are there."""
         return True
@@ -118,7 +114,6 @@ def parse_json(text: bytes) -> Any:
 
 
 def _list_keys(rows: Iterable[object]) -> tuple[str, ...]:
-    """Return the keys of rows; most of them have the same."""
     return tuple(
         dict.fromkeys(name for keys in {tuple(row): 0 for row in rows if isinstance(row, dict)} for name in keys)
     )

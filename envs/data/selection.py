@@ -39,7 +39,7 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
     tests = _build_tests(rows, data, columns, cut)
     used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
     kept = np.arange(len(rows))
-    if used and (tests or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
+    if used:
         kept = np.fromiter(_scan(rows, sorted(used), [test for _, test in tests], columns, bad), np.int64)
     if cut is not None:
         cut.warn_if_missed(rows.name)
@@ -98,7 +98,6 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
 
 
 def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | None) -> list[tuple[set[str], Keep]]:
-    """Return the tests of a row, each with the columns it reads."""
     tests: list[tuple[set[str], Keep]] = []
     for text in data.conditions:
         path, passes = parse_condition(text, "data.where", "modality=CT")
@@ -120,23 +119,20 @@ def _passes(read: Callable[[Row], Any], test: Callable[[Any], bool], column: str
 
 def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Keep]:
     low, high = band.range
-    used, read = _find_figure(rows, band, columns)
+    if band.rewards is None:
+        column = str(band.column)
+        used, read = {check_column(column, rows, "data.difficulty.column")}, compile_path(column)
+    elif "id" in columns:
+        rewards = read_rewards(Path(band.rewards))
+        used, read = columns.get_used(["id"]), lambda row: rewards.get(identify(columns.read("id", row)))
+    else:
+        raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
 
     def is_inside(row: Row) -> bool:
         figure = read_number(read(row))
         return figure is not None and reaches(figure, low) and reaches(high, figure)
 
     return used, is_inside
-
-
-def _find_figure(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Callable[[Row], Any]]:
-    if band.rewards is None:
-        column = str(band.column)
-        return {check_column(column, rows, "data.difficulty.column")}, compile_path(column)
-    if "id" not in columns:
-        raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
-    rewards = read_rewards(Path(band.rewards))
-    return columns.get_used(["id"]), lambda row: rewards.get(identify(columns.read("id", row)))
 
 
 def read_rewards(path: Path) -> Mapping[str, float]:
@@ -231,15 +227,11 @@ def check_tasks(
         else:
             skipped[number] = error
     if skipped:
-        text = describe_skipped(dataset, skipped, len(skipped) + len(good))
+        reasons = [str(error).removeprefix(f"{dataset}: ") for error in list(skipped.values())[:MAX_NAMED]]
+        more = f"; and {len(skipped) - MAX_NAMED} more" if len(skipped) > MAX_NAMED else ""
+        total = len(skipped) + len(good)
+        text = f"{dataset}: {len(skipped)} of {total} rows are left out: {'; '.join(reasons)}{more}"
         if not good:
             raise ConfigError(f"data: {text}; no task is left", key="data")
         log.warning("%s", text)
     return np.array(good, np.int64), skipped
-
-
-def describe_skipped(dataset: str, skipped: dict[int, BadRow], total: int) -> str:
-    """Return how many rows were left out, and why the first ones."""
-    reasons = [str(error).removeprefix(f"{dataset}: ") for error in list(skipped.values())[:MAX_NAMED]]
-    more = f"; and {len(skipped) - MAX_NAMED} more" if len(skipped) > MAX_NAMED else ""
-    return f"{dataset}: {len(skipped)} of {total} rows are left out: {'; '.join(reasons)}{more}"

@@ -122,7 +122,7 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
         except (OSError, ValueError, KeyError, TypeError) as error:  # a file is missing, or damaged
             raise _refuse_folder(path, f"{error!s:.300}", "the whole folder that save_to_disk wrote") from error
         return _choose_dataset(loaded, path.name, path, data)
-    files, hidden = _find_files(path)
+    files, hidden = find_files(path)
     if not files:
         found = ", ".join(sorted(one.name for one in path.iterdir())[:10]) or "nothing"
         allowed = "a JSONL, JSON or CSV file beside images, Parquet or Arrow files, or what save_to_disk wrote"
@@ -171,12 +171,7 @@ def _check_files(path: Path, files: Sequence[Path], *, is_told: bool) -> None:
             raise _refuse_folder(path, problem, "all files, or one of them as the source")
 
 
-def list_files(path: Path) -> list[Path]:
-    """Return the files of rows in a folder, sorted: text beside images, or else tables or text at any depth."""
-    return _find_files(path)[0]
-
-
-def _find_files(path: Path) -> tuple[list[Path], list[str]]:
+def find_files(path: Path) -> tuple[list[Path], list[str]]:
     """Return the files of rows in a folder, and the names of what is hidden. Raise `ConfigError` if two kinds are
     there."""
     found, hidden = list[Path](), list[str]()
@@ -242,7 +237,6 @@ def _open_hub(source: str, data: DataSettings) -> Rows:
 
 
 def _explain_hub_failure(source: str, error: Exception) -> str:
-    """Say what to do if a dataset of the hub cannot be read."""
     text = re.sub(r"\s+", " ", str(error))[:200]
     name = source.partition("@")[0]
     way_out = (
@@ -256,7 +250,6 @@ def _explain_hub_failure(source: str, error: Exception) -> str:
 
 
 def _choose_dataset(loaded: Any, name: str, folder: Path | None, data: DataSettings) -> Rows:
-    """Open the split of what the library `datasets` has loaded."""
     splits = loaded if isinstance(loaded, Mapping) else {"train": loaded}
     split = _choose_split(data, splits)
     dataset = splits[split] if splits[split]._indices is None else splits[split].flatten_indices()

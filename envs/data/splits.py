@@ -97,7 +97,6 @@ def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
 
 
 def _fill(order: list[int], sizes: Mapping[int, int], room: float) -> set[int]:
-    """Return the groups that fit, in order."""
     taken = set()
     for group in order:
         if sizes[group] <= room:
@@ -145,9 +144,6 @@ def describe_split(
     """Describe a split by its tasks and groups, and by how often each label comes, in one line.
 
     Args:
-        rows: all of them.
-        data: the block, whose split is described.
-        columns: its mapping.
         numbers: the rows that are tasks.
         fields: the fields whose values may be labels; true for those of the reference. Of a prompt only values that
             repeat are counted.

@@ -27,7 +27,6 @@ from .rows import Row, Rows
 KEY = "data.source"
 IN_MEMORY = 2**28  # bytes of a Parquet file's columns up to which it is read into memory
 KEPT_GROUPS = 2**28  # bytes of row groups that streaming keeps
-_SAME = r"^\s|\s$|\s\s|[^ -~]|\.0$|\de[+-]"  # of texts that may be other spellings of one name
 _OTHER = re.compile("double|float|decimal|date|time|duration|null")  # types whose values are not used as they are
 _REAL = re.compile(r"\b(?:half)?float\b|\bdouble\b")
 _NARROW = {"float": np.float32, "halffloat": np.float16}  # 0.1 of these is 0.1, not 0.10000000149011612
@@ -38,10 +37,8 @@ class TableRows(Rows):
     """Rows with a schema of Arrow.
 
     Args:
-        name: in messages.
         schemas: of each file, with its first row. What the library `datasets` wrote into one names the classes of that
             file's columns of numbers.
-        folder: where image paths start.
     """
 
     def __init__(self, name: str, schemas: Sequence[tuple[int, Any]], folder: Path | None) -> None:
@@ -93,19 +90,6 @@ class TableRows(Rows):
                 expected = f"the number of a class, or -1 for none: {describe_value(labels[name])}"
                 return BadRow(self.name, number, name, row[name], expected)
         return row
-
-    def is_unique(self, column: str) -> bool:
-        from pyarrow import chunked_array, compute, types
-
-        chunks = [] if column in self._special else [batch.column(0) for batch in self._list_batches([column])]
-        if len({chunk.type for chunk in chunks}) != 1:
-            return False
-        values, is_text = chunked_array(chunks), types.is_string(chunks[0].type)
-        if values.null_count or not (is_text or types.is_integer(values.type)):
-            return False
-        if is_text and compute.any(compute.match_substring_regex(values, _SAME)).as_py():
-            return False
-        return bool(compute.count_distinct(values).as_py() == len(values))
 
     def holds_paths(self, columns: Collection[str]) -> bool:
         """Return whether columns hold text, or lists of it."""
@@ -215,7 +199,6 @@ def check_columns(files: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 
 def _check_schemas(paths: Sequence[Path], schemas: Sequence[Any]) -> None:
-    """Raise `ConfigError` if files have not the same columns, or one of them holds values of another kind."""
     from pyarrow import ArrowException, types, unify_schemas
 
     check_columns([(path.name, schema.names) for path, schema in zip(paths, schemas, strict=True)])

@@ -1,15 +1,17 @@
 """`digits`: find the handwritten digit, zoom in to read it, answer with its name and its box.
 
-The prompts are word for word those that the shipped model was trained on: it has 0.9 million parameters and knows only
-these sentences. A test pins their bytes.
+The prompts (`templates.yaml`) are word for word those that the shipped model was trained on: it has 0.9 million
+parameters and knows only these sentences. A test pins their bytes.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 from pydantic import BaseModel, Field, StrictFloat
 
+from ...configs import yaml_reader
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import ProceduralTasks
 from ...errors import ConfigError, describe_unknown
@@ -20,30 +22,6 @@ from ...rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
 from ...utils.frozen import FrozenDict
 from . import viewer
 from .canvas import Difficulty, Label, Split, draw_canvas, place_digit
-
-SYSTEM = """\
-{{ system }}
-Coordinates are in {{ unit }}: x to the right, y down.
-{%- if view_field %}
-
-Every picture has a view number. Give the number of the view that your box refers to as "{{ view_field }}" (0: the first picture).
-{%- endif %}
-{%- if max_total_calls is not none and max_turns > 1 %}
-
-At most {{ max_total_calls }} tool call{{ "" if max_total_calls == 1 else "s" }} in total.
-{%- endif %}
-
-When you are sure, answer with one JSON object: {{ answer_format }}"""
-
-LAST_TURN = "Last turn: no more tool calls. Answer now with {{ keys | join(', ') if keys else 'plain text' }}."
-
-TEMPLATES = FrozenDict(
-    system=SYSTEM,
-    malformed="Invalid reply: {{ reason }}. Reply with a tool call or with {{ answer_format }}",
-    finalize="Stop and answer now with {{ answer_format }}",
-    notes="Turn {{ turn }} of {{ max_turns }}. Call a tool or give the final answer.",
-    last_turn=LAST_TURN,
-)
 
 
 class DigitAnswer(BaseModel):
@@ -75,7 +53,7 @@ class Digits(BaseMultiTurnEnv):
     coordinates = "per_mille"
     max_pixels = 48 * 48
     max_consecutive_malformed = 4  # every malformed reply is told what was wrong: the shipped model learns from that
-    templates = TEMPLATES
+    templates = FrozenDict(yaml_reader.read(Path(__file__).with_name("templates.yaml")).values)
     boundary = False  # its only tool returns no text that others wrote
 
     split: Annotated[Split, Field(description="the two splits share no handwritten image")] = "train"

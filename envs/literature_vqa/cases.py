@@ -13,9 +13,7 @@ import numpy as np
 from ..chest_xray.anatomy import SIDES, Side
 from ..chest_xray.radiographs import Film, Finding, Label, draw_film
 from ..phantom.anatomy import Slice, draw_slice
-from .articles import get_support
-from .sentences import ask
-from .world import CLASSES, FOCAL, QUESTIONS, Fact, Question, Split, find_facts
+from .world import CLASSES, FOCAL, QUESTIONS, Fact, Question, Split, ask, find_facts
 
 UNKNOWN = "unknown"
 Kind = Literal["closed", "choice", "number", "text"]
@@ -52,7 +50,7 @@ def plan_case(seed: int, question: Question, split: Split, unanswerable: float, 
     answerable = bool(rng.random() >= unanswerable)
     facts = find_facts(question, split, answerable)
     fact = facts[int(rng.integers(len(facts)))]
-    evidence = get_support(fact) if answerable else ()
+    evidence = fact.evidence if answerable else ()
     answer, shown, choices = _plan_picture(fact, rng, seed, difficulty)
     findings = (draw_finding(seed, *shown),) if shown else ()
     device = True if question == "limit" else None

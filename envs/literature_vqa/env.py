@@ -33,8 +33,7 @@ from ..phantom.anatomy import ORGAN_VALUES
 from ..phantom.env import DISPLAY, WINDOW_WIDTH
 from ..vqa import list_spellings, write_choices
 from . import cases
-from .sentences import write_query
-from .world import QUESTIONS, Question, Split
+from .world import QUESTIONS, Question, Split, write_query
 
 MAX_NUMBER = 40  # characters of a number with its unit
 UNITS: Mapping[str, tuple[str, ...]] = {
@@ -145,14 +144,12 @@ def _list_results(episode: Episode) -> Iterator[ToolResult]:
 
 
 def _list_ids(episode: Episode, fact: str) -> Iterator[str]:
-    """Yield the ids that tools returned in this episode."""
     for result in _list_results(episode):
         ids = result.facts.get(fact)
         yield from (one for one in (ids if isinstance(ids, list | tuple) else ()) if isinstance(one, str))
 
 
 def _was_sought(episode: Episode, about: str) -> bool:
-    """Return whether a search named the topic."""
     asked = (
         str((result.arguments or {}).get("query", "")) for result in _list_results(episode) if "pmids" in result.facts
     )
@@ -333,7 +330,6 @@ def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[st
 
 
 def _look(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> dict[str, dict[str, Any]]:
-    """Return the calls that show the finding of a case, by tool."""
     seed, difficulty = task.metadata["seed"], getattr(env, "difficulty", 0.0)
     if task.metadata["question"] == "class":
         lesion = cases.draw_case_slice(seed, difficulty).lesion
@@ -345,6 +341,5 @@ def _look(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> dict[str, dict
 
 
 def _find_center(env: BaseMultiTurnEnv, task: Task, box: tuple[float, float, float, float]) -> list[float]:
-    """Return the center of a box as the model writes points of the overview."""
     x1, y1, x2, y2 = env.write_box(box, task)
     return [(x1 + x2) / 2, (y1 + y2) / 2]

@@ -26,7 +26,7 @@ WINDOW_WIDTH = 30  # HU: in it a lesion of 4 HU is 34 gray levels darker than it
 DISPLAY = (-1024.0, 3071.0)  # HU: the 12 bits of a scanner; a gray level is 16 HU wide
 GOLD_ZOOM = 4.0
 TEST_SEEDS = 2**31  # seeds of the split test begin here
-CACHED = 64  # slices
+_draw = lru_cache(maxsize=64)(draw_slice)
 QUESTIONS: Mapping[str, str] = {
     "presence": 'Does the slice show a solid lesion? Answer "lesion": yes or no; bbox and diameter_mm are null.',
     "place": "The slice shows one solid lesion. Where is it? Give its bbox; diameter_mm is null.",
@@ -101,7 +101,7 @@ class Phantom(BaseMultiTurnEnv):
         kinds = ("presence", "place", "size")
         kind = kinds[seed % 3] if self.question == "mixed" else self.question
         wanted = kind in ("place", "size") or bool(np.random.default_rng([seed, 11]).random() < 0.5)
-        drawn = _draw(seed, self.difficulty, wanted)
+        drawn = _draw(seed, self.difficulty, has_lesion=wanted)
         lesion = drawn.lesion
         reference: dict[str, Any] = {"lesion": "no" if lesion is None else "yes"}
         if lesion is not None and kind in ("place", "all"):
@@ -138,7 +138,7 @@ class Phantom(BaseMultiTurnEnv):
 
     def images(self, task: Task) -> list[Source]:
         """Return the slice, in Hounsfield units, shown over their whole range at first."""
-        drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
+        drawn = _draw(task.metadata["seed"], self.difficulty, has_lesion=task.metadata["has_lesion"])
         return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=DISPLAY)]
 
     def gold_answer(self, task: Task) -> dict[str, object]:
@@ -154,13 +154,12 @@ class Phantom(BaseMultiTurnEnv):
     def oracle(self, task: Task) -> tuple[str, ...]:
         """Return a window on the organ and a zoom to the lesion, in one reply; without a lesion, to a ring."""
         seed = task.metadata["seed"]
-        spot = _find_spot(_draw(seed, self.difficulty, task.metadata["has_lesion"]), seed)
+        spot = _find_spot(_draw(seed, self.difficulty, has_lesion=task.metadata["has_lesion"]), seed)
         window = {"center": ORGAN_VALUES[spot.organ], "width": WINDOW_WIDTH}
         zoom = {"factor": GOLD_ZOOM, "center": self._write_point(spot)}
         return (f"{write_call('window_level', window)}\n{write_call('zoom', zoom)}",)
 
     def _write_point(self, spot: Lesion) -> list[float]:
-        """Return the center of a spot as the model writes points of the overview."""
         size = fit_size(SIZE, SIZE, self.max_pixels, self.pixel_multiple)
         return list(from_unit((spot.x / FIELD, spot.y / FIELD), self.coordinates, size))
 
@@ -179,8 +178,3 @@ class Phantom(BaseMultiTurnEnv):
 def _find_spot(drawn: Slice, seed: int) -> Lesion:
     """Return the solid lesion of a slice, or else one of its rings."""
     return drawn.lesion or drawn.decoys[seed % len(drawn.decoys)]
-
-
-@lru_cache(maxsize=CACHED)
-def _draw(seed: int, difficulty: float, has_lesion: bool) -> Slice:
-    return draw_slice(seed, difficulty, has_lesion=has_lesion)

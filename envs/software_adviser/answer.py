@@ -1,71 +1,23 @@
-"""The answer of the adviser: its schema, and how an answer is made regular before it is scored.
+"""The answer of the adviser: its schema (`answer.yaml`), and how an answer is made regular before it is scored.
 
 What counts is what the answer holds, not which status it claims: choices make it `complete`, a question without choices
 makes it `needs_clarification`.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from ...utils.frozen import FrozenDict
+from ...configs import yaml_reader
+from ...utils.frozen import freeze
 from ...utils.values import normalize_label, to_text
-from .request import REASONS
 
 COMPLETE: Final = "complete"
 NEEDS_CLARIFICATION: Final = "needs_clarification"
-MAX_TEXT: Final = 2000  # characters of a text
-MAX_OPTIONS: Final = 10
-MAX_LISTED: Final = 50  # choices that are read at all
+MAX_SHOWN: Final = 10  # ranks that a message repeats
 
 
-def _text(description: str, limit: int = MAX_TEXT) -> Mapping[str, Any]:
-    return {"type": ["string", "null"], "maxLength": limit, "description": description}
-
-
-_CHOICE: Final = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 200, "description": "as a search returned it"},
-        "rank": {"type": ["integer", "null"], "minimum": 1, "description": "1 is the best"},
-        "accuracy": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": 100,
-            "description": "how well it fits: task 40, format 30, features 30",
-        },
-        "why": _text("in a sentence"),
-        "demo_link": _text("as a search returned it, or null"),
-    },
-    "required": ["name", "accuracy"],
-}
-_CONVERSATION: Final = {
-    "type": ["object", "null"],
-    "description": "to ask the user one question, instead of choices",
-    "properties": {
-        "status": {"type": ["string", "null"], "enum": [COMPLETE, NEEDS_CLARIFICATION, None]},
-        "question": _text("", 500),
-        "context": _text("why you ask", 500),
-        "options": {
-            "type": ["array", "null"],
-            "items": {"type": "string", "maxLength": 200},
-            "maxItems": MAX_OPTIONS,
-            "description": "answers to choose from",
-        },
-    },
-}
-ANSWER: Final[Mapping[str, Any]] = FrozenDict(
-    type="object",
-    properties={
-        "conversation": _CONVERSATION,
-        "choices": {"type": ["array", "null"], "items": _CHOICE, "maxItems": MAX_LISTED, "description": "recommended"},
-        "explanation": _text("in a few sentences"),
-        "reason": {
-            "type": ["string", "null"],
-            "enum": [*REASONS, None],
-            "description": "why nothing can be recommended",
-        },
-    },
-)
+ANSWER: Final[Any] = freeze(yaml_reader.read(Path(__file__).with_name("answer.yaml")).values)
 OVER_QUOTA: Final = "The tool calls of this task were used up before an answer was given."
 
 
@@ -118,7 +70,7 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
         return f"choices: {twice[:80]!r} is named twice; allowed: each software once"
     ranks = [choice["rank"] for choice in choices if choice.get("rank") is not None]
     if ranks and sorted(ranks) != list(range(1, len(choices) + 1)):
-        given = ", ".join(map(str, ranks[:MAX_OPTIONS]))
+        given = ", ".join(map(str, ranks[:MAX_SHOWN]))
         return f"choices: the ranks are {given}; allowed: 1 to {len(choices)}, each once"
     said = answer.get("conversation") or {}
     if not (choices or to_text(said.get("question")).strip() or answer.get("reason") or answer.get("explanation")):

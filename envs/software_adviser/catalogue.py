@@ -3,7 +3,6 @@
 A row that cannot be used costs itself, and is named with its file, line and key.
 """
 
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ...configs.validation import describe_errors
 from ...errors import BadRow, ConfigError, describe_unknown
+from ...utils.values import fold_text
 from ..data.rows import JsonLines
 
 T = TypeVar("T")
@@ -217,7 +217,7 @@ def _read_row(place: str, row: Any, seen: dict[str, str], add: Callable[[Softwar
     except ValidationError as error:
         yield from (f"{place}: {problem}" for problem in describe_errors(error, SoftwareTool, dict(row)))
         return
-    folded = {"name": fold_name(tool.name), "repository": fold_url(tool.repository)}
+    folded = {"name": fold_text(tool.name), "repository": fold_url(tool.repository)}
     twice = [key for key, value in folded.items() if value in seen]
     yield from (f"{place}: {key} = {getattr(tool, key)!r}: has been given by {seen[folded[key]]}" for key in twice)
     if not twice:
@@ -225,15 +225,6 @@ def _read_row(place: str, row: Any, seen: dict[str, str], add: Callable[[Softwar
         add(tool)
         if unsourced := tool.list_unsourced():
             yield f"{place}: sources: lacking for {', '.join(unsourced)}; allowed: a source for every fact"
-
-
-def fold_name(name: str) -> str:
-    """Return a name as duplicates are compared: width, case and spaces do not count.
-
-    >>> fold_name("３D  Slicer") == fold_name("3d slicer")
-    True
-    """
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def fold_url(url: str) -> str:

@@ -133,9 +133,9 @@ def write_advice(
             "name": numbers.get(name, name),
             "rank": rank,
             "accuracy": 100 if sure else grades.get(name, 0),
-            **({} if terse else {"why": _write_why(env.software[name]), "demo_link": env.software[name].demo}),
+            **({} if terse else {"why": f"it is made for {', '.join(one.tasks)}", "demo_link": one.demo}),
         }
-        for rank, name in enumerate(names, 1)
+        for rank, (name, one) in enumerate(((name, env.software[name]) for name in names), 1)
     ]
     return json.dumps({"choices": choices, **ends})
 
@@ -144,7 +144,3 @@ def write_question(kind: HiddenKind) -> str:
     """Return a question back for a hidden fact."""
     said = {"status": NEEDS_CLARIFICATION, "question": QUESTIONS[kind]}
     return json.dumps({"conversation": said, "continue": False})
-
-
-def _write_why(software: SoftwareTool) -> str:
-    return f"it is made for {', '.join(software.tasks)}"

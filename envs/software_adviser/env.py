@@ -24,13 +24,7 @@ from ...rewards.metrics import Metric
 from ...utils.frozen import FrozenDict
 from ..consultation import find_facts
 from . import demonstrations
-from .answer import (
-    ANSWER,
-    OVER_QUOTA,
-    find_problem,
-    name_numbers,
-    normalize_answer,
-)
+from .answer import ANSWER, OVER_QUOTA, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
 from .generator import RequestGenerator
 from .phrases import HIDDEN_KINDS, HiddenKind, Level, Split
@@ -213,15 +207,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         """Return what the model never sees: the exclusions, the format of the file, how much a search returns."""
-        return (
-            {"repositories": self._repositories}
-            if tool == "repo_info_batch"
-            else {"context": self._build_context(task)}
-        )
-
-    def _build_context(self, task: Task) -> SearchContext:
+        if tool == "repo_info_batch":
+            return {"repositories": self._repositories}
         request = self.get_request(task)
-        return SearchContext(
+        context = SearchContext(
             self.retriever,
             task.metadata["top_k"],
             exclude=(*request.exclude, *request.withheld),
@@ -230,6 +219,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
             shown=self.shown,
             numbered=self.by_number,
         )
+        return {"context": context}
 
     # ------------------------------------------------------------------ what the model reads
     def system_prompt(self, task: Task) -> str:
@@ -274,7 +264,6 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         return result
 
     def _is_over_quota(self, state: EpisodeState) -> bool:
-        """Return whether more calls were asked for than a tool, or all tools together, may have."""
         asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
         limits = {name: self.toolbox.get_max_calls(name) for name in state.tools}
         over = any(limit is not None and asked[name] > limit for name, limit in limits.items())

@@ -18,7 +18,8 @@ from ...utils.frozen import FrozenDict
 from . import phrases as words
 from .catalogue import DIMENSIONS, SoftwareTool
 from .phrases import HiddenKind, Level, Split
-from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, fits_modality, grade
+from .request import REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, grade
+from .wishes import has_fact
 
 
 def write_words(request: Request, rng: np.random.Generator) -> str:
@@ -27,7 +28,9 @@ def write_words(request: Request, rng: np.random.Generator) -> str:
     frames = words.VAGUE if "task" in request.hidden else words.ASKED
     extra = [_pick(rng, words.CONSTRAINT_WORDS[one][level][split]) for one in request.constraints]
     if request.exclude:
-        extra.append(_pick(rng, words.EXCLUSION_WORDS[level][split]).format(names=join_names(request.exclude)))
+        *first, last = request.exclude
+        names = f"{', '.join(first)} or {last}" if first else last
+        extra.append(_pick(rng, words.EXCLUSION_WORDS[level][split]).format(names=names))
     filled = _pick(rng, frames[level][split]).format(
         task=request.task,
         do=_say(words.TASKS, words.FOREIGN_TASKS, request.task, split, rng),
@@ -49,15 +52,6 @@ def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
     if kind == "dimensions":
         return f"The dimensions (stack, volume, slices, film, frames, time series): {request.dimensions}."
     return f"The format (type of file, ending, extension): {request.format}."
-
-
-def join_names(names: tuple[str, ...]) -> str:
-    """Name as a list in words.
-
-    >>> join_names(("A", "B", "C"))
-    'A, B or C'
-    """
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _say(known: words.Phrases, foreign: words.Foreign, term: str, split: Split, rng: np.random.Generator) -> str:
@@ -128,7 +122,6 @@ class RequestGenerator:
     # ------------------------------------------------------------------ facts
     @cached_property
     def _by_task(self) -> dict[str, list[SoftwareTool]]:
-        """The software of the split by task, tasks in order."""
         mine = [one for one in self.catalogue if split_of(one.name) == self.split]
         tasks = sorted({task for one in mine for task in one.tasks if task in words.TASKS})
         if not tasks:
@@ -155,7 +148,6 @@ class RequestGenerator:
         )
 
     def _find_suitable(self, request: Request) -> list[str]:
-        """Return the names of the suitable software of both splits."""
         return [one.name for one in self.catalogue if grade(one, request) >= SUITABLE]
 
     # ------------------------------------------------------------------ with an answer
@@ -220,11 +212,13 @@ class RequestGenerator:
         able = [one for one in self.catalogue if plain.task in one.tasks]
         foreign = [name for _, name in words.FOREIGN_MODALITIES[self.split]]
         among = foreign if rng.random() < 0.4 else list(words.MODALITIES)
-        without = [name for name in among if not any(fits_modality(one, name) for one in able)]
+        without = [name for name in among if not any(has_fact(one, "modalities", name) for one in able)]
         return replace(plain, modality=_pick(rng, without)) if without else None
 
     def _miss_no_dimension_match(self, plain: Request, rng: np.random.Generator) -> Request | None:
-        able = [one for one in self.catalogue if plain.task in one.tasks and fits_modality(one, plain.modality)]
+        able = [
+            one for one in self.catalogue if plain.task in one.tasks and has_fact(one, "modalities", plain.modality)
+        ]
         without = [name for name in DIMENSIONS if not any(name in one.dimensions for one in able)]
         return replace(plain, dimensions=_pick(rng, without)) if able and without else None
 
@@ -246,7 +240,6 @@ class RequestGenerator:
 
 
 def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, str]:
-    """Return what is known of a file: format, dimensions, size in pixels, and the voxel size of volumes."""
     side = int(rng.choice((256, 320, 384, 512, 768, 1024)))
     size = [side, side]
     if request.dimensions.startswith("3D"):

@@ -197,15 +197,14 @@ def _finish(image: np.ndarray, rng: np.random.Generator, noise: float) -> np.nda
     return finished
 
 
-WINDOW = (-160.0, 240.0)  # HU, shown black and white: soft tissue
+LOW, HIGH = -160.0, 240.0  # HU, shown black and white: soft tissue
 CACHED = 64  # previews
 
 
 def draw_ct(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     """Return a slice through the abdomen in a window for soft tissue, (SIZE, SIZE) uint8: the one of `phantom`."""
     values = draw_slice(int(rng.integers(2**31)), 0.5, has_lesion=False).pixels.astype(np.float32)
-    low, high = WINDOW
-    return _shrink(np.clip((values - low) / (high - low), 0, 1) * 255)
+    return _shrink(np.clip((values - LOW) / (HIGH - LOW), 0, 1) * 255)
 
 
 def draw_xray(rng: np.random.Generator, frame: int = 0) -> np.ndarray:

@@ -92,21 +92,15 @@ class RepositoryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_commit: datetime.date | None = None
     python: str = ""
     needs: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
-    stars: int | None = None
-    archived: bool = False
 
     def summarize(self) -> str:
         """Return the facts in a line; empty if there are none."""
         parts = [
-            "archived: no longer maintained" if self.archived else "",
             f"license {self.license}" if self.license else "",
             f"written in {_list(self.languages)}" if self.languages else "",
             f"last commit {self.last_commit:%Y-%m-%d}" if self.last_commit else "",
             f"Python {self.python}" if self.python else "",
             f"needs {_list(self.needs)}" if self.needs else "",
-            f"topics {_list(self.topics)}" if self.topics else "",
-            f"{self.stars:,} stars" if self.stars is not None else "",
         ]
         return make_line("; ".join(filter(None, parts)), 600)
 

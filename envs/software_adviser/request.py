@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from ...utils.frozen import FrozenDict
 from .catalogue import SoftwareTool
 from .phrases import Constraint, HiddenKind, Level, Split
+from .wishes import has_fact
 
 Status = Literal["answerable", "ambiguous", "unanswerable"]
 Reason = Literal["no_suitable_tool", "no_modality_match", "no_task_match", "no_dimension_match", "invalid_files"]
@@ -70,7 +71,7 @@ FAMILIES: tuple[frozenset[str], ...] = (
     frozenset(("PNG", "JPEG", "TIFF")),  # flat pictures
     frozenset(("HDF5", "Zarr", "N5")),  # arrays in blocks
 )
-PERMISSIVE = frozenset(("MIT", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "Unlicense", "CC0-1.0", "Zlib"))
+FACTS: Mapping[Constraint, str] = {"no GPU": "gpu", "demo": "demo", "permissive license": "license"}
 
 
 def grade(software: SoftwareTool, request: Request) -> int:
@@ -88,24 +89,10 @@ def grade(software: SoftwareTool, request: Request) -> int:
         return 0
     points = TASK if request.task in software.tasks else 0
     points += _grade_format(software, request.format)
-    fits = (fits_modality(software, request.modality), request.dimensions in software.dimensions)
-    if all(fits) and all(fulfills(software, constraint) for constraint in request.constraints):
+    fits = (has_fact(software, "modalities", request.modality), request.dimensions in software.dimensions)
+    if all(fits) and all(has_fact(software, FACTS[constraint]) for constraint in request.constraints):
         return points + FEATURES
     return points + PART * sum(fits)
-
-
-def fits_modality(software: SoftwareTool, modality: str) -> bool:
-    """Return whether a software is for images of that kind, or for any image."""
-    return modality in software.modalities or "any" in software.modalities
-
-
-def fulfills(software: SoftwareTool, constraint: Constraint) -> bool:
-    """Return whether a software fulfills a constraint; what is unknown is not fulfilled."""
-    if constraint == "no GPU":
-        return software.gpu in ("no", "optional")
-    if constraint == "demo":
-        return software.demo is not None
-    return any(part.strip() in PERMISSIVE for part in (software.license or "").split(" OR "))
 
 
 def _grade_format(software: SoftwareTool, name: str) -> int:

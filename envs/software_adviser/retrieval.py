@@ -16,7 +16,6 @@ from threading import Lock
 from typing import Annotated, Any, Final
 
 import numpy as np
-from cachetools import LRUCache
 from pydantic import Field
 
 from ...configs.sections import Section
@@ -28,10 +27,10 @@ from .wishes import get_synonyms, has_fact, read_table, read_wishes
 
 LSA, FACTS, NONE = "lsa", "facts", "none"
 K: Final = 60  # of the paper
+CANDIDATES: Final = 100  # of BM25 and of the vectors each, which are reranked
 DIGITS: Final = 5  # of a score that count: the last ones differ between machines
 EXTRA_DIRECTIONS: Final = 10  # of the SVD, beyond those that are wanted
 POWER_ITERATIONS: Final = 5
-KEPT: Final = 512  # phrases whose scores are kept
 # How much a column of the index counts, and how much a kind of fact if a query has a wish of it. SPEC: task 40, format
 # 30, features (what is left) 30.
 COLUMNS: Final = {"name": 3.0, "tasks": 2.0, "modalities": 2.0, "dimensions": 1.0, "formats": 1.0, "features": 1.0}
@@ -58,9 +57,6 @@ class RetrievalSettings(Section):
             " a cross-encoder by name, or a mapping with `model` and the keys of every model"
         ),
     ] = FACTS
-    candidates: Annotated[
-        int, Field(ge=1, le=1000, description="of BM25 and of the vectors each, which are reranked")
-    ] = 100
 
 
 class Retriever:
@@ -92,7 +88,10 @@ class Retriever:
         """
         parts = self._get_parts()
         left_out = [parts.places[name] for name in map(str.casefold, exclude) if name in parts.places]
-        places, fused = self._find_candidates(parts, words, left_out)
+        found = parts.score(words)
+        for scores in found:
+            scores[left_out] = 0
+        places, fused = fuse([find_best(scores, CANDIDATES) for scores in found])
         if not len(places):
             return []
         scores = fused
@@ -105,13 +104,6 @@ class Retriever:
         best = np.argsort(-scores, kind="stable")[:top_k]
         return [self.tools[places[number]].name for number in best]
 
-    def _find_candidates(self, parts: "_Parts", words: str, left_out: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        rankings = []
-        for scores in parts.score(words):
-            scores[left_out] = 0
-            rankings.append(find_best(scores, self.settings.candidates))
-        return fuse(rankings)
-
     def _get_parts(self) -> "_Parts":
         if self._process != os.getpid():  # a child must not wait for a lock that a thread of its parent held
             self._parts, self._lock, self._process = None, Lock(), os.getpid()
@@ -122,8 +114,6 @@ class Retriever:
 
 
 class _Parts:
-    """What is built once for each process."""
-
     def __init__(self, tools: Sequence[SoftwareTool], settings: RetrievalSettings) -> None:
         records = [write_record(tool) for tool in tools]
         self.places = {tool.name.casefold(): place for place, tool in enumerate(tools)}
@@ -161,7 +151,6 @@ class _Parts:
         return scores
 
     def _meet(self, kind: str, words: Sequence[str], places: np.ndarray) -> np.ndarray:
-        """Return which candidates have one of these facts of a kind."""
         known = [self.has[kind, word][places] for word in words if (kind, word) in self.has]
         return np.any(known, axis=0) if known else np.zeros(len(places), bool)
 
@@ -223,7 +212,6 @@ class Bm25Index:
 
     def __init__(self, records: Sequence[Mapping[str, str]], weights: Mapping[str, float], synonyms: Synonyms) -> None:
         self.size, self.synonyms, self._lock = len(records), synonyms, Lock()
-        self._kept: LRUCache[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = LRUCache(KEPT)
         columns, marks = ", ".join(weights), ", ".join("?" * len(weights))
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         self._connection.execute(
@@ -237,31 +225,13 @@ class Bm25Index:
     def score(self, words: str) -> np.ndarray:
         """Return the scores of all records for the words of a query, (N,) float64; 0 for records without any."""
         scores = np.zeros(self.size)
-        for group in read_query(words, self.synonyms):
-            for phrase in group.phrases:
-                rows, values = self._score_phrase(phrase)
-                scores[rows] += values
+        phrases = [quote(phrase) for group in read_query(words, self.synonyms) for phrase in group.phrases]
+        if phrases:
+            with self._lock:
+                found = self._connection.execute(self._statement, (" OR ".join(phrases),)).fetchall()
+            for row, value in found:
+                scores[row] = value
         return scores
-
-    def _score_phrase(self, phrase: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the records that hold a phrase, and their scores; FTS5's are sums over the phrases of a query."""
-        with self._lock:
-            if phrase not in self._kept:
-                found = self._connection.execute(self._statement, (quote(phrase),)).fetchall()
-                rows, values = zip(*found, strict=True) if found else ((), ())
-                self._kept[phrase] = np.array(rows, np.int64), np.array(values, np.float64)
-            return self._kept[phrase]
-
-
-def normalize(vectors: np.ndarray) -> np.ndarray:
-    """Return the vectors with length 1, (N, D) float32; a vector of zeros stays.
-
-    >>> normalize(np.array([[0.0, 4.0], [0.0, 0.0]])).tolist()
-    [[0.0, 1.0], [0.0, 0.0]]
-    """
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    normalized: np.ndarray = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return normalized
 
 
 def find_directions(cells: Any, count: int) -> np.ndarray:
@@ -314,7 +284,9 @@ class LsaEncoder:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of unit length, (len(texts), D) float32; zeros for a text without a known word."""
-        return normalize(np.stack([self._encode(text) for text in texts]))
+        vectors = np.stack([self._encode(text) for text in texts])
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
     def encode_query(self, words: str) -> np.ndarray:
         """Return the vector of a query, (D,) float32."""
@@ -331,19 +303,15 @@ class LsaEncoder:
         return vector
 
     def _count(self, text: str) -> Counter[str]:
-        return Counter(self.list_tokens(text))
-
-    def list_tokens(self, text: str) -> list[str]:
-        """Return the stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
+        """Count the stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
         words = split_words(text)
         tokens = list(stem_all([word for word in words if is_telling(word)]))
         for group in self.synonyms.group(words):
             if len(group.phrases) > 1:
                 tokens.append(_name_class(group.phrases))
-        return tokens
+        return Counter(tokens)
 
 
 @lru_cache(maxsize=2**14)
 def _name_class(phrases: tuple[tuple[str, ...], ...]) -> str:
-    """Return a token that is the same for every phrase of a class."""
     return "=" + min(" ".join(stem_all(phrase)) for phrase in phrases)

@@ -77,8 +77,9 @@ def rate_accuracies(answer: Mapping[str, Any] | None, reference: Mapping[str, An
         return None
     grades = {normalize_label(name): points for name, points in reference.get("grades", {}).items()}
     choices = _list_choices(answer)
-    scores = [_rate_accuracy(choice.get("accuracy"), grades.get(_read_name(choice), 0)) for choice in choices]
-    return sum(scores) / len(scores) if scores else 0.0
+    stated = [(to_finite_float(choice.get("accuracy")), grades.get(_read_name(choice), 0)) for choice in choices]
+    scores = [0.0 if given is None else 1.0 - ((given - points) / TOLERANCE) ** 2 for given, points in stated]
+    return sum(max(0.0, score) for score in scores) / len(scores) if scores else 0.0
 
 
 def rate_demos(answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
@@ -226,11 +227,6 @@ def _read_name(choice: Mapping[str, Any]) -> str:
 def _names_any(answer: Mapping[str, Any] | None, names: Sequence[str]) -> bool:
     named = {_read_name(choice) for choice in _list_choices(answer)}
     return any(normalize_label(name) in named for name in names)
-
-
-def _rate_accuracy(stated: Any, points: float) -> float:
-    number = to_finite_float(stated)
-    return 0.0 if number is None else max(0.0, 1.0 - ((number - points) / TOLERANCE) ** 2)
 
 
 def list_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:

@@ -29,7 +29,6 @@ def read_wishes(words: str, formats: Iterable[str] = ()) -> list[Wish]:
 
 
 def _find(words: str) -> Iterator[Wish]:
-    """Yield what the longest phrases of a query ask for, from its first word on."""
     stems, phrases = _list_stems(split_words(words)), _read_phrases()
     longest, place = max(map(len, phrases)), 0
     while place < len(stems):
@@ -46,8 +45,8 @@ def _list_stems(words: Sequence[str]) -> list[str]:
     return [stem for word in words if is_telling(word) or word in NEGATIONS for stem in stem_word(word)]
 
 
-def has_fact(tool: SoftwareTool, kind: str, word: str) -> bool:
-    """Return whether a tool has a fact that is asked for."""
+def has_fact(tool: SoftwareTool, kind: str, word: str = "") -> bool:
+    """Return whether a tool has a fact that is asked for; what is unknown is none."""
     if kind == "gpu":  # a tool that can use a graphics card runs without one
         return tool.gpu in ("no", "optional")
     if kind == "demo":
@@ -73,7 +72,6 @@ def read_table() -> tuple[tuple[Fact, tuple[str, ...]], ...]:
 
 @cache
 def _read_phrases() -> Mapping[tuple[str, ...], tuple[Fact, ...]]:
-    """Return the facts by the stems of the phrases that ask for them."""
     facts: dict[tuple[str, ...], tuple[Fact, ...]] = {}
     for fact, phrases in read_table():
         for phrase in phrases:

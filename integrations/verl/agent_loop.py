@@ -43,9 +43,6 @@ class ViewboxAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
         """Play the episode of a row.
 
-        Args:
-            row: the task's columns; `extra_info` names the task, `global_steps`, `uid` and `session_id` the sample.
-
         Returns:
             The tokens, images and reward of the episode. One that teaches nothing is no row in training, so that it
             does not count in the mean of its group; a row without a token to learn in validation, and in verl's older
@@ -68,7 +65,9 @@ class ViewboxAgentLoop(AgentLoopBase):
             env, task, generator, seed=stage.derive_seed(task, row), timeout=stage.config.rollout.timeout
         )
         problem = describe_problem(episode, stage.tokens)
-        if problem is not None and row["extra_info"]["split"] == TRAIN and self._may_leave_out(row):
+        # Not in verl's older trainer, which has no sessions, nor under a filter of groups, which ends at an empty one
+        may_leave_out = "session_id" in row and not self.config.algorithm.filter_groups.enable
+        if problem is not None and row["extra_info"]["split"] == TRAIN and may_leave_out:
             log.info(make_line(f"task {task.id}: left out of its group: {problem}"))
             return []
         output = self._build_output(episode, server, problem is None)
@@ -80,11 +79,6 @@ class ViewboxAgentLoop(AgentLoopBase):
             "max_global_steps": max(server.steps, default=row.get("global_steps")),
         }
         return output
-
-    def _may_leave_out(self, row: Mapping[str, Any]) -> bool:
-        """Return whether verl takes a group with fewer rows: not its older trainer, which has no sessions, and not a
-        filter of groups, which ends the run if a group has none."""
-        return "session_id" in row and not self.config.algorithm.filter_groups.enable
 
     def _build_output(self, episode: Episode, server: "_Server", teaches: bool) -> AgentLoopOutput:
         """Return the tokens, images and reward of an episode as verl takes them; a stand-in if it teaches nothing."""

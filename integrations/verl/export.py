@@ -57,14 +57,7 @@ CARRIED = frozenset(
 
 @dataclass(frozen=True)
 class VerlExport:
-    """What was written.
-
-    Args:
-        tasks: of training and of validation.
-        prompt_length: `data.max_prompt_length`.
-        longest_prompt: the longest prompt that was measured, in tokens.
-        left_out: settings of the config that verl decides itself.
-    """
+    """What was written: the tasks of training and of validation, and the settings that verl decides itself."""
 
     folder: Path
     tasks: tuple[int, int]
@@ -75,11 +68,6 @@ class VerlExport:
 
 def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> VerlExport:
     """Write the folder of a config, whole or not at all. It holds no images and no references: workers make them.
-
-    Args:
-        name: a config file, or the name of a shipped config.
-        out: the folder; it must not exist.
-        overrides: `key.path=value`.
 
     Raises:
         ConfigError: verl cannot run the config, a setting is invalid, a package is missing, or `out` exists.
@@ -96,13 +84,11 @@ def check_secrets(config: Config) -> None:
     """Raise `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
     for section in ("env", "reward", "rollout"):
         given = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
-        for name, value in given.items():
-            if mask_settings({name: value}) != {name: value}:
-                key = f"{section}.{name}"
-                raise ConfigError(
-                    f"{key}: looks like a key, and keys are not written; allowed: the name of an environment variable",
-                    key=key,
-                )
+        for key in (
+            f"{section}.{name}" for name, value in given.items() if mask_settings({name: value})[name] != value
+        ):
+            problem = "looks like a key, and keys are not written"
+            raise ConfigError(f"{key}: {problem}; allowed: the name of an environment variable", key=key)
 
 
 def _write(config: Config, out: Path) -> VerlExport:
@@ -224,7 +210,6 @@ def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> s
 
 
 def _quote(text: object) -> str:
-    """Return a text of others as a line of Markdown's code."""
     return make_line(mask_message(str(text)), MAX_SHOWN).replace("`", "'")
 
 
@@ -296,98 +281,28 @@ def build_trainer_config(
         prompt_length: the most tokens of a prompt.
         pixels: `min_pixels` and `max_pixels` of an image, for server and trainer alike.
     """
-    train, arguments, rollout, log = config.train, config.train.arguments, config.rollout, config.log
+    arguments, log = config.train.arguments, config.log
     group = arguments.get("num_generations", GROUP)
     samples = arguments.get("per_device_train_batch_size", GROUP) * arguments.get("gradient_accumulation_steps", 1)
-    prompts, response_length = max(1, samples // group), rollout.max_completion_tokens
-    trains = log.eval_tasks > 0
-    eval_temperature = rollout.temperature if log.eval_temperature is None else log.eval_temperature
-    return {
-        "hydra": {"searchpath": ["pkg://verl.trainer.config"], "run": {"dir": "."}, "output_subdir": None},
-        "defaults": ["ppo_trainer", "_self_"],
-        "data": {
-            "max_prompt_length": prompt_length,
-            "max_response_length": response_length,
-            "train_batch_size": prompts,
-            "return_raw_chat": True,
-            "filter_overlong_prompts": False,  # the rows hold no prompts; the agent loop checks theirs
-            "mm_processor_kwargs": dict(pixels),
-            "seed": train.seed,
-        },
-        "algorithm": {
-            "adv_estimator": "grpo",
-            "norm_adv_by_std_in_grpo": SCALES[arguments.get("scale_rewards", "group")],
-            "rollout_correction": {
-                "rollout_is": None if train.importance_sampling_cap is None else "token",
-                "rollout_is_threshold": train.importance_sampling_cap or 2.0,
-            },
-        },
-        "actor_rollout_ref": {
-            "model": _build_model(config),
-            "actor": _build_actor(config, prompts, prompt_length + response_length),
-            "ref": {"strategy": "fsdp2"},
-            "rollout": {
-                "name": "vllm",
-                "n": group,
-                "temperature": rollout.temperature,
-                "tensor_model_parallel_size": 1,
-                "calculate_log_probs": True,
-                "logprobs_mode": "processed_logprobs",
-                "max_model_len": prompt_length + response_length,
-                "agent": {"default_agent_loop": NAME},
-                "val_kwargs": {"temperature": eval_temperature, "do_sample": eval_temperature > 0},
-                **({} if config.lora is None else {"load_format": "safetensors"}),  # the base weights are not sent
-            },
-        },
-        "trainer": {
-            "project_name": "viewbox",
-            "experiment_name": log.name or env.name,
-            "logger": ["console", *(name for name in log.report_to if not env.restricted)],
-            "nnodes": 1,
-            "n_gpus_per_node": 1,
-            "val_before_train": trains,
-            "test_freq": log.eval_steps or -1,
-            "save_freq": arguments.get("save_steps", 50),
-            "max_actor_ckpt_to_keep": arguments.get("save_total_limit", 2),
-            "total_epochs": arguments.get("num_train_epochs", 3),
-            "total_training_steps": arguments.get("max_steps"),
-        },
-    }
-
-
-def _build_model(config: Config) -> dict[str, Any]:
-    model: dict[str, Any] = {
-        "path": config.model.name,
-        "enable_gradient_checkpointing": config.train.arguments.get("gradient_checkpointing", True),
-    }
-    if config.lora is not None:
-        model |= {"lora_rank": config.lora.r, "lora_alpha": config.lora.alpha}
-        model["target_modules"] = config.lora.target_modules
-    return model
-
-
-def _build_actor(config: Config, prompts: int, length: int) -> dict[str, Any]:
-    """Return the section `actor`; `length` is that of the longest episode, in tokens."""
-    train, arguments = config.train, config.train.arguments
-    epsilon, beta = arguments.get("epsilon", 0.2), arguments.get("beta", 0.0)
-    optim: dict[str, Any] = {
-        "lr": float(arguments.get("learning_rate", 1e-6)),
-        "weight_decay": arguments.get("weight_decay", 0.0),
-        "lr_warmup_steps": arguments.get("warmup_steps", 0),
-    }
-    schedule = SCHEDULES.get(arguments.get("lr_scheduler_type", "constant"))
-    return {
-        "strategy": "fsdp2",
-        "ppo_mini_batch_size": prompts,
-        "ppo_epochs": arguments.get("num_iterations", 1),
-        "use_dynamic_bsz": True,
-        "ppo_max_token_len_per_gpu": max(train.micro_batch_tokens or 16384, length),
-        "clip_ratio": epsilon,
-        "clip_ratio_low": epsilon,
-        "clip_ratio_high": arguments.get("epsilon_high", epsilon),
-        "loss_agg_mode": LOSSES[arguments.get("loss_type", "dapo")],
-        "use_kl_loss": beta > 0,
-        "kl_loss_coef": beta,
-        "grad_clip": arguments.get("max_grad_norm", 1.0),
-        "optim": optim | ({"lr_scheduler_type": schedule} if schedule else {}),
-    }
+    text = fill_template(
+        Path(__file__).with_name("trainer_template.yaml"),
+        prompt_length=prompt_length,
+        response_length=config.rollout.max_completion_tokens,
+        pixels=dict(pixels),
+        group=group,
+        prompts=max(1, samples // group),
+        model=config.model.name,
+        lora=config.lora,
+        train=config.train,
+        arguments=arguments,
+        rollout=config.rollout,
+        log=log,
+        eval_temperature=config.rollout.temperature if log.eval_temperature is None else log.eval_temperature,
+        is_scaled=SCALES[arguments.get("scale_rewards", "group")],
+        loss=LOSSES[arguments.get("loss_type", "dapo")],
+        schedule=SCHEDULES.get(arguments.get("lr_scheduler_type", "constant")),
+        run=log.name or env.name,
+        loggers=["console", *(name for name in log.report_to if not env.restricted)],
+    )
+    settings: dict[str, Any] = yaml_reader.parse(text, "trainer_template.yaml")[0]
+    return settings

@@ -4,7 +4,6 @@ import copy
 import hashlib
 import math
 import numbers
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +41,6 @@ class Stage:
 
     def find_task(self, place: Mapping[str, object]) -> tuple[BaseMultiTurnEnv, Task]:
         """Return the environment and the task of a row.
-
-        Args:
-            place: `split`, `index` and `task` (its id), as exported.
 
         Raises:
             ConfigError: the row is not one that was exported, or there is another task at this place now.
@@ -94,22 +90,17 @@ def open_stage(name: str, trainer: Any, processor: Any) -> Stage:
         ConfigError: a setting of verl does not fit, or the data may not leave this machine.
         ModelError: the model's architecture is not supported.
     """
-    path = _find_config(name, trainer)
+    path = Path(name)
+    if not path.is_absolute():
+        from verl.utils.import_utils import resolve_config_path
+
+        loops = trainer.actor_rollout_ref.rollout.agent.agent_loop_config_path
+        path = Path(resolve_config_path(loops)).parent / name
     bounds = tuple((trainer.data.get("mm_processor_kwargs") or {}).items())
     key = (str(path), str(trainer.actor_rollout_ref.model.path), bounds)
     if key not in _stages:
         _stages[key] = _build_stage(path, trainer, processor, dict(bounds))
     return _stages[key]
-
-
-def _find_config(name: str, trainer: Any) -> Path:
-    """Return the path of the config, beside the agent-loop YAML."""
-    if os.path.isabs(name):
-        return Path(name)
-    from verl.utils.import_utils import resolve_config_path
-
-    loops = trainer.actor_rollout_ref.rollout.agent.agent_loop_config_path
-    return Path(resolve_config_path(loops)).parent / name
 
 
 def _build_stage(path: Path, trainer: Any, processor: Any, bounds: Mapping[str, Any]) -> Stage:
@@ -176,7 +167,6 @@ def check_data_stays(env: BaseMultiTurnEnv, trainer: Any) -> None:
 
 
 def _count_machines() -> int:
-    """Return how many machines are in the ray cluster of this process; 0 if it is in none."""
     import ray
 
     return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 0

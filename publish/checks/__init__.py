@@ -72,7 +72,6 @@ def _add_needed(rows: Collection[str]) -> set[str]:
 
 
 def _run_check(check: Check, trial: Trial, table: Mapping[str, Row]) -> Row:
-    """Give the row of a check, of which those that it needs are in the table."""
     missing = [name for name in check.needs if not table[name].passed]
     if missing:
         return Row(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)

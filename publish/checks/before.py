@@ -140,7 +140,6 @@ def check_dependencies(trial: Trial) -> str:
 
 
 def _list_modules(tops: Mapping[str, Sequence[str]], found: Iterable[str]) -> set[str]:
-    """Return the top-level modules that distributions bring."""
     wanted = set(found)
     brought = {module for module, names in tops.items() if wanted.intersection(map(canonicalize_name, names))}
     return brought | ({"viewbox"} & wanted)

@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -141,17 +142,13 @@ class Trial:
             lines = report.read(MAX_REPORT).decode("utf-8", "replace").splitlines()
         if outcome.status == -signal.SIGALRM:  # the time of one function
             outcome = replace(outcome, status=None, seconds=self.limits.seconds)
-        read = list(filter(None, map(_read_line, lines)))
+        read: list[Any] = []
+        for line in lines:
+            with suppress(ValueError, RecursionError):  # the author's code wrote it
+                read.append(json.loads(line))
         ended = {str(one.get("name")): one for one in read if isinstance(one, dict)}
         refused = [one for one in read if isinstance(one, list) and len(one) == 2]
         return Seen(outcome, ["import", *(job[0] for job in jobs)], ended, refused)
-
-
-def _read_line(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):  # the author's code wrote it
-        return None
 
 
 def make_path(site: Path) -> dict[str, str]:

@@ -20,11 +20,6 @@ def open_hub(
 ) -> Hub:
     """Return the place that `--to` names.
 
-    Args:
-        id: `owner/name` on a hub.
-        out: the folder of `--to dir`.
-        force: whether a folder of ours is replaced.
-
     Raises:
         ConfigError: it is unknown, does not hold this kind, or one of id and folder is missing or not its own.
     """

@@ -16,13 +16,7 @@ MAX_SHOWN = 600  # characters of a hub's answer that a message repeats
 
 @dataclass(frozen=True)
 class Place:
-    """Where a release goes.
-
-    Args:
-        owner, name: of the repository on a hub.
-        folder: the folder to write, of `--to dir`.
-        force: whether an older package in the folder is replaced.
-    """
+    """Where a release goes: a repository on a hub, or a folder, in which `force` replaces an older package."""
 
     kind: Kind
     owner: str = ""
@@ -38,6 +32,19 @@ class Place:
     @property
     def visibility(self) -> str:
         return "public" if self.public else "private"
+
+    def check_visibility(self, address: str, is_public: bool) -> None:
+        """Raise `ConfigError` if the repository that a hub holds is not read by whom it is meant for."""
+        if is_public is not self.public:
+            raise ConfigError(
+                f"{address} is {'public' if is_public else 'private'}, not {self.visibility}; allowed: "
+                f"{'--public' if is_public else 'leave out --public'}, or change it on the hub",
+                key="public",
+            )
+
+
+class MissingError(ConfigError):
+    """There is no such repository, or the key may not see it."""
 
 
 class Hub(Protocol):

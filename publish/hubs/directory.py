@@ -52,9 +52,7 @@ class Directory(Hub):
 def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> None:
     """Copy the staged files to `out`, and remove the files of an older package there.
 
-    Args:
-        about: entries of the manifest beside the files: `id`, `version` and so on.
-        force: whether an older package may be replaced.
+    `about` are entries of the manifest beside the files; `force` says whether an older package may be replaced.
 
     Raises:
         ConfigError: `out` holds files that may not be replaced; nothing was changed.

@@ -20,7 +20,7 @@ from ...utils.importing import import_hub
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
 from ..release import Release
-from .base import MAX_SHOWN, Hub, Place
+from .base import MAX_SHOWN, Hub, MissingError, Place
 from .directory import MANIFEST
 
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ class HuggingFace(Hub):
     def list_versions(self) -> list[str]:
         try:
             tags = self._ask(lambda: self.api.list_repo_refs(**self.where).tags)
-        except _Missing:
+        except MissingError:
             return []
         return [tag.name.removeprefix("v") for tag in tags]
 
@@ -79,13 +79,7 @@ class HuggingFace(Hub):
         It is called again if an answer was lost, so it looks first: the commit may have been made.
         """
         info = self.api.repo_info(**self.where)
-        if bool(info.private) is self.place.public:
-            held = "private" if info.private else "public"
-            raise ConfigError(
-                f"--to hf: {self.address} is {held}, not {self.place.visibility}; allowed: "
-                f"{'leave out --public' if info.private else '--public'}, or change it on the hub",
-                key="public",
-            )
+        self.place.check_visibility(f"--to hf: {self.address}", is_public=not info.private)
         held_files = {file.rfilename for file in info.siblings or ()}
         old = self._read_manifest(info.sha) if MANIFEST in held_files else {}
         if foreign := sorted(held_files - set(old) - set(OF_THE_HUB)):
@@ -127,25 +121,18 @@ class HuggingFace(Hub):
                 try:
                     return request()
                 except Exception as error:
-                    if not self._is_busy(error):
+                    status = getattr(getattr(error, "response", None), "status_code", None)
+                    if not isinstance(error, self.network_errors) and status not in BUSY:
                         raise
                     time.sleep(WAIT * 2**attempt)
             return request()
         except errors.RepositoryNotFoundError as error:
-            raise _Missing(self._describe(error), key="id") from error
+            raise MissingError(self._describe(error), key="id") from error
         except ConfigError:
             raise
         except (errors.HfHubHTTPError, *self.network_errors, OSError, ValueError) as error:
             raise ConfigError(self._describe(error), key="to") from error
 
-    def _is_busy(self, error: BaseException) -> bool:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        return isinstance(error, self.network_errors) or status in BUSY
-
     def _describe(self, error: Exception) -> str:
         said = make_line(mask_message(str(error)), MAX_SHOWN)
         return f"--to hf: {self.address}: {said}; run the command again: what has arrived is not sent twice"
-
-
-class _Missing(ConfigError):
-    """There is no such repository, or the key may not see it."""

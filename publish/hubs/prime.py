@@ -13,13 +13,12 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from ...errors import ConfigError
 from ...utils.secrets import mask_message, remember
 from ...utils.terminal import make_line
 from ..release import Release
-from .base import MAX_SHOWN, Hub, Place
+from .base import MAX_SHOWN, Hub, MissingError, Place
 
 ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
 WAIT = 1.0  # seconds before the second attempt, then twice as many
@@ -57,31 +56,19 @@ class Prime(Hub):
         return f"{HOME}/{self.place.repository} ({self.place.visibility}{other})"
 
     def list_versions(self) -> list[str]:
-        status = self._read_status()
-        if status is None:
-            return []
-        visibility = str(status.get("visibility", "")).upper()
-        if visibility in ("PUBLIC", "PRIVATE") and visibility != self.place.visibility.upper():
-            raise ConfigError(
-                f"--to prime: {self.place.repository} is {visibility.lower()}, not {self.place.visibility}; allowed: "
-                f"{'--public' if visibility == 'PUBLIC' else 'leave out --public'}, or change it on the hub",
-                key="public",
-            )
-        said = self._run("version", "list", self.place.repository).splitlines()
-        return [words[0] for line in said if (words := line.split()) and words[0][:1].isdigit()]
-
-    def _read_status(self) -> dict[str, Any] | None:
-        """Return what the hub says of the environment; None if it has none of this name."""
         try:
             said = self._run("status", self.place.repository, "--output", "json")
-            status = json.loads(said[said.index("{") :])
-        except _Missing:
-            return None
-        except ValueError as error:
-            if isinstance(error, ConfigError):
-                raise
+            visibility = str(dict(json.loads(said[said.index("{") :])).get("visibility", "")).upper()
+        except MissingError:
+            return []
+        except ConfigError:
+            raise
+        except (ValueError, TypeError) as error:
             raise ConfigError("--to prime: `prime env status` gave no JSON; update the command", key="to") from error
-        return status if isinstance(status, dict) else {}
+        if visibility in ("PUBLIC", "PRIVATE"):
+            self.place.check_visibility(f"--to prime: {self.place.repository}", visibility == "PUBLIC")
+        lines = self._run("version", "list", self.place.repository).splitlines()
+        return [words[0] for line in lines if (words := line.split()) and words[0][:1].isdigit()]
 
     def check(self, release: Release) -> None:
         for name in release.hashes:
@@ -113,7 +100,12 @@ class Prime(Hub):
 
     def _run(self, *words: str, **variables: str) -> str:
         """Return what `prime env …` prints; a busy hub is asked again."""
-        command = find_command()
+        command = shutil.which(COMMAND)
+        if command is None:
+            raise ConfigError(
+                "--to prime needs the command `prime`: uv tool install prime (or pipx install prime), then prime login",
+                key="to",
+            )
         quiet = {"PRIME_DISABLE_VERSION_CHECK": "1", "NO_COLOR": "1", "TERM": "dumb"}
         for attempt in range(ATTEMPTS):
             time.sleep(WAIT * 2 ** (attempt - 1) if attempt else 0)
@@ -138,28 +130,12 @@ class Prime(Hub):
             if not _BUSY.search(said):
                 break
         text = make_line(said.strip()[-MAX_SHOWN:])
-        kind = _Missing if _MISSING.search(said) else ConfigError
+        kind = MissingError if _MISSING.search(said) else ConfigError
         again = "; run the command again: a push can be repeated" if words[0] == "push" else ""
         raise kind(f"--to prime: `prime env {words[0]}` ended with {done.returncode}: {text}{again}", key="to")
 
 
-class _Missing(ConfigError):
-    """The hub has no such environment, or does not show it."""
-
-
-def find_command() -> str:
-    """Return the path of the command `prime`; raise `ConfigError` if there is none."""
-    found = shutil.which(COMMAND)
-    if found is None:
-        raise ConfigError(
-            "--to prime needs the command `prime`: uv tool install prime (or pipx install prime), then prime login",
-            key="to",
-        )
-    return found
-
-
 def _read_config() -> dict[str, str]:
-    """Return the settings of the command, as it reads them; empty if there are none."""
     folder, context = Path.home() / ".prime", os.environ.get("PRIME_CONTEXT")
     path = folder / "environments" / f"{context}.json" if context else folder / "config.json"
     try:

@@ -1,5 +1,6 @@
 """`viewbox publish`: what it writes, what it refuses, and that the wheel needs nothing but itself."""
 
+import ast
 import json
 import os
 import subprocess
@@ -142,6 +143,25 @@ def test_what_travels_neither_trains_nor_calls_endpoints():
         name.startswith(("rollouts/", "engines/", "publish/", "tests/", "cli", "train", "integrations/trl"))
         for name in files
     )
+
+
+def test_what_travels_imports_of_viewbox_only_what_travels():
+    files = {path.as_posix() for path in vendor.list_library_files()}
+    for name in (name for name in files if name.endswith(".py")):
+        for node in ast.walk(ast.parse((vendor.ROOT / name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level and not is_for_types(node, name):
+                place = [*Path(name).parts[: -node.level], *(node.module or "").split(".")]
+                home = "/".join(filter(None, place))
+                parts = [f"{home}/{alias.name}".lstrip("/") for alias in node.names]
+                found = {f"{one}.py" for one in (home, *parts)} | {f"{one}/__init__.py" for one in (home, *parts)}
+                assert found & files or not home, (name, node.lineno)
+
+
+def is_for_types(node, name):
+    """Whether an import is in a block `if TYPE_CHECKING`."""
+    blocks = ast.walk(ast.parse((vendor.ROOT / name).read_text(encoding="utf-8")))
+    tests = (one for one in blocks if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING")
+    return any(one.lineno <= node.lineno <= one.end_lineno for one in tests)
 
 
 FOR_TABLES = {"datasets", "pyarrow", "fsspec"}  # read tables and the hub; a package reads its own JSONL

@@ -10,7 +10,7 @@ from tests.support.front_doors import evaluate_package, map_overviews
 from tests.support.publishing import check_only
 from viewbox import make
 from viewbox.assets import resolve_snapshot_path
-from viewbox.envs.literature_vqa.sentences import write_query
+from viewbox.envs.literature_vqa.world import write_query
 from viewbox.errors import ConfigError
 from viewbox.publish import models, publish
 

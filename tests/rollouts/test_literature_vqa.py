@@ -8,7 +8,7 @@ from tests.support import verifiers_server as scripted
 from tests.support.front_doors import map_overviews, play_right_answers, roll_out
 from tests.support.servers import make_completion
 from viewbox import make
-from viewbox.envs.literature_vqa.sentences import write_query
+from viewbox.envs.literature_vqa.world import write_query
 
 SETTINGS = {"questions": ["therapy", "shows", "class"], "split": "test", "num_tasks": 3, "coordinates": "per_mille"}
 ENV = make("literature_vqa", **SETTINGS)

@@ -7,16 +7,17 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.tables import each
+from tests.test_benchmarks import load
 from viewbox import make
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.literature_vqa.articles import get_support, write_articles
 from viewbox.envs.literature_vqa.cases import UNKNOWN
 from viewbox.envs.literature_vqa.env import EvidenceReward, LiteratureAnswerReward
-from viewbox.envs.literature_vqa.sentences import write_query
+from viewbox.envs.literature_vqa.world import write_query
 from viewbox.records import Episode
 from viewbox.utils.frozen import FrozenDict
 
 ENV = make("literature_vqa", boundary=False)
+ARTICLES = load("literature_world").write_articles()
 ANSWER, CAP = 0.35, 0.35 + 1e-9  # what a right answer earns that cites nothing
 
 
@@ -46,12 +47,10 @@ class Try:
         self.task, self.case, self.fact = task, ENV.plan(task), ENV.plan(task).fact
         self.gold, self.right = list(task.reference["evidence"]), self.case.answer
         self.returned, self.text = list(returned.get("pmids", ())), returned.get("text", "")
-        about = [one for one in write_articles() if one.fact == self.fact]
+        about = [one for one in ARTICLES if one.fact == self.fact]
         self.retracted = [one.article.pmid for one in about if one.role == "retracted"]
         self.old = [one.article.pmid for one in about if one.role == "old"]
-        self.reviews = [
-            one.article.pmid for one in write_articles() if one.role == "review" and one.topic == self.fact.topic
-        ]
+        self.reviews = [one.article.pmid for one in ARTICLES if one.role == "review" and one.topic == self.fact.topic]
 
     def search(self):
         return call("search_web", query=write_query(self.fact), max_results=10)
@@ -271,7 +270,7 @@ CONSTANT = [
 def test_without_a_search_no_policy_earns_more_than_the_cap(name, answer, most):
     totals = []
     for task in ENV.tasks[:70]:
-        said = ENV.read_answer(reply(answer(task), list(get_support(ENV.plan(task).fact))), task)
+        said = ENV.read_answer(reply(answer(task), list(ENV.plan(task).fact.evidence)), task)
         episode = Episode(task, answer=said, end_reason="answered", terminated=True)
         totals.append(ENV.score(episode).total or 0.0)
     assert sum(totals) / len(totals) <= most

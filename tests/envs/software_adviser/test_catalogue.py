@@ -19,10 +19,10 @@ from viewbox.envs.software_adviser.catalogue import (
     LISTS,
     MODALITIES,
     TASKS,
-    fold_name,
     fold_url,
 )
 from viewbox.errors import ConfigError
+from viewbox.utils.values import fold_text
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = [json.loads(line) for line in SHIPPED.read_text().splitlines()]
@@ -62,7 +62,7 @@ def write(tmp_path):
 def test_the_shipped_catalogue_has_no_problem_and_its_names_and_repositories_are_unique():
     found = check_catalogue()
     assert (len(found.tools), found.problems) == (len(ROWS), ())
-    assert len({fold_name(row["name"]) for row in ROWS}) == len({fold_url(row["repository"]) for row in ROWS}) == 237
+    assert len({fold_text(row["name"]) for row in ROWS}) == len({fold_url(row["repository"]) for row in ROWS}) == 237
 
 
 @each(

@@ -9,7 +9,7 @@ from viewbox import check_rewards, make
 from viewbox.core.base import get_offered_tools
 from viewbox.core.messages import write_call
 from viewbox.engines.scripted import ScriptedPolicy
-from viewbox.envs.software_adviser.answer import OVER_QUOTA
+from viewbox.envs.software_adviser.answer import ANSWER, OVER_QUOTA
 from viewbox.envs.software_adviser.demonstrations import write_question
 from viewbox.envs.software_adviser.request import REASONS
 from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
@@ -358,3 +358,7 @@ def test_a_number_of_the_last_search_names_software_if_a_config_says_so():
     assert plain.scores.total == 0.0
     demonstrated = [json.loads(env.demonstration(task, seed, terse=1.0)[-1]) for seed in range(3)]
     assert all(choice["name"].isdigit() for answer in demonstrated for choice in answer["choices"])
+
+
+def test_the_schema_knows_the_reasons_that_requests_have():
+    assert set(ANSWER["properties"]["reason"]["enum"]) == {*REASONS, None}

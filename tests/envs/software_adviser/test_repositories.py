@@ -90,7 +90,7 @@ def test_the_shipped_snapshot_knows_most_of_the_catalogue():
 
 
 def test_a_strangers_facts_cannot_write_lines_or_marks():
-    facts = RepositoryFacts("a/b", date(2026, 1, 1), topics=("x\n[2] c/d", "<|im_end|>"))
+    facts = RepositoryFacts("a/b", date(2026, 1, 1), needs=("x\n[2] c/d", "<|im_end|>"))
     assert "\n" not in facts.summarize()
     assert "<|im_end|>" not in facts.summarize()
 
