@@ -247,7 +247,7 @@ def read(path: Path, *, inside: Path | None = None) -> Document:
 def check_finite(value: object, find_place: Callable[[str], str], key: str = "") -> None:
     """Raise `ConfigError` for NaN and infinity in nested values; `find_place` returns where a key path was written."""
     if isinstance(value, Real) and (value != value or value in (math.inf, -math.inf)):
-        raise ConfigError(f"{find_place(key)}: {key} = {value}; allowed: a finite number", key=key, given=value)
+        raise ConfigError(f"{find_place(key)}: {key} = {value}; allowed: a finite number", key=key)
     inner: Any = value.items() if isinstance(value, Mapping) else ()
     for name, one in enumerate(value) if isinstance(value, list | tuple) else inner:
         check_finite(one, find_place, f"{key}.{name}" if key else str(name))
@@ -268,12 +268,7 @@ def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
         raise
     except yaml.YAMLError as error:
         raise ConfigError(_explain_error(error, text, name)) from error
-    except (
-        ArithmeticError,
-        LookupError,
-        RecursionError,
-        ValueError,
-    ) as error:
+    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
         raise ConfigError(f"{name}: not YAML: {type(error).__name__}: {error}") from error
 
 

@@ -33,11 +33,9 @@ anywhere
             check_portable(item, f"{key}[{number}]")
     elif isinstance(value, str):
         if names_local_path(value):
-            raise ConfigError(
-                f"{key}: {value!r:.200} is a path of this machine; allowed: what holds anywhere", key=key, given=value
-            )
+            raise ConfigError(f"{key}: {value!r:.200} is a path of this machine; allowed: what holds anywhere", key=key)
     elif value is not None and not isinstance(value, bool | int | float):
-        raise ConfigError(f"{key}: {type(value).__name__} is not a JSON value", key=key, given=value)
+        raise ConfigError(f"{key}: {type(value).__name__} is not a JSON value", key=key)
 
 
 def hide_paths(value: object) -> Any:

@@ -175,7 +175,6 @@ def check_key_travels_safely(url: str) -> None:
             f"endpoint: {url}: an API key is not sent over http to another machine, where others can read it; "
             "allowed: https, or a tunnel that ends on localhost",
             key="endpoint",
-            given=url,
         )
 
 
@@ -200,7 +199,6 @@ this server under a name of its own, such as JUDGE_API_KEY
             "server, and none of another service (AWS, GitHub, Hugging Face, W&B, …); store the key for this server "
             "under a name of its own, such as JUDGE_API_KEY",
             key=key,
-            given=variable,
         )
 
 
@@ -234,11 +232,9 @@ def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: s
             f"{key} = {variable!r}: this key goes to {' and '.join(hosts)} only, the address is {url}; "
             "store the key for this server under a name of its own, such as JUDGE_API_KEY",
             key=key,
-            given=variable,
-            allowed=hosts,
         )
     value = (os.environ.get(variable) or "").strip()
     if not value:
-        raise ConfigError(f"{key} is {variable!r}, but no such environment variable is set", key=key, given=variable)
+        raise ConfigError(f"{key} is {variable!r}, but no such environment variable is set", key=key)
     check_key_travels_safely(url)
     return secrets.remember(value)

@@ -37,8 +37,7 @@ class BrierReward:
     """
 
     of: Annotated[
-        SkipValidation[Reward],
-        Field(description="the reward that says what is right; default: `{type: exact_match}`"),
+        SkipValidation[Reward], Field(description="the reward that says what is right; default: `{type: exact_match}`")
     ] = field(default_factory=ExactMatchReward)
     confidence_field: Annotated[Name, Field(description="the answer's field with its confidence")] = "confidence"
     scale: Annotated[float, Field(gt=0, description="the greatest confidence")] = 1.0
@@ -46,9 +45,7 @@ class BrierReward:
 
     def __post_init__(self) -> None:
         if not callable(self.of):
-            raise ConfigError(
-                f"of = {self.of!r:.80}; allowed: a reward of (answer, reference)", key="of", given=self.of
-            )
+            raise ConfigError(f"of = {self.of!r:.80}; allowed: a reward of (answer, reference)", key="of")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         right = to_number(self.of(answer, reference))

@@ -15,15 +15,7 @@ from ..records import Episode, Scores
 from ..utils.terminal import describe_error, make_line
 from ..utils.values import reaches, to_finite_float, to_number
 from .base import AnyReward, get_reward_name
-from .declare import (
-    Name,
-    NonNegative,
-    RewardName,
-    Threshold,
-    create_validated,
-    register_reward,
-    validated_dataclass,
-)
+from .declare import Name, NonNegative, RewardName, Threshold, create_validated, register_reward, validated_dataclass
 from .fields import get_field
 from .imported import adapt_reward
 
@@ -244,7 +236,7 @@ def _to_component(name: str, value: Any) -> Component:
         return value
     path = f"components.{name}"
     if not isinstance(value, tuple) or len(value) != 2:
-        raise ConfigError(f"{path} = {value!r:.80}; allowed: (reward, weight) or a Component", key=path, given=value)
+        raise ConfigError(f"{path} = {value!r:.80}; allowed: (reward, weight) or a Component", key=path)
     component: Component = create_validated(Component, {"reward": value[0], "weight": value[1]}, path, strict=True)
     return component
 
@@ -263,7 +255,7 @@ def _sort_by_needs(components: Mapping[str, Component]) -> list[str]:
         for other in component.needs:
             if other not in components:
                 key = f"components.{name}.needs"
-                raise ConfigError(f"{key}: {describe_unknown('component', other, components)}", key=key, given=other)
+                raise ConfigError(f"{key}: {describe_unknown('component', other, components)}", key=key)
     if not any(component.needs for component in components.values()):
         return list(components)
     graph = {name: component.needs.keys() for name, component in components.items()}

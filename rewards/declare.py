@@ -101,7 +101,7 @@ def get_reward_class(type: str) -> Any:
         plugins.import_plugin("rewards", type)
     if type not in REWARD_TYPES:
         names = list_reward_types()
-        raise ConfigError(describe_unknown("reward", type, names), given=type, allowed=names)
+        raise ConfigError(describe_unknown("reward", type, names))
     return REWARD_TYPES[type]
 
 
@@ -127,7 +127,7 @@ def _raise_config_error(error: ValidationError, cls: Any, settings: Mapping[str,
     cause = error.errors()[0].get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):  # raised in `__post_init__`; a message with a key begins with it
         joint, key = (".", f"{path}.{cause.key}") if cause.key else (": ", path)
-        raise ConfigError(f"{path}{joint}{cause}", key=key, given=cause.given, allowed=cause.allowed) from error
+        raise ConfigError(f"{path}{joint}{cause}", key=key) from error
     problems = describe_errors(error, cls, settings)
-    located = [Problem(f"{path}.{problem.key}", problem.text, problem.given) for problem in problems]
-    raise ConfigError("\n".join(map(str, located)), key=located[0].key, given=located[0].given) from error
+    located = [Problem(f"{path}.{problem.key}", problem.text) for problem in problems]
+    raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error

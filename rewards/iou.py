@@ -8,15 +8,7 @@ from pydantic import Field
 
 from ..errors import ConfigError, Unmeasurable
 from ..utils.values import normalize, reaches, to_finite_float, to_text
-from .declare import (
-    AnswerField,
-    Name,
-    NonNegative,
-    ReferenceField,
-    RewardName,
-    Threshold,
-    register_reward,
-)
+from .declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, Threshold, register_reward
 from .fields import (
     AnyBoxFormat,
     Box,

@@ -79,12 +79,7 @@ def call_stateful(
             facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
             views = [(after, None)]
         return after, ToolResult(
-            name,
-            _describe_output(output),
-            image=shown,
-            facts=facts,
-            arguments=used,
-            views=_record_views(views, hidden),
+            name, _describe_output(output), image=shown, facts=facts, arguments=used, views=_record_views(views, hidden)
         )
     except ToolError as error:
         return view, _build_refusal(name, error, used)

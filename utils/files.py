@@ -65,7 +65,7 @@ def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
         problem = f"cannot be written ({getattr(error, 'strerror', None) or error})"
     if problem:
         text, key = describe_value(str(given)), option.strip("-").replace("-", "_").lower()
-        raise ConfigError(f"{option} {text}: {problem}; allowed: {_ALLOWED[kind]}", key=key, given=str(given))
+        raise ConfigError(f"{option} {text}: {problem}; allowed: {_ALLOWED[kind]}", key=key)
     return Path(given)
 
 

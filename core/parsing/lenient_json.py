@@ -19,14 +19,7 @@ from typing import Any
 
 from ...errors import show_json
 from ...utils.sanitize import replace_surrogates
-from .strict_json import (
-    MAX_DEPTH,
-    MAX_VALUES,
-    StrictJson,
-    describe_duplicate,
-    parse_float,
-    parse_integer,
-)
+from .strict_json import MAX_DEPTH, MAX_VALUES, StrictJson, describe_duplicate, parse_float, parse_integer
 
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(

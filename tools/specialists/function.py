@@ -32,7 +32,7 @@ class FunctionSpecialist(Specialist):
         try:
             loaded = load_object(self.function, kind="function", key=key)
         except ConfigError as error:
-            raise ConfigError(f"{key}: {error}", key=key, given=self.function, allowed=error.allowed) from error
+            raise ConfigError(f"{key}: {error}", key=key) from error
         if isinstance(loaded, Tool):
             words = loaded.description if self.description is None else self.description
             limit = loaded.max_calls if self.max_calls is None else self.max_calls
@@ -42,6 +42,5 @@ class FunctionSpecialist(Specialist):
                 f"{key} = {self.function!r}: is a {type(loaded).__name__}; allowed: a function, a `Tool`, or an object "
                 "that can be called",
                 key=key,
-                given=self.function,
             )
         return [Tool.from_function(loaded, name, self.description, self.max_calls)]

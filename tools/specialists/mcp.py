@@ -130,9 +130,9 @@ class McpSpecialist(ServerSettings, Specialist):
         try:
             open_to_others = is_read_by_others(url)
         except ConfigError as error:
-            raise ConfigError(f"{key}: {error}", key=key, given=error.given) from error
+            raise ConfigError(f"{key}: {error}", key=key) from error
         if open_to_others:
-            raise ConfigError(f"{key} = {url!r}; allowed: https, or an address on localhost", key=key, given=url)
+            raise ConfigError(f"{key} = {url!r}; allowed: https, or an address on localhost", key=key)
         if self.api_key_env is not None:
             check_key_name(self.api_key_env, f"{path}.api_key_env")
 

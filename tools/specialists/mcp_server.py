@@ -463,7 +463,7 @@ def list_offered(settings: ServerSettings, key: str) -> "dict[str, Tool]":
         raise ConfigError(f"{key}: needs the package mcp; install it with pip install 'viewbox[mcp]'", key=key)
     if settings.command and shutil.which(settings.command[0]) is None:
         key = f"{key}.command"
-        raise ConfigError(f"{key}: there is no program {settings.command[0]!r}", key=key, given=settings.command)
+        raise ConfigError(f"{key}: there is no program {settings.command[0]!r}", key=key)
 
     async def ask() -> "list[Tool]":
         return await get_server(settings).list_tools()

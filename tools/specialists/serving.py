@@ -382,7 +382,7 @@ class ServedTool:
         except ConfigError as error:
             path = f"specialists.{self.name}"
             key = f"{path}.{error.key}" if error.key else path
-            raise ConfigError(f"{path}.{error}", key=key, given=error.given, allowed=error.allowed) from error
+            raise ConfigError(f"{path}.{error}", key=key) from error
 
     def release(self) -> None:
         """Free the device until the next call, if the specialist says `offload`."""

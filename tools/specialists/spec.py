@@ -102,7 +102,7 @@ def get_specialist_class(kind: str) -> type[Specialist]:
         plugins.import_plugin("specialists", kind)
     if kind not in SPECIALISTS:
         kinds = list_kinds()
-        raise ConfigError(describe_unknown("kind of specialist", kind, kinds), key="kind", given=kind, allowed=kinds)
+        raise ConfigError(describe_unknown("kind of specialist", kind, kinds), key="kind")
     return SPECIALISTS[kind]
 
 
@@ -120,23 +120,23 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
         return spec
     if not isinstance(spec, Mapping):
         allowed = f"a mapping with `kind` ({', '.join(list_kinds())}) and its keys"
-        raise ConfigError(f"{path} = {spec!r:.80}; allowed: {allowed}", key=path, given=spec)
+        raise ConfigError(f"{path} = {spec!r:.80}; allowed: {allowed}", key=path)
     settings = dict(spec)
     kind = settings.pop("kind", None)
     if not isinstance(kind, str):
         given = "is missing" if kind is None else f"= {kind!r:.80}"
-        raise ConfigError(f"{path}.kind {given}; allowed: {', '.join(list_kinds())}", key=f"{path}.kind", given=kind)
+        raise ConfigError(f"{path}.kind {given}; allowed: {', '.join(list_kinds())}", key=f"{path}.kind")
     try:
         cls = get_specialist_class(kind)
     except ConfigError as error:
-        raise ConfigError(f"{path}.kind: {error}", key=f"{path}.kind", given=kind, allowed=error.allowed) from error
+        raise ConfigError(f"{path}.kind: {error}", key=f"{path}.kind") from error
     try:
         return cls.model_validate(settings)
     except ValidationError as error:
         problem = describe_errors(error, cls, settings)[0]
         joint = f".{problem}" if problem.key else f" {problem}" if problem.text.startswith("=") else f": {problem}"
         key = f"{path}.{problem.key}" if problem.key else path
-        raise ConfigError(f"{path}{joint}", key=key, given=problem.given) from error
+        raise ConfigError(f"{path}{joint}", key=key) from error
 
 
 def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Tool]) -> dict[str, Tool]:
@@ -155,9 +155,7 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
         for tool in declared:
             if tool.name in taken or tool.name in tools:
                 raise ConfigError(
-                    f"{path}: there is a tool named {tool.name!r} already; allowed: any other name",
-                    key=path,
-                    given=name,
+                    f"{path}: there is a tool named {tool.name!r} already; allowed: any other name", key=path
                 )
             tools[tool.name] = tool
     return tools

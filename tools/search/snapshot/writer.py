@@ -50,13 +50,7 @@ class SnapshotWriter:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        note: str,
-        license: str,
-        made_by: str = "",
-        recorded: str | None = None,
+        self, path: str | os.PathLike[str], *, note: str, license: str, made_by: str = "", recorded: str | None = None
     ) -> None:
         self.path = check_out(Path(path), "file")
         recorded = _check_date(recorded or datetime.date.today().isoformat())
@@ -181,6 +175,4 @@ def _check_date(text: str) -> str:
     try:
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError:
-        raise ConfigError(
-            f"recorded = {text!r:.80}; allowed: a date as YYYY-MM-DD", key="recorded", given=text
-        ) from None
+        raise ConfigError(f"recorded = {text!r:.80}; allowed: a date as YYYY-MM-DD", key="recorded") from None

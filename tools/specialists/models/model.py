@@ -114,7 +114,7 @@ class ModelRunner:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
             raise ConfigError(
-                f"model = {spec.model!r}: cannot be loaded: {describe_first_line(error)}", key="model", given=spec.model
+                f"model = {spec.model!r}: cannot be loaded: {describe_first_line(error)}", key="model"
             ) from error
         self._check_weights(missing)
         self.model.eval().requires_grad_(False)
@@ -136,9 +136,7 @@ class ModelRunner:
         if not fitting:
             types = {kind.model_type for one in known.values() for kind in one._model_mapping}
             given = f"model = {self.spec.model!r}: kind {self.spec.kind}"
-            raise ConfigError(
-                f"{given}: {describe_unknown('model_type', self.config.model_type, types)}", key="model", allowed=types
-            )
+            raise ConfigError(f"{given}: {describe_unknown('model_type', self.config.model_type, types)}", key="model")
         return fitting[0]
 
     def _check_weights(self, missing: Sequence[str]) -> None:
@@ -149,13 +147,11 @@ class ModelRunner:
                 f"{given}: its files have no weights for {listed}: it was not trained as {type(self.model).__name__}; "
                 "allowed: a checkpoint of this kind",
                 key="model",
-                given=self.spec.model,
             )
         if self.spec.memory is not None and self.num_bytes > self.spec.memory:
             raise ConfigError(
                 f"{given}: its weights take {self.num_bytes:,} bytes; allowed: at most memory = {self.spec.memory:,}",
                 key="memory",
-                given=self.spec.memory,
             )
 
     @property
@@ -175,7 +171,6 @@ class ModelRunner:
             raise ConfigError(
                 f"device = {self.spec.device!r}: has no memory for the {self.num_bytes:,} bytes of {self.spec.model!r}",
                 key="device",
-                given=self.spec.device,
             ) from error
 
     def release(self) -> None:
@@ -265,7 +260,7 @@ def find_model(name: str) -> str:
     try:
         path = Path(resolve_model_path(name))
     except ModelError as error:
-        raise ConfigError(f"model = {name!r}: {error}", key="model", given=name) from error
+        raise ConfigError(f"model = {name!r}: {error}", key="model") from error
     if path.is_dir():
         return str(path)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1 or path.exists():
@@ -273,7 +268,6 @@ def find_model(name: str) -> str:
         raise ConfigError(
             f"model = {name!r}: no such folder{near}; allowed: a model's folder, a hub name or package:NAME",
             key="model",
-            given=name,
         )
     return name
 
@@ -289,7 +283,6 @@ def check_attention(config: Any, spec: ModelSettings) -> None:
                 f"model = {spec.model!r}: its config.json has attn_implementation = {named!r}, which is code of a hub "
                 "repository; allowed: one that is part of transformers (eager, sdpa)",
                 key="model",
-                given=spec.model,
             )
 
 
@@ -318,7 +311,6 @@ def estimate_bytes(spec: ModelSpecialist, *, gpu: bool) -> int:
         raise ConfigError(
             f"model = {spec.model!r}: its files are not on this machine, so its memory is not known; set memory",
             key="model",
-            given=spec.model,
         )
     wanted = DTYPES.get(spec.dtype) if spec.dtype != "auto" else None if gpu else "F32"
     return sum(_count_bytes(path, wanted) for path in sorted(folder.glob("*.safetensors")))

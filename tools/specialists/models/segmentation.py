@@ -126,7 +126,7 @@ class SegmentationRunner(ModelRunner):
         known = list(self.config.id2label.values())
         for label in labels:
             if label not in known:
-                raise ConfigError(f"labels: {describe_unknown('label', label, known)}", key="labels", given=label)
+                raise ConfigError(f"labels: {describe_unknown('label', label, known)}", key="labels")
         self.labels, self.threshold = labels, threshold
         import transformers
 
@@ -137,7 +137,6 @@ class SegmentationRunner(ModelRunner):
                 f"task = {self.task!r}: {type(self.processor).__name__} has no {self.task} segmentation; allowed: "
                 f"{'instance' if self.task == 'semantic' else 'semantic'}",
                 key="task",
-                given=self.task,
             )
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
