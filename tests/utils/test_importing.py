@@ -89,7 +89,7 @@ def test_a_path_that_names_no_environment_says_which_would(folder):
 
 
 def test_the_names_a_module_has_stand_in_the_error(folder):
-    with pytest.raises(ConfigError, match="unknown name 'Evn'; allowed: .*Env, .*number"):
+    with pytest.raises(ConfigError, match=r"unknown name 'Evn'; allowed: .*Env, .*number"):
         load_object("my_env.py:Evn")
 
 
