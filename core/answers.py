@@ -20,6 +20,7 @@ from ..images.source import Source
 from ..images.task_images import TaskImages, find_named, find_number, is_same_stack, list_names, name_image
 from ..images.view import View
 from ..records import Task
+from ..tools.arguments import is_number_list
 from ..utils.box_paths import convert_at, has_box
 from ..utils.frozen import thaw
 from .contract import AuthoredEnv, Part
@@ -100,7 +101,7 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
     """
-    if not _is_list_of_numbers(value, 4):
+    if not is_number_list(value, 4):
         raise ToolError(f"{name} = {show_json(value)}: a box is 4 numbers [x1, y1, x2, y2]")
     size = frame.size if frame else (1, 1)
     refuse_fractions(value, env.coordinates, size, name)
@@ -143,11 +144,6 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     if first.volume is not None and second.volume is not None:
         return is_same_stack(first, second) and first.volume.plane == second.volume.plane
     return first is second
-
-
-def _is_list_of_numbers(value: Any, count: int) -> bool:
-    is_list = isinstance(value, list | tuple) and len(value) == count
-    return is_list and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
 
 
 # ---------------------------------------------------------------------- where a box lies
@@ -264,7 +260,7 @@ def read_box_3d(
     `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`.
     """
     count = _count_axial(source, name)
-    if not _is_list_of_numbers(value, 6):
+    if not is_number_list(value, 6):
         raise ToolError(f"{name} = {show_json(value)}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
     sides = (*value[:2], *value[3:5])
     refuse_fractions(sides, env.coordinates, size, name, value)
