@@ -87,9 +87,6 @@ class Problem(NamedTuple):
 def describe_errors(error: ValidationError, expected: object, given: object) -> list[Problem]:
     """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
 
-    Args:
-        expected: the type that `given` was checked against: a model, a dataclass, a union, any annotation.
-
     >>> class Size(BaseModel):
     ...     width: int
     >>> try:

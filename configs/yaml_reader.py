@@ -224,12 +224,7 @@ def set_nested(values: dict[str, Any], key: str, value: object, origin: str = ""
 
 
 def read(path: Path, *, inside: Path | None = None) -> Document:
-    """Read a file; raise `ConfigError` with file and line if it is not YAML.
-
-    Args:
-        path: a regular file of at most `MAX_BYTES`.
-        inside: the folder that it must lie in, with all links followed; default: anywhere.
-    """
+    """Read a file; raise `ConfigError` with file and line if it is not YAML."""
     try:
         text = read_regular(path, limit=MAX_BYTES, inside=inside).decode("utf-8")
     except UnicodeDecodeError as error:

@@ -152,17 +152,8 @@ def settle_place(
 ) -> Source | None:
     """Check the place that an answer names, and fill in what the view it names says.
 
-    Args:
-        answer: changed in place.
-        fields: the answer's field for each part of a place.
-        view: the view that the answer names by number; None if it names none.
-        images: of the task; None if it has none.
-
     Returns:
         The picture that the answer's boxes lie on, or a slice of its volume; None without images.
-
-    Raises:
-        ToolError: there is no such image, plane or slice, or the view shows another; written for the model.
     """
     if images is None:
         return None
@@ -183,11 +174,7 @@ def settle_place(
 
 
 def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None) -> dict[str, Any]:
-    """Return the answer with the number (from 0, as records hold it) of the image that it names; a number stays.
-
-    Raises:
-        ToolError: there is no such image; the message is written for the model.
-    """
+    """Return the answer with the number (from 0, as records hold it) of the image that it names; a number stays."""
     field = fields.get("image")
     name = None if field is None else answer.get(field)
     if field is None or images is None or not isinstance(name, str):
@@ -206,11 +193,7 @@ def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
 
 
 def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: TaskImages) -> Source:
-    """Return the picture that an answer's place names; parts it does not name are those of the task's first picture.
-
-    Raises:
-        ToolError: there is no such picture; the message is written for the model.
-    """
+    """Return the picture that an answer's place names; parts it does not name are those of the task's first picture."""
     given = {part: answer.get(field) for part, field in fields.items()}
     image = given.get("image")
     if not _is_number_of(image, images.count_own()):

@@ -14,10 +14,6 @@ _ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|\$\{?\w+\}?[/\\]|[a-z]:[/\\]|\\\
 def check_portable(value: object, key: str) -> None:
     """Raise `ConfigError` for a value that JSON does not have, or that names a path of this machine.
 
-    Args:
-        value: plain nested settings.
-        key: their name in a message.
-
     >>> check_portable({"prefix": "/no_think", "split": "test"}, "settings")
     >>> check_portable({"cases": ["/data/cases.csv"]}, "settings")
     Traceback (most recent call last):

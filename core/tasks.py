@@ -32,9 +32,6 @@ class _Numbered(Protocol):
 def to_sequence(tasks: Iterable[Task], owner: str, key: str = "tasks") -> Sequence[Task]:
     """`tasks` as a sequence. Any class with `__len__` and `__getitem__` will do.
 
-    Raises:
-        ConfigError: the tasks have no length or cannot be accessed by number; the message begins with `owner`.
-
     >>> to_sequence(iter(()), "my_env")
     Traceback (most recent call last):
     viewbox.errors.ConfigError: my_env: its tasks are a tuple_iterator; allowed: a sequence (__len__ and __getitem__)

@@ -92,9 +92,6 @@ def split_url(url: object) -> Address:
 def parse_url(url: str) -> Address:
     """Return the parts of the URL of a server: http or https, without a query.
 
-    Raises:
-        ConfigError: it does not fit the grammar, or carries a user name, a query or a fragment.
-
     >>> parse_url("HTTP://Localhost:8000/v1")
     Address(scheme='http', host='localhost', port=8000, path='/v1', query='')
     """
@@ -146,9 +143,6 @@ def read_address(host: str) -> IPv4Address | IPv6Address | None:
 def is_loopback(url: str) -> bool:
     """Return whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name.
 
-    Raises:
-        ConfigError: it is not the URL of a server.
-
     >>> is_loopback("http://127.0.0.1:8000/v1"), is_loopback("http://[::1]/"), is_loopback("http://localhost.org")
     (True, True, False)
     """
@@ -160,11 +154,7 @@ def is_loopback(url: str) -> bool:
 
 
 def is_read_by_others(url: str) -> bool:
-    """Return whether a request to this URL could be read on its way: it goes over http to another machine.
-
-    Raises:
-        ConfigError: it is not the URL of a server.
-    """
+    """Return whether a request to this URL could be read on its way: it goes over http to another machine."""
     return parse_url(url).scheme != "https" and not is_loopback(url)
 
 
@@ -180,10 +170,6 @@ def check_key_travels_safely(url: str) -> None:
 
 def check_key_name(variable: str, key: str = "api_key_env") -> None:
     """Raise `ConfigError` unless a variable's name says that it holds the key of a model's server.
-
-    Args:
-        variable: the name of an environment variable.
-        key: the setting that names it.
 
     >>> check_key_name("MY_API_KEY")
     >>> check_key_name("GITHUB_TOKEN")

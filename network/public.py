@@ -23,9 +23,6 @@ CONNECT_TIMEOUT = 8.0  # seconds for each
 def check_public_url(url: str, host: str) -> str:
     """Return the URL, if it leads to this host over https; a stranger may have written it.
 
-    Raises:
-        RequestError: it leads elsewhere, or cannot be read.
-
     >>> check_public_url("https://Example.org:443/a?b=c", "example.org")
     'https://example.org/a?b=c'
     >>> check_public_url("https://127.1/", "example.org")

@@ -68,13 +68,6 @@ class EpisodeFunction:
 def load_reward(path: str, name: str | None = None) -> AnyReward:
     """Load the reward at an import path.
 
-    Args:
-        path: `package.module:name` or `path/to/file.py:name`; the current folder is searched after installed packages.
-        name: the reward's name (default: its own).
-
-    Raises:
-        ConfigError: it cannot be loaded, or is not a reward.
-
     >>> load_reward("viewbox.rewards:ExactMatchReward").name
     'exact_match'
     >>> load_reward("operator:eq", name="same")(1, 1)
@@ -116,9 +109,6 @@ def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyRew
 def adapt_reward(reward: object) -> object:
     """Return a reward given in Python as one that can be called: a class is made, a function of `episode` reads
     episodes.
-
-    Raises:
-        ConfigError: the class cannot be made without arguments, or the function takes other arguments.
 
     >>> adapt_reward(lambda episode: 1.0).of_episode(None)
     1.0

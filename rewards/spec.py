@@ -30,11 +30,6 @@ Check = Callable[[str, Mapping[str, Any], str], None]  # of (type, settings, pat
 def build(spec: object, path: str = "reward", *, check: Check | None = None) -> AnyReward:
     """Build the reward that a mapping from YAML describes; a reward object is returned as it is.
 
-    Args:
-        spec: the mapping.
-        path: where it stands in the YAML, for error messages.
-        check: called for each reward inside before it is made or imported; it may raise.
-
     Raises:
         ConfigError: a key that is unknown, missing or out of range. It names the key, the value and what is allowed.
 

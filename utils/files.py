@@ -109,9 +109,6 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 def create_whole(path: str | Path, option: str = "--out") -> Iterator[Path]:
     """Lend a place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an
     error.
-
-    Raises:
-        ConfigError: `path` exists, or cannot be written.
     """
     path = check_out(path, "new", option)
     try:

@@ -8,6 +8,9 @@ whose reference no answer can meet (`Unmeasurable`) is left out, with a warning.
 gold box) is NaN. `viewbox.summarize` adds bootstrap intervals and the number of pairs that each figure counts.
 """
 
+from .base import AccuracyBy as AccuracyBy
+from .base import Among as Among
+from .base import MeanScore as MeanScore
 from .base import Metric as Metric
 from .base import Pair as Pair
 from .base import PairMetric as PairMetric
@@ -18,6 +21,3 @@ from .labels import Accuracy as Accuracy
 from .labels import CalibrationError as CalibrationError
 from .labels import MacroF1 as MacroF1
 from .labels import TopK as TopK
-from .scores import AccuracyBy as AccuracyBy
-from .scores import Among as Among
-from .scores import MeanScore as MeanScore

@@ -20,14 +20,7 @@ T = TypeVar("T")
 
 
 class Service:
-    """One host. It belongs to one event loop.
-
-    Args:
-        host: its full name.
-        title: its name for people and models.
-        rate: requests a second.
-        advice: why it may refuse a request, for messages about statuses 400 to 403.
-    """
+    """One host. It belongs to one event loop."""
 
     def __init__(self, host: str, title: str, rate: int, advice: str = "") -> None:
         self.host, self.title, self.advice = host, title, advice
@@ -45,12 +38,7 @@ class Service:
         )
 
     async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """Return what `read` makes of the answer to a query; its `UnusableReplyError` is a temporary failure.
-
-        Raises:
-            ToolFault: there is no answer.
-            ConfigError: data that must stay on this machine would be sent.
-        """
+        """Return what `read` makes of the answer to a query; its `UnusableReplyError` is a temporary failure."""
         return await self.load(f"https://{self.host}{path}?{urlencode(parameters)}", read)
 
     async def load(self, url: str, read: Callable[[bytes], T]) -> T:

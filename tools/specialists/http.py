@@ -26,11 +26,11 @@ from pydantic import AfterValidator, ByteSize, Field
 
 from ...errors import ConfigError, ToolError, ToolFault
 from ...network import background
-from ...network.body import parse_body
 from ...network.connection import Connection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, RequestError, UnusableReplyError
 from ...network.hosts import check_key_name, parse_url, read_api_key
+from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
 from ..results import ToolOutput
@@ -99,11 +99,7 @@ class HttpTool:
     parameters: Parameters
 
     def prepare(self) -> None:
-        """Connect once, so that a wrong address or a missing key ends a run before its first episode.
-
-        Raises:
-            ConfigError: the server cannot be reached, or the key cannot be read.
-        """
+        """Connect once, so that a wrong address or a missing key ends a run before its first episode."""
         try:
             background.run(self._connect())
         except (AddressError, TimeoutError) as error:

@@ -11,6 +11,7 @@ no episode is played is in its `release()`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -19,6 +20,7 @@ from ... import plugins
 from ...configs.sections import Section
 from ...configs.validation import describe_errors
 from ...errors import ConfigError, describe_unknown
+from ...utils.importing import FORMS, load_object
 from ..tool import Tool
 
 C = TypeVar("C", bound="type[Specialist]")
@@ -107,11 +109,7 @@ def get_specialist_class(kind: str) -> type[Specialist]:
 
 
 def build_specialists(specs: Mapping[str, object]) -> dict[str, Specialist]:
-    """Return the specialists of the setting `specialists`, by name; those that are built already stay as they are.
-
-    Raises:
-        ConfigError: a name, kind or key is not allowed; its key begins with `specialists`.
-    """
+    """Return the specialists of the setting `specialists`, by name; those that are built already stay as they are."""
     return {str(name): _build_specialist(f"specialists.{name}", spec) for name, spec in specs.items()}
 
 
@@ -140,11 +138,7 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
 
 
 def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return the tools of all specialists, by name; none may have a name that is taken.
-
-    Raises:
-        ConfigError: a name is not that of a tool, or two tools would have it.
-    """
+    """Return the tools of all specialists, by name; none may have a name that is taken."""
     tools: dict[str, Tool] = {}
     for name, specialist in specialists.items():
         path = f"specialists.{name}"
@@ -165,3 +159,34 @@ def find_hook(tool: Tool, name: Literal["prepare", "release"]) -> Callable[[], N
     """Return a method of a tool's function (of its object, if the function is a method itself); None if it has none."""
     hook = getattr(getattr(tool.function, "__self__", tool.function), name, None)
     return hook if callable(hook) else None
+
+
+@register_specialist("function")
+class FunctionSpecialist(Specialist):
+    """A function of your own: its type hints are the schema, its docstring the description.
+
+    The function is imported when the environment is made, because its type hints are the schema. This runs its author's
+    code, so a run that comes from somebody else never gets as far: see `rollouts/scoring/trust.py`.
+    """
+
+    function: Annotated[
+        str, Field(min_length=1, description=f"{FORMS}: a function, a `Tool`, or an object that can be called")
+    ]
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        key = f"specialists.{name}.function"
+        try:
+            loaded = load_object(self.function, kind="function", key=key)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}", key=key) from error
+        if isinstance(loaded, Tool):
+            words = loaded.description if self.description is None else self.description
+            limit = loaded.max_calls if self.max_calls is None else self.max_calls
+            return [replace(loaded, name=name, description=words, max_calls=limit)]
+        if not callable(loaded) or isinstance(loaded, type):
+            raise ConfigError(
+                f"{key} = {self.function!r}: is a {type(loaded).__name__}; allowed: a function, a `Tool`, or an object "
+                "that can be called",
+                key=key,
+            )
+        return [Tool.from_function(loaded, name, self.description, self.max_calls)]

@@ -64,9 +64,6 @@ def write_figure(found: FoundImage) -> tuple[Any, ...]:
 def read_article(row: Sequence[Any]) -> Article:
     """Return the article of a row of `schema.ARTICLE_COLUMNS`.
 
-    Raises:
-        BadRecord: a value is of another type, or no value of its column.
-
     >>> read_article(("1", "A title", "", 2020, "", "", "", '["Review"]', "[]", 0)).types
     ('Review',)
     >>> read_article(("1", b"A title", "", 2020, "", "", "", "[]", "[]", 0))

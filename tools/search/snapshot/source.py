@@ -48,11 +48,7 @@ class SnapshotSource:
         self._first: tuple[int, ...] | None = None  # which file the first search found
 
     def prepare(self) -> None:
-        """Open the file.
-
-        Raises:
-            ConfigError: it is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
-        """
+        """Open the file."""
         with self._connect():
             pass
 
@@ -106,11 +102,7 @@ class SnapshotSource:
         return found[:limit]
 
     def read_picture(self, uid: str) -> bytes:
-        """Return the file of the figure `uid`, undecoded.
-
-        Raises:
-            ToolError: the snapshot does not hold it.
-        """
+        """Return the file of the figure `uid`, undecoded."""
         with self._connect() as connection:
             statement = "SELECT content FROM pictures WHERE id = (SELECT id FROM figures WHERE uid = ?)"
             row = _fetch(connection, statement, uid)
@@ -159,16 +151,7 @@ def _rank(
     conditions: Sequence[str],
     limit: int,
 ) -> list[int]:
-    """Return the ids of the best records and a few more, the best first.
-
-    Args:
-        connection: to the snapshot.
-        index: its name.
-        weights: of its columns.
-        words: of the query; without any, the newest records that meet the conditions match.
-        conditions: FTS5 expressions that records must match.
-        limit: of records that are asked for.
-    """
+    """Return the ids of the best records and a few more, the best first."""
     groups = read_query(words, get_synonyms())
     match = " AND ".join([*([f"({join_any(groups)})"] if groups else []), *conditions])
     if not match:

@@ -70,9 +70,6 @@ class SnapshotWriter:
         """Add a figure with its file, in the place of an earlier one with its `uid`.
 
         `content` is a PNG or JPEG of at most 10 MiB; it is not decoded.
-
-        Raises:
-            BadRecord: a field or the file cannot be stored.
         """
         row = write_figure(found)
         self._find_picture(row[0]).write_bytes(check_picture(content, schema.MAX_PICTURE))

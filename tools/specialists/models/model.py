@@ -300,9 +300,6 @@ def estimate_bytes(spec: ModelSpecialist, *, gpu: bool) -> int:
     """Return the bytes of the weights on their device; `memory` of the specialist if the files are not on this machine.
 
     On a `gpu`, `dtype: auto` keeps the type in which the weights are stored.
-
-    Raises:
-        ConfigError: the files are not here, and `memory` is not set.
     """
     folder = _find_folder(spec)
     if folder is None:
