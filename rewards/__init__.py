@@ -5,13 +5,13 @@ model wrote. `build` makes one from YAML, `CombinedReward` combines several, `ex
 score.
 """
 
-from .base import AnyReward as AnyReward
-from .base import EpisodeReward as EpisodeReward
-from .base import Reward as Reward
 from .brier import BrierReward as BrierReward
 from .combined import CombinedReward as CombinedReward
 from .combined import Component as Component
 from .combined import to_combined as to_combined
+from .declare import AnyReward as AnyReward
+from .declare import EpisodeReward as EpisodeReward
+from .declare import Reward as Reward
 from .declare import register_reward as register_reward
 from .episode import FormatReward as FormatReward
 from .episode import ToolUseReward as ToolUseReward

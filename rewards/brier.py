@@ -8,9 +8,8 @@ from pydantic import Field, SkipValidation
 
 from ..errors import ConfigError
 from ..utils.values import to_number
-from .base import Reward, get_reward_name
 from .combined import CombinedReward
-from .declare import Name, RewardName, register_reward
+from .declare import Name, Reward, RewardName, get_reward_name, register_reward
 from .exact_match import ExactMatchReward
 from .fields import get_field, has_content, quote_value, read_confidence
 

@@ -14,8 +14,17 @@ from ..errors import ConfigError, Unmeasurable, describe_unknown
 from ..records import Episode, Scores
 from ..utils.terminal import describe_error, make_line
 from ..utils.values import reaches, to_finite_float, to_number
-from .base import AnyReward, get_reward_name
-from .declare import Name, NonNegative, RewardName, Threshold, create_validated, register_reward, validated_dataclass
+from .declare import (
+    AnyReward,
+    Name,
+    NonNegative,
+    RewardName,
+    Threshold,
+    create_validated,
+    get_reward_name,
+    register_reward,
+    validated_dataclass,
+)
 from .fields import get_field
 from .imported import adapt_reward
 

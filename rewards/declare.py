@@ -1,4 +1,4 @@
-"""How a reward is declared: once, as a frozen dataclass.
+"""What a reward is, a function of an answer or of a whole episode; and how it is declared: as a frozen dataclass.
 
 The annotations and defaults of the class are also the keys, limits, descriptions and defaults of its YAML. pydantic
 checks a mapping from YAML and a call in Python alike. A mistake is a `ConfigError` that names the setting and what is
@@ -8,7 +8,7 @@ allowed.
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, NoReturn, Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
@@ -17,6 +17,7 @@ from pydantic_core import ArgsKwargs
 from .. import plugins
 from ..configs.validation import Problem, describe_errors
 from ..errors import ConfigError, describe_unknown
+from ..records import Episode
 
 C = TypeVar("C", bound=type)
 
@@ -36,6 +37,54 @@ ItemKey = Annotated[Name | None, Field(description="the key of the name in each 
 REWARD_TYPES: dict[str, type] = {}  # by the `type` in YAML
 
 
+@runtime_checkable
+class Reward(Protocol):
+    """A pure function of the final answer and the task's reference.
+
+    The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. Whatever the answer, a
+    reward does not raise; it may if it cannot be computed now, such as a judge that is down, and raises `Unmeasurable`
+    if no answer can meet the reference.
+
+    >>> from viewbox.rewards import ExactMatchReward
+    >>> isinstance(ExactMatchReward(), Reward)
+    True
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None: ...
+
+
+@runtime_checkable
+class EpisodeReward(Protocol):
+    """A pure function of a whole episode, for what an answer alone cannot show (format, use of tools).
+
+    The score is finite and in [0, 1]; `None` means that the reward does not apply to this episode.
+
+    >>> class Short:
+    ...     name = "short"
+    ...     def of_episode(self, episode):
+    ...         return 1.0 if episode.num_turns <= 3 else 0.0
+    >>> isinstance(Short(), EpisodeReward)
+    True
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def of_episode(self, episode: Episode) -> float | None: ...
+
+
+AnyReward = Reward | EpisodeReward
+
+
+def get_reward_name(reward: object) -> str:
+    """Return the name of a reward in logs: its `name`, else that of the function or class."""
+    return str(getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__))
+
+
+# ---------------------------------------------------------------------- how it is declared
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def validated_dataclass(cls: C) -> C:
     """Return a frozen dataclass whose constructor checks the annotations and raises `ConfigError`.

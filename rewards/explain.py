@@ -13,9 +13,8 @@ from ..errors import Unmeasurable
 from ..records import Episode, Task
 from ..utils.concurrency import contain_exit
 from ..utils.values import reaches
-from .base import get_reward_name
 from .combined import CombinedReward, find_unmet_need, to_combined
-from .declare import REWARD_TYPES
+from .declare import REWARD_TYPES, get_reward_name
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from pydantic import Field
 from ..errors import ConfigError
 from ..records import Episode
 from ..utils.importing import load_object
-from .base import AnyReward, get_reward_name
-from .declare import Name, register_reward
+from .declare import AnyReward, Name, get_reward_name, register_reward
 
 ALLOWED = (
     "a function of (answer, reference), a function of one argument named `episode`, a reward object, "

@@ -15,10 +15,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from ..errors import ConfigError, describe_unknown
-from .base import AnyReward, EpisodeReward, Reward
 from .brier import BrierReward
 from .combined import CombinedReward, Component
-from .declare import create_validated, get_reward_class, list_reward_types
+from .declare import AnyReward, EpisodeReward, Reward, create_validated, get_reward_class, list_reward_types
 from .imported import ImportedReward, load_reward
 
 COMPONENT_KEYS = ("weight", "needs")

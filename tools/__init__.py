@@ -4,8 +4,6 @@
 run it, `apply_tool` runs it outside an episode. Importing this package registers the built-in tools.
 """
 
-from .apply import apply_tool as apply_tool
-from .apply import apply_tools as apply_tools
 from .arguments import Box as Box
 from .arguments import Hidden as Hidden
 from .arguments import Picture as Picture
@@ -13,6 +11,8 @@ from .arguments import Point as Point
 from .arguments import Range as Range
 from .arguments import ViewFractions as ViewFractions
 from .builtin import analysis, comparison, filters, geometry, intensity, symmetry, volumes, windows  # noqa: F401
+from .calling import apply_tool as apply_tool
+from .calling import apply_tools as apply_tools
 from .calling import call_stateful as call_stateful
 from .calling import call_stateless as call_stateless
 from .results import ToolOutput as ToolOutput

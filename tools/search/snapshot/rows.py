@@ -47,17 +47,11 @@ class BadRecord(ViewboxError, ValueError):
     """A row that is no article or figure."""
 
 
-def write_article(article: Article) -> tuple[Any, ...]:
-    """Return the values of `schema.ARTICLE_COLUMNS`; raise `BadRecord` if a field cannot be read back."""
-    row = tuple(_write(getattr(article, name)) for name in ARTICLE_COLUMNS)
-    read_article(row)
-    return row
-
-
-def write_figure(found: FoundImage) -> tuple[Any, ...]:
-    """Return the values of `schema.FIGURE_COLUMNS`; raise `BadRecord` if a field cannot be read back."""
-    row = tuple(_write(getattr(found, name)) for name in FIGURE_COLUMNS)
-    read_figure(row)
+def write_row(record: Article | FoundImage) -> tuple[Any, ...]:
+    """Return the values of a record's columns in `schema`; raise `BadRecord` if a field cannot be read back."""
+    is_article = isinstance(record, Article)
+    row = tuple(_write(getattr(record, name)) for name in (ARTICLE_COLUMNS if is_article else FIGURE_COLUMNS))
+    (read_article if is_article else read_figure)(row)
     return row
 
 
