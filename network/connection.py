@@ -31,7 +31,7 @@ from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
 from .http import MAX_ERROR, check_api_key, is_temporary, parse_retry_after, read_body, read_error, read_status
-from .limiter import Limiter
+from .public import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
 LARGE = 2**18  # bytes of a body that is parsed in a thread

@@ -22,8 +22,8 @@ from .explain import explain_score as explain_score
 from .fields import get_field as get_field
 from .iou import IoUReward as IoUReward
 from .iou import compute_iou as compute_iou
-from .label_set_f1 import LabelSetF1Reward as LabelSetF1Reward
-from .ranking import RankingReward as RankingReward
+from .lists import LabelSetF1Reward as LabelSetF1Reward
+from .lists import RankingReward as RankingReward
 from .spec import RewardSpec as RewardSpec
 from .spec import build as build
 from .token_f1 import TokenF1Reward as TokenF1Reward

@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 from ...errors import ToolFault
 from ...network.connection import Connection
 from ...network.errors import AddressError, RequestError
-from ...network.limiter import Limiter
-from ...network.public import PublicTransport, check_public_url
+from ...network.public import Limiter, PublicTransport, check_public_url
 
 MAX_ATTEMPTS = 6
 FIRST_PAUSE = 0.5  # seconds before the second attempt
