@@ -25,7 +25,7 @@ from .declare import (
     register_reward,
     validated_dataclass,
 )
-from .fields import get_field
+from .fields import Answer, Reference, get_field
 from .imported import adapt_reward
 
 log = logging.getLogger(__name__)
@@ -102,18 +102,18 @@ class CombinedReward:
     def _logged(self) -> set[str]:
         return set()
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         return self.score(answer, reference)[0]
 
     def score(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
+        self, answer: Answer, reference: Reference, episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None]]:
         """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
         apply."""
         return self.score_with_faults(answer, reference, episode)[:2]
 
     def score_with_faults(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
+        self, answer: Answer, reference: Reference, episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None], dict[str, str]]:
         """Return what `score` returns, and why components failed, by name."""
         faults: dict[str, str] = {}
@@ -136,8 +136,8 @@ class CombinedReward:
 
     def _score(
         self,
-        answer: Mapping[str, Any] | None,
-        reference: Mapping[str, Any],
+        answer: Answer,
+        reference: Reference,
         episode: Episode | None,
         faults: dict[str, str],
     ) -> tuple[float | None, dict[str, float | None]]:
@@ -168,8 +168,8 @@ class CombinedReward:
         self,
         name: str,
         reward: Any,
-        answer: Mapping[str, Any] | None,
-        reference: Mapping[str, Any],
+        answer: Answer,
+        reference: Reference,
         episode: Episode | None,
         faults: dict[str, str],
     ) -> tuple[float | None, dict[str, float | None]]:
@@ -299,17 +299,17 @@ class IfGold:
     (True, 1.0)
     """
 
-    reward: Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
+    reward: Callable[[Answer, Reference], float | None]
     field: str
 
     @property
     def name(self) -> str:
         return str(getattr(self.reward, "name", "if_gold"))
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         return None if get_field(reference, self.field) is None else self.reward(answer, reference)
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         if get_field(reference, self.field) is None:
             return f"the task has no {self.field}"

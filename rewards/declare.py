@@ -18,6 +18,7 @@ from .. import plugins
 from ..configs.validation import Problem, describe_errors
 from ..errors import ConfigError, describe_unknown
 from ..records import Episode
+from .fields import Answer, Reference
 
 C = TypeVar("C", bound=type)
 
@@ -53,7 +54,7 @@ class Reward(Protocol):
     @property
     def name(self) -> str: ...
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None: ...
+    def __call__(self, answer: Answer, reference: Reference) -> float | None: ...
 
 
 @runtime_checkable

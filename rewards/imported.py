@@ -6,7 +6,7 @@ one argument `episode`. Its form is checked before the first episode, because a 
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from ..errors import ConfigError
 from ..records import Episode
 from ..utils.importing import load_object
 from .declare import AnyReward, Name, get_reward_name, register_reward
+from .fields import Answer, Reference
 
 ALLOWED = (
     "a function of (answer, reference), a function of one argument named `episode`, a reward object, "
@@ -47,7 +48,7 @@ class AnswerFunction:
     function: Callable[..., Any]
     name: str
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         score: float | None = self.function(answer, reference)
         return score
 

@@ -15,7 +15,7 @@ from ..errors import ConfigError, Unmeasurable
 from ..utils.values import to_finite_float
 from .declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from .exact_match import build_spellings
-from .fields import get_field, list_golds, quote_value, read_gold_label, read_label, to_items
+from .fields import Answer, Reference, get_field, list_golds, quote_value, read_gold_label, read_label, to_items
 from .negation import FILLER, MARK, NEGATIONS, SEEN, split_words
 
 _EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
@@ -63,7 +63,7 @@ class LabelSetF1Reward:
                     raise ConfigError(f"aliases: {other!r} stands for {both}; allowed: one label", key="aliases")
         return same
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+    def __call__(self, answer: Answer, reference: Reference) -> float:
         answered, golds = self._read_label_sets(answer, reference)
         if answered is None or golds is None:
             return 0.0
@@ -75,7 +75,7 @@ class LabelSetF1Reward:
         found = (answered & golds) - contradicted - {""}  # "" is an item without text, which equals nothing
         return 2 * len(found) / (len(answered) + len(golds))
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         answered, golds = self._read_label_sets(answer, reference)
         if answered is None or golds is None:
@@ -93,9 +93,7 @@ class LabelSetF1Reward:
                 parts.append(f"{what}: {listed if len(listed) < 200 else listed[:200] + '…'}")
         return "; ".join(parts)
 
-    def _read_label_sets(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
-    ) -> tuple[set[str] | None, set[str] | None]:
+    def _read_label_sets(self, answer: Answer, reference: Reference) -> tuple[set[str] | None, set[str] | None]:
         golds = list_golds(get_field(reference, self.reference_field or self.field))
         max_labels = 4 * len(golds or ()) + _EXTRA_LABELS + 1  # one more than allowed
         answered = self._to_label_set(to_items(get_field(answer, self.field), max_labels), read_label)
@@ -172,7 +170,7 @@ class RankingReward:
     item_key: ItemKey = None
     name: RewardName = "ranking"
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+    def __call__(self, answer: Answer, reference: Reference) -> float:
         ranked, gains = self._read_ranking(answer, reference)
         if ranked is None or gains is None:
             return 0.0
@@ -185,7 +183,7 @@ class RankingReward:
         best = _compute_dcg(sorted(gains.values(), reverse=True)[:places])
         return min(1.0, _compute_dcg(earned) / best)
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         ranked, gains = self._read_ranking(answer, reference)
         if ranked is None or gains is None:
@@ -196,9 +194,7 @@ class RankingReward:
             f" ({listed})" if listed else ""
         )
 
-    def _read_ranking(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
-    ) -> tuple[list[str] | None, dict[str, float] | None]:
+    def _read_ranking(self, answer: Answer, reference: Reference) -> tuple[list[str] | None, dict[str, float] | None]:
         """Return the names in the answer's order, and the gain of each relevant name as a share of the greatest
         gain."""
         ranked = to_items(get_field(answer, self.field), self.k or _MAX_PLACES)

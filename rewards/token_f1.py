@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Set
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from .declare import (
     validated_dataclass,
 )
 from .exact_match import ExactMatchReward, measure_distance
-from .fields import MAX_TEXT, get_accepted_values, get_field, quote_value
+from .fields import MAX_TEXT, Answer, Reference, get_accepted_values, get_field, quote_value
 from .negation import MARK, NEGATIONS, TOKEN, split_words
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
@@ -96,14 +96,14 @@ class TokenF1Reward:
         kept = {word for word in words if word not in NEGATIONS and not word.endswith("n't")}
         return frozenset(kept | {MARK + word for word in kept} | {MARK})
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+    def __call__(self, answer: Answer, reference: Reference) -> float:
         text, golds = self._read(answer, reference)
         if not golds:
             return 0.0
         words, both_ways = _split_text(self._mark_names(text), self.negation_scope)
         return max(_compute_f1(words, both_ways, gold, text) for gold in golds)
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         text, golds = self._read(answer, reference)
         if not golds:
@@ -122,7 +122,7 @@ class TokenF1Reward:
             + (f"; contradicts the gold: {_list_words(sorted(wrong))}" if wrong else "")
         )
 
-    def _read(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, list[_Gold]]:
+    def _read(self, answer: Answer, reference: Reference) -> tuple[str, list[_Gold]]:
         """Return the answer's text and the accepted golds; no golds if the two cannot be compared."""
         text = self._read_text(get_field(answer, self.field))
         accepted = get_accepted_values(get_field(reference, self.reference_field or self.field))
@@ -231,7 +231,7 @@ class ShortAnswerReward:
     def _words(self) -> TokenF1Reward:
         return TokenF1Reward(self.field, self.reference_field)
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         golds = get_accepted_values(get_field(reference, self.reference_field or self.field))
         if not golds:
             return None
@@ -240,7 +240,7 @@ class ShortAnswerReward:
         closed = self.exact or get_field(reference, self.kind_field) in ("closed", "choice")
         return 0.0 if closed else self._words(answer, reference)
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         exact = self.exact or get_field(reference, self.kind_field) in ("closed", "choice")
         return (self._exact if exact else self._words).explain(answer, reference)

@@ -7,7 +7,7 @@ pairs is also a metric; it is called once per draw.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,11 +15,11 @@ import numpy as np
 
 from ...errors import Unmeasurable
 from ...utils.values import identify, reaches, to_number, to_text
-from ..fields import LONGEST_LABEL, get_field
+from ..fields import LONGEST_LABEL, Answer, Reference, get_field
 
 log = logging.getLogger(__name__)
 
-Pair = tuple[Mapping[str, Any] | None, Mapping[str, Any]]
+Pair = tuple[Answer, Reference]
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class PreparedMetric(Protocol):
 class PairMetric:
     """The base class of viewbox's metrics: statistics of each pair, then figures of all pairs."""
 
-    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> object:
+    def extract_stats(self, answer: Answer, reference: Reference) -> object:
         """Return what the metric needs of one pair; small, because it is kept for every pair."""
         raise NotImplementedError
 
@@ -152,7 +152,7 @@ def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------- metrics made of rewards
-PairReward = Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
+PairReward = Callable[[Answer, Reference], float | None]
 MAX_KINDS = 50  # further kinds are counted together only
 
 
@@ -168,9 +168,7 @@ class MeanScore(MeanMetric):
     reward: PairReward
     name: str
 
-    def extract_stats(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
-    ) -> tuple[float, float]:
+    def extract_stats(self, answer: Answer, reference: Reference) -> tuple[float, float]:
         score = self.reward(answer, reference)
         return (0.0, 0.0) if score is None else (score, 1.0)
 
@@ -192,9 +190,7 @@ class AccuracyBy(PairMetric):
     total: bool = True
     name: str = "accuracy"
 
-    def extract_stats(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
-    ) -> tuple[str, float | None]:
+    def extract_stats(self, answer: Answer, reference: Reference) -> tuple[str, float | None]:
         kind, score = identify(to_text(get_field(reference, self.by))), self.reward(answer, reference)
         return kind if len(kind) <= LONGEST_LABEL else "", None if score is None else float(reaches(score, 1.0))
 
@@ -231,7 +227,7 @@ class Among(PairMetric):
     def name(self) -> str:
         return str(getattr(self.metric, "name", "among"))
 
-    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> tuple[Any] | None:
+    def extract_stats(self, answer: Answer, reference: Reference) -> tuple[Any] | None:
         counts = get_field(reference, self.field) in self.values
         return (self.metric.extract_stats(answer, reference),) if counts else None
 

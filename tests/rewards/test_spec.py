@@ -179,14 +179,12 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
 @each(
     "module",
     [
-        "base",
         "fields",
         "exact_match",
         "negation",
         "token_f1",
         "iou",
-        "label_set_f1",
-        "ranking",
+        "lists",
         "brier",
         "episode",
         "combined",

@@ -177,7 +177,7 @@ class Ground(BoxTool):
 class BoxSpecialist(ModelSpecialist):
     """The keys of kinds that return boxes."""
 
-    tool: ClassVar[type[BoxTool]]
+    tool: ClassVar[type[Any]]  # a `BoxTool`
     max_boxes: Annotated[int, Field(ge=1, description="boxes shown, those with the highest scores")] = 20
     threshold: Annotated[float, Field(ge=0, le=1, description="lowest score, unless a call asks for another")] = 0.5
 
