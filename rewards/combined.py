@@ -29,6 +29,7 @@ from .fields import Answer, Reference, get_field
 from .imported import adapt_reward
 
 log = logging.getLogger(__name__)
+Scored = tuple[float | None, dict[str, float | None]]  # the total, and the score of each component by name
 MAX_REASON = 500  # characters kept of why a component failed
 
 
@@ -105,9 +106,7 @@ class CombinedReward:
     def __call__(self, answer: Answer, reference: Reference) -> float | None:
         return self.score(answer, reference)[0]
 
-    def score(
-        self, answer: Answer, reference: Reference, episode: Episode | None = None
-    ) -> tuple[float | None, dict[str, float | None]]:
+    def score(self, answer: Answer, reference: Reference, episode: Episode | None = None) -> Scored:
         """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
         apply."""
         return self.score_with_faults(answer, reference, episode)[:2]
@@ -134,13 +133,7 @@ class CombinedReward:
             return Scores(None, dict.fromkeys(list_component_names(self)))
         return Scores(*self.score_with_faults(episode.answer, episode.task.reference, episode))
 
-    def _score(
-        self,
-        answer: Answer,
-        reference: Reference,
-        episode: Episode | None,
-        faults: dict[str, str],
-    ) -> tuple[float | None, dict[str, float | None]]:
+    def _score(self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str]) -> Scored:
         """Return what `score` returns; the components that fail are entered in `faults`."""
         found: dict[str, dict[str, float | None]] = {}  # of each component, its own score and those inside it
         scores: dict[str, float | None] = {}
@@ -172,7 +165,7 @@ class CombinedReward:
         reference: Reference,
         episode: Episode | None,
         faults: dict[str, str],
-    ) -> tuple[float | None, dict[str, float | None]]:
+    ) -> Scored:
         """Return the checked score of a component, and the scores inside it."""
         if isinstance(reward, CombinedReward):
             inside: dict[str, str] = {}

@@ -94,7 +94,7 @@ class SnapshotSource:
         """
         limit = max(0, min(query.limit, MAX_LIMIT))
         columns, weights = COLUMNS[kind]
-        groups = read_query(query.words, get_synonyms())
+        groups: list[Group] = read_query(query.words, get_synonyms())
         match = " AND ".join([*([f"({join_any(groups)})"] if groups else []), *conditions])
         if not match:
             return []
