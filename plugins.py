@@ -37,7 +37,7 @@ REWARDS: dict[str, str] = {  # `type` of a reward; those of the room `rewards` r
 SPECIALISTS: dict[str, str] = {  # `kind` of a specialist
     "classification": "viewbox.tools.specialists.models.classification",
     "detection": "viewbox.tools.specialists.models.detection",
-    "function": "viewbox.tools.specialists.function",
+    "function": "viewbox.tools.specialists.spec",
     "grounding": "viewbox.tools.specialists.models.detection",
     "http": "viewbox.tools.specialists.http",
     "literature": "viewbox.tools.search.tools",

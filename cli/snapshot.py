@@ -15,7 +15,7 @@ from .commands import Status, Table
 if TYPE_CHECKING:
     from ..tools.search.records import SearchSource, SearchType
     from ..tools.search.snapshot import SnapshotSource
-    from ..tools.search.snapshot.recording import Recorded
+    from ..tools.search.snapshot.writer import Recorded
 
 _MAX_QUERIES = 2**24  # bytes of a file of queries
 _SHOWN = 20  # records of each kind that are told as left out
@@ -55,7 +55,7 @@ def build(
     from ..errors import ConfigError
     from ..tools.search.live import FILE
     from ..tools.search.snapshot import SnapshotWriter
-    from ..tools.search.snapshot.recording import record_answers
+    from ..tools.search.snapshot.writer import record_answers
 
     asked = [*queries, *(_read_queries(file) if file else ())]
     types = _check_types(search_type or ["all"])

@@ -18,8 +18,7 @@ from ..errors import ConfigError, ImageError, describe_unknown
 from ..images.coordinates import Coordinates
 from ..images.view import View
 from ..records import ToolResult
-from ..tools.apply import apply_tools, open_view
-from ..tools.calling import MAX_PIXELS
+from ..tools.calling import MAX_PIXELS, apply_tools, open_view
 from ..tools.tool import TOOLS
 from ..utils.exit_status import is_disk_full
 from ..utils.files import check_out, replace_atomically

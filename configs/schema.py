@@ -121,7 +121,6 @@ def check_limits(before: Mapping[str, object], document: Document) -> None:
                 f"{document.find_place(key)}: {key} = {given!r:.80}: the config sets it to {value!r:.80}; allowed: to "
                 "leave it so",
                 key=key,
-                given=given,
             )
 
 

@@ -74,11 +74,10 @@ def describe_type(annotation: object, metadata: Iterable[object] = ()) -> str:
 
 
 class Problem(NamedTuple):
-    """One mistake: `key` is the path of the setting, `text` the sentence without it, `given` the value."""
+    """One mistake: `key` is the path of the setting, `text` the sentence without it."""
 
     key: str
     text: str
-    given: Any = None
 
     def __str__(self) -> str:
         joint = " " if self.text.startswith("=") or not self.key else ": "
@@ -87,9 +86,6 @@ class Problem(NamedTuple):
 
 def describe_errors(error: ValidationError, expected: object, given: object) -> list[Problem]:
     """Return every mistake that pydantic found in `given`, in words; only the first one of a key.
-
-    Args:
-        expected: the type that `given` was checked against: a model, a dataclass, a union, any annotation.
 
     >>> class Size(BaseModel):
     ...     width: int
@@ -112,32 +108,32 @@ def _describe_error(expected: Any, detail: Any, given: Any) -> Problem:
         path, annotation, _ = _follow(expected, loc[:-1], given)
         key = ".".join([*path, str(loc[-1])])
         if kind == "refused_key":
-            return Problem(key, detail["msg"], value)
-        return Problem(key, describe_unknown("key", str(loc[-1]), _get_keys(annotation)), value)
+            return Problem(key, detail["msg"])
+        return Problem(key, describe_unknown("key", str(loc[-1]), _get_keys(annotation)))
     path, annotation, metadata = _follow(expected, loc, given)
     if kind in ("invalid_key", "string_type") and loc and not path and isinstance(given, Mapping):
-        return Problem(str(loc[0]), "a key that is not text; allowed: text", value)
+        return Problem(str(loc[0]), "a key that is not text; allowed: text")
     key, allowed = ".".join(path), describe_type(annotation, metadata)
     match kind:
         case "union_tag_invalid":
             tags = [tag.strip().strip("'") for tag in detail["ctx"]["expected_tags"].split(",")]
-            return Problem(key, describe_unknown("type", str(detail["ctx"]["tag"]), tags), value)
+            return Problem(key, describe_unknown("type", str(detail["ctx"]["tag"]), tags))
         case "union_tag_not_found":
             tag = detail["ctx"]["discriminator"].strip("'")
             tags = [name for member in _get_members(annotation) for name in _get_tags(member, tag)]
-            return Problem(".".join([*path, tag]), f"is missing; allowed: {', '.join(sorted(tags))}", value)
+            return Problem(".".join([*path, tag]), f"is missing; allowed: {', '.join(sorted(tags))}")
         case "missing" | "missing_argument":
             return Problem(key, f"is missing; allowed: {allowed}")
         case "value_error" | "assertion_error":
             reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-            return Problem(key, reason if isinstance(value, Mapping) else f"= {value!r:.80}: {reason}", value)
+            return Problem(key, reason if isinstance(value, Mapping) else f"= {value!r:.80}: {reason}")
         case "finite_number":
             allowed = allowed.replace("a number", "a finite number")
         case "string_type" if isinstance(value, int | float):  # 58899e0 is a commit to a person, and a number in YAML
             allowed = allowed.replace("text", "text (write a number in quotes)", 1)
     is_switch = bool in (annotation, *get_args(annotation))
     near = suggest_switch(value) if is_switch else suggest_nearest(value, _list_choices(annotation))
-    return Problem(key, f"= {value!r:.80}; allowed: {allowed}{near}", value)
+    return Problem(key, f"= {value!r:.80}; allowed: {allowed}{near}")
 
 
 def suggest_switch(value: object) -> str:

@@ -224,12 +224,7 @@ def set_nested(values: dict[str, Any], key: str, value: object, origin: str = ""
 
 
 def read(path: Path, *, inside: Path | None = None) -> Document:
-    """Read a file; raise `ConfigError` with file and line if it is not YAML.
-
-    Args:
-        path: a regular file of at most `MAX_BYTES`.
-        inside: the folder that it must lie in, with all links followed; default: anywhere.
-    """
+    """Read a file; raise `ConfigError` with file and line if it is not YAML."""
     try:
         text = read_regular(path, limit=MAX_BYTES, inside=inside).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -247,7 +242,7 @@ def read(path: Path, *, inside: Path | None = None) -> Document:
 def check_finite(value: object, find_place: Callable[[str], str], key: str = "") -> None:
     """Raise `ConfigError` for NaN and infinity in nested values; `find_place` returns where a key path was written."""
     if isinstance(value, Real) and (value != value or value in (math.inf, -math.inf)):
-        raise ConfigError(f"{find_place(key)}: {key} = {value}; allowed: a finite number", key=key, given=value)
+        raise ConfigError(f"{find_place(key)}: {key} = {value}; allowed: a finite number", key=key)
     inner: Any = value.items() if isinstance(value, Mapping) else ()
     for name, one in enumerate(value) if isinstance(value, list | tuple) else inner:
         check_finite(one, find_place, f"{key}.{name}" if key else str(name))
@@ -268,12 +263,7 @@ def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
         raise
     except yaml.YAMLError as error:
         raise ConfigError(_explain_error(error, text, name)) from error
-    except (
-        ArithmeticError,
-        LookupError,
-        RecursionError,
-        ValueError,
-    ) as error:
+    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
         raise ConfigError(f"{name}: not YAML: {type(error).__name__}: {error}") from error
 
 

@@ -20,6 +20,7 @@ from ..images.source import Source
 from ..images.task_images import TaskImages, find_named, find_number, is_same_stack, list_names, name_image
 from ..images.view import View
 from ..records import Task
+from ..tools.arguments import is_number_list
 from ..utils.box_paths import convert_at, has_box
 from ..utils.frozen import thaw
 from .contract import AuthoredEnv, Part
@@ -100,7 +101,7 @@ def convert_box(env: AuthoredEnv, value: Any, name: str, *, frame: View | None, 
 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
     """
-    if not _is_list_of_numbers(value, 4):
+    if not is_number_list(value, 4):
         raise ToolError(f"{name} = {show_json(value)}: a box is 4 numbers [x1, y1, x2, y2]")
     size = frame.size if frame else (1, 1)
     refuse_fractions(value, env.coordinates, size, name)
@@ -145,28 +146,14 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     return first is second
 
 
-def _is_list_of_numbers(value: Any, count: int) -> bool:
-    is_list = isinstance(value, list | tuple) and len(value) == count
-    return is_list and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
-
-
 # ---------------------------------------------------------------------- where a box lies
 def settle_place(
     answer: MutableMapping[str, Any], fields: Mapping[Part, str], view: View | None, images: TaskImages | None
 ) -> Source | None:
     """Check the place that an answer names, and fill in what the view it names says.
 
-    Args:
-        answer: changed in place.
-        fields: the answer's field for each part of a place.
-        view: the view that the answer names by number; None if it names none.
-        images: of the task; None if it has none.
-
     Returns:
         The picture that the answer's boxes lie on, or a slice of its volume; None without images.
-
-    Raises:
-        ToolError: there is no such image, plane or slice, or the view shows another; written for the model.
     """
     if images is None:
         return None
@@ -187,11 +174,7 @@ def settle_place(
 
 
 def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None) -> dict[str, Any]:
-    """Return the answer with the number (from 0, as records hold it) of the image that it names; a number stays.
-
-    Raises:
-        ToolError: there is no such image; the message is written for the model.
-    """
+    """Return the answer with the number (from 0, as records hold it) of the image that it names; a number stays."""
     field = fields.get("image")
     name = None if field is None else answer.get(field)
     if field is None or images is None or not isinstance(name, str):
@@ -210,11 +193,7 @@ def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
 
 
 def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: TaskImages) -> Source:
-    """Return the picture that an answer's place names; parts it does not name are those of the task's first picture.
-
-    Raises:
-        ToolError: there is no such picture; the message is written for the model.
-    """
+    """Return the picture that an answer's place names; parts it does not name are those of the task's first picture."""
     given = {part: answer.get(field) for part, field in fields.items()}
     image = given.get("image")
     if not _is_number_of(image, images.count_own()):
@@ -264,7 +243,7 @@ def read_box_3d(
     `source` is a slice of the volume, and `size` that of an axial slice as it is shown. Raise `ToolError`.
     """
     count = _count_axial(source, name)
-    if not _is_list_of_numbers(value, 6):
+    if not is_number_list(value, 6):
         raise ToolError(f"{name} = {show_json(value)}: a box in a volume is 6 numbers [x1, y1, z1, x2, y2, z2]")
     sides = (*value[:2], *value[3:5])
     refuse_fractions(sides, env.coordinates, size, name, value)

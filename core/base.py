@@ -304,7 +304,7 @@ class BaseMultiTurnEnv(AuthoredEnv):
             specialists = build_specialists(self.specialists)
             declared = declare_tools(specialists, tools)
         except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error}", key=error.key, given=error.given) from error
+            raise ConfigError(f"{self.name}: {error}", key=error.key) from error
         for name, specialist in specialists.items():
             check_may_leave(
                 self,

@@ -5,7 +5,7 @@ driver's half.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -94,7 +94,7 @@ class EpisodeState:
         return StepResult((), self.terminated, self.truncated, reason)
 
 
-class Toolbox(Mapping[str, Tool]):
+class Toolbox(dict[str, Tool]):
     """Tools by name.
 
     Args:
@@ -116,36 +116,28 @@ class Toolbox(Mapping[str, Tool]):
         coordinates: Coordinates = "unit",
         max_turns: int = 2,
     ) -> None:
-        self._tools, self._max_calls, self._coordinates, self._max_turns = tools, max_calls, coordinates, max_turns
+        super().__init__(tools)
+        self._max_calls, self._coordinates, self._max_turns = max_calls, coordinates, max_turns
         self.build_schemas = lru_cache(maxsize=256)(self._build_schemas)
-
-    def __getitem__(self, name: str) -> Tool:
-        return self._tools[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
 
     def get_max_calls(self, name: str) -> int | None:
         """Return how often a tool may be called in an episode; None if it has no limit of its own."""
-        return self._max_calls.get(name, self._tools[name].max_calls)
+        return self._max_calls.get(name, self[name].max_calls)
 
     def takes_pictures(self, names: Iterable[str]) -> bool:
         """Return whether one of these tools takes pictures by their names."""
-        return any(self._tools[name].takes_pictures for name in names)
+        return any(self[name].takes_pictures for name in names)
 
     def refuse_all(self) -> "Toolbox":
         """Return the same tools, described as before, of which no call is allowed."""
         refusing = copy(self)
-        refusing._max_calls = dict.fromkeys(self._tools, 0)
+        refusing._max_calls = dict.fromkeys(self, 0)
         return refusing
 
     def _build_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
         """Return the tools of these names in the OpenAI function format; none if there is one turn only."""
         return tuple(
-            FrozenDict(self._tools[name].build_schema(self._coordinates, max_calls=self.get_max_calls(name)))
+            FrozenDict(self[name].build_schema(self._coordinates, max_calls=self.get_max_calls(name)))
             for name in (names if self._max_turns > 1 else ())
         )
 

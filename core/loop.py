@@ -129,9 +129,6 @@ def shorten_reply(reply: Reply, max_bytes: int = parsing.MAX_BYTES) -> Reply:
 
     A lone surrogate becomes U+FFFD, because no file can hold it. Tokens and log-probs stay as they are.
 
-    Raises:
-        TypeError: the text or a call is of another type.
-
     >>> shorten_reply(Reply("fine"), 3).text
     'fin'
     """

@@ -270,10 +270,7 @@ def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
             {
                 "id": break_control_tokens(call.id),
                 "type": "function",
-                "function": {
-                    "name": break_control_tokens(call.name),
-                    "arguments": _arguments(call),
-                },
+                "function": {"name": break_control_tokens(call.name), "arguments": _arguments(call)},
             }
             for call in message.tool_calls
         ]

@@ -14,10 +14,6 @@ _ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|\$\{?\w+\}?[/\\]|[a-z]:[/\\]|\\\
 def check_portable(value: object, key: str) -> None:
     """Raise `ConfigError` for a value that JSON does not have, or that names a path of this machine.
 
-    Args:
-        value: plain nested settings.
-        key: their name in a message.
-
     >>> check_portable({"prefix": "/no_think", "split": "test"}, "settings")
     >>> check_portable({"cases": ["/data/cases.csv"]}, "settings")
     Traceback (most recent call last):
@@ -33,11 +29,9 @@ anywhere
             check_portable(item, f"{key}[{number}]")
     elif isinstance(value, str):
         if names_local_path(value):
-            raise ConfigError(
-                f"{key}: {value!r:.200} is a path of this machine; allowed: what holds anywhere", key=key, given=value
-            )
+            raise ConfigError(f"{key}: {value!r:.200} is a path of this machine; allowed: what holds anywhere", key=key)
     elif value is not None and not isinstance(value, bool | int | float):
-        raise ConfigError(f"{key}: {type(value).__name__} is not a JSON value", key=key, given=value)
+        raise ConfigError(f"{key}: {type(value).__name__} is not a JSON value", key=key)
 
 
 def hide_paths(value: object) -> Any:

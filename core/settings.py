@@ -20,7 +20,7 @@ from ..configs.yaml_reader import check_finite
 from ..errors import ConfigError, describe_unknown
 from ..images.coordinates import Coordinates
 from ..tools import to_tool_names
-from ..tools.window_presets import WindowName, WindowPreset
+from ..tools.builtin.windows import WindowName, WindowPreset
 from ..utils.frozen import FrozenDict
 
 NonNegative = Annotated[int, Field(ge=0)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Condition
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, overload
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from cachetools import LRUCache, cached
@@ -20,20 +20,8 @@ SHARED = 4  # times `max_pixels`: what the pictures at the start may have togeth
 OVERVIEW_BYTES = 2**29  # bytes kept by the overviews of an environment; the least recently used are dropped
 
 
-@runtime_checkable
-class _Numbered(Protocol):
-    """A class whose tasks are accessed by number."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, number: int, /) -> Task: ...
-
-
 def to_sequence(tasks: Iterable[Task], owner: str, key: str = "tasks") -> Sequence[Task]:
     """`tasks` as a sequence. Any class with `__len__` and `__getitem__` will do.
-
-    Raises:
-        ConfigError: the tasks have no length or cannot be accessed by number; the message begins with `owner`.
 
     >>> to_sequence(iter(()), "my_env")
     Traceback (most recent call last):
@@ -41,10 +29,11 @@ def to_sequence(tasks: Iterable[Task], owner: str, key: str = "tasks") -> Sequen
     """
     if isinstance(tasks, Sequence) and not isinstance(tasks, str):
         return tasks
-    if isinstance(tasks, Mapping | str) or not isinstance(tasks, _Numbered):
+    numbered: Any = tasks
+    if isinstance(tasks, Mapping | str) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
         allowed = "a sequence (__len__ and __getitem__)"
         raise ConfigError(f"{owner}: its tasks are a {type(tasks).__name__}; allowed: {allowed}", key=key)
-    return ProceduralTasks(len(tasks), tasks.__getitem__)
+    return ProceduralTasks(len(numbered), numbered.__getitem__)
 
 
 class ProceduralTasks(Sequence[Task]):

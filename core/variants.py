@@ -2,7 +2,6 @@
 
 from typing import Any, TypeVar
 
-from ..rewards import CombinedReward
 from .base import BaseMultiTurnEnv
 
 Env = TypeVar("Env", bound=BaseMultiTurnEnv)
@@ -22,23 +21,14 @@ def remove_tools(env: Env, *, refuse: bool = False) -> Env:
     ('digits', ())
     """
     if hasattr(env, "parts"):  # of a mixture
-        return _copy(env, parts={key: remove_tools(part, refuse=refuse) for key, part in env.parts.items()})
+        return vary(env, parts={key: remove_tools(part, refuse=refuse) for key, part in env.parts.items()})
     change = {"toolbox": env.toolbox.refuse_all()} if refuse else {"tools_of": lambda task: ()}
-    return _copy(env, prepare=lambda: None, **change)  # no tool is called, so none needs its model
+    return vary(env, prepare=lambda: None, **change)  # no tool is called, so none needs its model
 
 
-def replace_reward(env: Env, reward: CombinedReward) -> Env:
-    """Return the environment with a reward that has the same components, weighted otherwise."""
-    return _copy(env, reward=reward)
-
-
-def use_native_calls(env: Env) -> Env:
-    """Return the environment for a model whose chat template teaches the tools and whose calls the framework parses."""
-    return _copy(env, reply_format="native")
-
-
-def _copy(env: Env, **attributes: Any) -> Env:
-    """Return a copy that shares the caches of `env`: both show the same images and describe the same tools."""
+def vary(env: Env, **attributes: Any) -> Env:
+    """Return a copy with other attributes, such as `reward`. It shares the caches of `env`: both show the same images
+    and describe the same tools."""
     copy = object.__new__(type(env))
     vars(copy).update(vars(env) | attributes)
     return copy

@@ -18,8 +18,7 @@ from viewbox.rewards.episode import FormatReward, ToolUseReward
 from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.explain import explain_reward, explain_score
 from viewbox.rewards.iou import IoUReward
-from viewbox.rewards.label_set_f1 import LabelSetF1Reward
-from viewbox.rewards.ranking import RankingReward
+from viewbox.rewards.lists import LabelSetF1Reward, RankingReward
 from viewbox.rewards.token_f1 import TokenF1Reward
 
 Json = Mapping[str, Any]

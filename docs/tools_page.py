@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.tools import TOOLS, Tool, format_calls
-from viewbox.tools.apply import apply_tools, open_view
+from viewbox.tools.calling import apply_tools, open_view
 from viewbox.utils.json_schema import describe_range
 
 HEAD = """# Built-in tools

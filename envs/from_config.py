@@ -9,7 +9,7 @@ from typing import Any
 from ..configs.schema import Config
 from ..core.base import BaseMultiTurnEnv
 from ..errors import ConfigError
-from ..rewards.base import EpisodeReward, Reward
+from ..rewards.declare import EpisodeReward, Reward
 from .data.settings import merge_data
 
 _NOT_ENV_SETTINGS = {

@@ -12,7 +12,7 @@ from ..images.source import AXES
 from ..records import Task
 from ..rewards import CombinedReward, IoUReward
 from ..rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
-from ..rewards.short_answer import ShortAnswerReward
+from ..rewards.token_f1 import ShortAnswerReward
 from ..utils.values import normalize_label
 from .data import DataEnv, MappedRow, TaskField
 from .data.fields import BOX, BOX_3D, INDEX, TEXT, build_boxes, build_object

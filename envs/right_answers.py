@@ -16,7 +16,7 @@ from ..core.answers import check_answer
 from ..core.base import BaseMultiTurnEnv
 from ..core.loop import Policy, get_final_value
 from ..core.tasks import to_sequence
-from ..core.variants import replace_reward
+from ..core.variants import vary
 from ..errors import ToolError, ViewboxError, suggest_nearest
 from ..images.coordinates import needs_size
 from ..records import Episode, Scores, Task
@@ -25,7 +25,7 @@ from ..rewards.combined import CombinedReward, to_combined
 from ..rewards.explain import explain_reward
 from ..rewards.fields import get_field, read_boxes
 from ..rewards.remote import find_remote_address, is_blocking
-from ..rewards.short_answer import ShortAnswerReward
+from ..rewards.token_f1 import ShortAnswerReward
 from ..utils.concurrency import contain_exit
 from ..utils.terminal import describe_error, make_line
 from .data.env import DataEnv
@@ -88,7 +88,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     played: list[_Played] = []
     problems: dict[str, list[str]] = {}  # what a task lacks -> the tasks
     boxes: set[tuple[tuple[float, ...], tuple[int, int]]] = set()
-    silent = replace_reward(env, reward or to_combined(_say_nothing))
+    silent = vary(env, reward=reward or to_combined(_say_nothing))
     for task in drawn:
         stage = ["cannot be opened"]
         try:

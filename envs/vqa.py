@@ -11,7 +11,7 @@ from pydantic import Field
 from ..records import Task
 from ..rewards import CombinedReward
 from ..rewards.metrics import AccuracyBy, Among, MacroF1, MeanScore, Metric
-from ..rewards.short_answer import ShortAnswerReward
+from ..rewards.token_f1 import ShortAnswerReward
 from ..utils.frozen import FrozenDict
 from ..utils.values import normalize_label, to_text
 from .data import DataEnv, MappedRow, TaskField

@@ -93,10 +93,6 @@ def mark_blank(values: np.ndarray, missing: np.ndarray) -> Native:
 
     Integers keep their depth if it has such a value; 8 bits become int16, others float32, if it has none.
 
-    Args:
-        values: of a type in `DEPTHS`; written to, if that is allowed.
-        missing: of the same shape: which were not measured.
-
     >>> mark_blank(np.array([[-2000, 5, 9]], np.int16), np.array([[True, False, False]]))
     Native(pixels=array([[4, 5, 9]], dtype=int16), display=(5.0, 9.0), blank=4.0, ground=None)
     """

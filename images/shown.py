@@ -57,19 +57,16 @@ class ShownView(Record, frozen=True):
 
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of the picture to fractions of the image."""
-        left, top, right, bottom = self.area or WHOLE
-        x1, y1, x2, y2 = self.corners
-        moved: list[float] = []
-        for x, y in zip(points[::2], points[1::2], strict=True):
-            u, v = (x - left) / (right - left), (y - top) / (bottom - top)
-            s, t = (v, u) if self.turned else (u, v)
-            moved += (x1 + s * (x2 - x1), y1 + t * (y2 - y1))
-        return tuple(moved)
+        return self._map_points(points, self.area or WHOLE, self.corners)
 
     def from_original(self, points: Sequence[float]) -> tuple[float, ...]:
         """Map alternating x and y from fractions of the image to fractions of the picture (outside: not shown)."""
-        left, top, right, bottom = self.area or WHOLE
-        x1, y1, x2, y2 = self.corners
+        return self._map_points(points, self.corners, self.area or WHOLE)
+
+    def _map_points(
+        self, points: Sequence[float], source: tuple[float, ...], target: tuple[float, ...]
+    ) -> tuple[float, ...]:
+        (x1, y1, x2, y2), (left, top, right, bottom) = source, target
         moved: list[float] = []
         for x, y in zip(points[::2], points[1::2], strict=True):
             s, t = (x - x1) / (x2 - x1), (y - y1) / (y2 - y1)

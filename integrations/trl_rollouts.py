@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from ..core.base import BaseMultiTurnEnv, get_offered_tools
 from ..core.messages import read_reasoning, read_text, read_tool_calls
 from ..core.tasks import to_sequence
-from ..core.variants import use_native_calls
+from ..core.variants import vary
 from ..errors import ConfigError
 from ..images.ref import ImageRef
 from ..records import Episode, Message, Reply, ToolCall
@@ -96,7 +96,7 @@ class TRLRollouts:
 
     def __init__(self, env: BaseMultiTurnEnv, *, on_episode: Callable[[Episode], None] | None = None) -> None:
         _check_playable(env)
-        env = use_native_calls(env)
+        env = vary(env, reply_format="native")  # the framework parses calls
         self.env, self.on_episode = env, on_episode
         self.tasks = to_sequence(env.tasks, env.name)
         self.limits = tuple(_list_limits(env))

@@ -27,12 +27,11 @@ from ..errors import ViewboxError
 from ..utils import secrets
 from ..utils.terminal import make_line
 from . import hosts
-from .body import MAX_ERROR, read_body
 from .client_settings import build_client_settings
 from .data_policy import check_sending
 from .errors import AddressError, RequestError, UnusableReplyError
-from .http import check_api_key, is_temporary, parse_retry_after, read_error, read_status
-from .limiter import Limiter
+from .http import MAX_ERROR, check_api_key, is_temporary, parse_retry_after, read_body, read_error, read_status
+from .public import Limiter
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
 LARGE = 2**18  # bytes of a body that is parsed in a thread
@@ -185,11 +184,7 @@ class Connection:
         return await self._repeat(send, None, {})
 
     async def reach(self) -> None:
-        """Connect once, without data. Any status will do.
-
-        Raises:
-            AddressError: there is no connection.
-        """
+        """Connect once, without data. Any status will do."""
         try:
             await self._client.head(self.url)
         except httpx.TransportError as error:

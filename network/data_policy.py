@@ -50,9 +50,7 @@ https://judge.example; allowed: localhost
     if to is None or not getattr(env, "restricted", False) or is_this_machine(to):
         return
     raise ConfigError(
-        f"{env.name}: its data is restricted to this machine, but {action} {to}; allowed: {allowed}",
-        key=key,
-        given=to,
+        f"{env.name}: its data is restricted to this machine, but {action} {to}; allowed: {allowed}", key=key
     )
 
 

@@ -92,9 +92,6 @@ def split_url(url: object) -> Address:
 def parse_url(url: str) -> Address:
     """Return the parts of the URL of a server: http or https, without a query.
 
-    Raises:
-        ConfigError: it does not fit the grammar, or carries a user name, a query or a fragment.
-
     >>> parse_url("HTTP://Localhost:8000/v1")
     Address(scheme='http', host='localhost', port=8000, path='/v1', query='')
     """
@@ -146,9 +143,6 @@ def read_address(host: str) -> IPv4Address | IPv6Address | None:
 def is_loopback(url: str) -> bool:
     """Return whether a URL leads to this machine. Only `localhost` and loopback addresses do, no other name.
 
-    Raises:
-        ConfigError: it is not the URL of a server.
-
     >>> is_loopback("http://127.0.0.1:8000/v1"), is_loopback("http://[::1]/"), is_loopback("http://localhost.org")
     (True, True, False)
     """
@@ -160,11 +154,7 @@ def is_loopback(url: str) -> bool:
 
 
 def is_read_by_others(url: str) -> bool:
-    """Return whether a request to this URL could be read on its way: it goes over http to another machine.
-
-    Raises:
-        ConfigError: it is not the URL of a server.
-    """
+    """Return whether a request to this URL could be read on its way: it goes over http to another machine."""
     return parse_url(url).scheme != "https" and not is_loopback(url)
 
 
@@ -175,16 +165,11 @@ def check_key_travels_safely(url: str) -> None:
             f"endpoint: {url}: an API key is not sent over http to another machine, where others can read it; "
             "allowed: https, or a tunnel that ends on localhost",
             key="endpoint",
-            given=url,
         )
 
 
 def check_key_name(variable: str, key: str = "api_key_env") -> None:
     """Raise `ConfigError` unless a variable's name says that it holds the key of a model's server.
-
-    Args:
-        variable: the name of an environment variable.
-        key: the setting that names it.
 
     >>> check_key_name("MY_API_KEY")
     >>> check_key_name("GITHUB_TOKEN")
@@ -200,7 +185,6 @@ this server under a name of its own, such as JUDGE_API_KEY
             "server, and none of another service (AWS, GitHub, Hugging Face, W&B, …); store the key for this server "
             "under a name of its own, such as JUDGE_API_KEY",
             key=key,
-            given=variable,
         )
 
 
@@ -234,11 +218,9 @@ def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: s
             f"{key} = {variable!r}: this key goes to {' and '.join(hosts)} only, the address is {url}; "
             "store the key for this server under a name of its own, such as JUDGE_API_KEY",
             key=key,
-            given=variable,
-            allowed=hosts,
         )
     value = (os.environ.get(variable) or "").strip()
     if not value:
-        raise ConfigError(f"{key} is {variable!r}, but no such environment variable is set", key=key, given=variable)
+        raise ConfigError(f"{key} is {variable!r}, but no such environment variable is set", key=key)
     check_key_travels_safely(url)
     return secrets.remember(value)

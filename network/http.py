@@ -1,14 +1,20 @@
-"""Parts of HTTP that send nothing: pauses that a server asks for, what its errors say, numbers, keys."""
+"""Parts of HTTP that send nothing: pauses that a server asks for, bodies and the JSON in them, errors, keys."""
 
 import json
 import math
 import re
 import time
 from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
 
 from ..errors import ConfigError
 from ..utils.terminal import make_line
+from .errors import RequestError
 
+MAX_ERROR = 64 * 1024  # bytes of the body of an error that are read
+CHUNK = 64 * 1024
 MAX_CODING = 40  # characters of the name of a compression that a message repeats
 # What the body of a refusal says if a pause helps; if one may help; if no money is left; if a prompt is not wanted.
 _PASSES = (
@@ -112,12 +118,43 @@ def parse_finite(text: str) -> float:
     return value
 
 
-def check_api_key(key: str | None) -> str | None:
-    """Return the key without surrounding spaces; None if it is empty.
+async def read_body(response: httpx.Response, limit: int) -> bytes:
+    """Return the body; of an error, its beginning."""
+    compression = find_compression(response.headers.get("content-encoding"))
+    if compression:
+        if response.is_success:
+            raise RequestError(
+                f"the body of the reply is compressed ({compression}); allowed: identity", status=response.status_code
+            )
+        return b""
+    body = bytearray()
+    async for chunk in response.aiter_raw(CHUNK):
+        body += chunk
+        if not response.is_success and len(body) > MAX_ERROR:
+            break
+        if len(body) > limit:
+            raise RequestError(f"the body of the reply is larger than {limit} bytes", status=response.status_code)
+    return bytes(body)
+
+
+def parse_body(body: bytes, *, finite: bool = True) -> Any:
+    r"""Return the JSON in a body; bytes that are no text are replaced.
 
     Raises:
-        ConfigError: no HTTP header can carry it; the message does not contain the key.
+        ValueError: it is not JSON, or holds NaN or an infinity. With `finite=False` these are numbers, for callers that
+            check each number they need.
+        RecursionError: it is nested too deep.
+
+    >>> parse_body(b'\xef\xbb\xbf{"a": 1}')
+    {'a': 1}
     """
+    text = body.decode(json.detect_encoding(body), "replace")
+    check = parse_finite if finite else None
+    return json.loads(text, parse_constant=check, parse_float=check)
+
+
+def check_api_key(key: str | None) -> str | None:
+    """Return the key without surrounding spaces; None if it is empty."""
     key = (key or "").strip()
     if not re.fullmatch(r"[!-~]*", key):
         raise ConfigError("the API key contains characters that an HTTP header cannot carry; allowed: printable ASCII")

@@ -1,13 +1,16 @@
 """Requests to public services of the internet, whose answers name further addresses there: PubMed and Open-i.
 
 Only https, the usual port and the one host that the caller names are reached, at public addresses. Certificates say
-that it is this host. `Connection` sends the requests through a `PublicTransport`, and bounds their size and time.
+that it is this host. `Connection` sends the requests through a `PublicTransport`, and bounds their size and time; a
+`Limiter` keeps them to the rate that a service asks for.
 """
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
 import httpx
@@ -22,9 +25,6 @@ CONNECT_TIMEOUT = 8.0  # seconds for each
 
 def check_public_url(url: str, host: str) -> str:
     """Return the URL, if it leads to this host over https; a stranger may have written it.
-
-    Raises:
-        RequestError: it leads elsewhere, or cannot be read.
 
     >>> check_public_url("https://Example.org:443/a?b=c", "example.org")
     'https://example.org/a?b=c'
@@ -115,3 +115,44 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     return read.is_global and not read.is_multicast
+
+
+# ---------------------------------------------------------------------- how often
+MAX_PAUSE = 300.0  # seconds for which a server can stop all requests
+MARGIN = 1.05  # of a second: clocks are rounded
+
+
+class Limiter:
+    """The turns of the requests to one server. It belongs to one event loop.
+
+    Requests leave a little more than their share of a second apart. Each also holds a place from before it is sent
+    until a second after its answer: it has arrived by then, so never more than `rate` arrive within a second, however
+    late some are.
+    """
+
+    def __init__(self, rate: int) -> None:
+        self.interval = MARGIN / rate
+        self._free = 0.0  # when the next request may leave, by `time.monotonic`
+        self._places = asyncio.Semaphore(rate)
+
+    @asynccontextmanager
+    async def turn(self, patience: float) -> AsyncIterator[None]:
+        """Wait until a request may leave; inside the block it is sent and answered.
+
+        Raises:
+            RequestError: the server asked for a pause that lasts longer than `patience` seconds.
+        """
+        await self._places.acquire()
+        try:
+            while (wait := self._free - time.monotonic()) > 0:
+                if wait > patience:
+                    raise RequestError(f"it asked for a pause, which lasts for another {wait:.0f} s")
+                await asyncio.sleep(wait)
+            self._free = time.monotonic() + self.interval
+            yield
+        finally:
+            asyncio.get_running_loop().call_later(MARGIN, self._places.release)
+
+    def pause(self, seconds: float) -> None:
+        """Let nothing leave for some time: the server asked for it."""
+        self._free = max(self._free, time.monotonic() + min(seconds, MAX_PAUSE))

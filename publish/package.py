@@ -16,7 +16,7 @@ from ..core.portable import check_portable
 from ..envs.data.settings import merge_data
 from ..errors import ConfigError, ViewboxError
 from ..network.data_policy import check_may_leave
-from ..rewards.base import get_reward_name
+from ..rewards.declare import get_reward_name
 from ..tools.specialists.models.model import ModelSpecialist
 from ..utils.importing import add_to_search_path
 from ..utils.secrets import mask_settings

@@ -5,41 +5,25 @@ model wrote. `build` makes one from YAML, `CombinedReward` combines several, `ex
 score.
 """
 
-from .base import AnyReward, EpisodeReward, Reward
-from .brier import BrierReward
-from .combined import CombinedReward, Component, to_combined
-from .declare import register_reward
-from .episode import FormatReward, ToolUseReward
-from .exact_match import ExactMatchReward
-from .explain import check_rewards, explain_reward, explain_score
-from .fields import get_field
-from .iou import IoUReward, compute_iou
-from .label_set_f1 import LabelSetF1Reward
-from .ranking import RankingReward
-from .spec import RewardSpec, build
-from .token_f1 import TokenF1Reward
-
-__all__ = [
-    "AnyReward",
-    "BrierReward",
-    "CombinedReward",
-    "Component",
-    "EpisodeReward",
-    "ExactMatchReward",
-    "FormatReward",
-    "IoUReward",
-    "LabelSetF1Reward",
-    "RankingReward",
-    "Reward",
-    "RewardSpec",
-    "TokenF1Reward",
-    "ToolUseReward",
-    "build",
-    "check_rewards",
-    "compute_iou",
-    "explain_reward",
-    "explain_score",
-    "get_field",
-    "register_reward",
-    "to_combined",
-]
+from .brier import BrierReward as BrierReward
+from .combined import CombinedReward as CombinedReward
+from .combined import Component as Component
+from .combined import to_combined as to_combined
+from .declare import AnyReward as AnyReward
+from .declare import EpisodeReward as EpisodeReward
+from .declare import Reward as Reward
+from .declare import register_reward as register_reward
+from .episode import FormatReward as FormatReward
+from .episode import ToolUseReward as ToolUseReward
+from .exact_match import ExactMatchReward as ExactMatchReward
+from .explain import check_rewards as check_rewards
+from .explain import explain_reward as explain_reward
+from .explain import explain_score as explain_score
+from .fields import get_field as get_field
+from .iou import IoUReward as IoUReward
+from .iou import compute_iou as compute_iou
+from .lists import LabelSetF1Reward as LabelSetF1Reward
+from .lists import RankingReward as RankingReward
+from .spec import RewardSpec as RewardSpec
+from .spec import build as build
+from .token_f1 import TokenF1Reward as TokenF1Reward

@@ -8,11 +8,10 @@ from pydantic import Field, SkipValidation
 
 from ..errors import ConfigError
 from ..utils.values import to_number
-from .base import Reward, get_reward_name
 from .combined import CombinedReward
-from .declare import Name, RewardName, register_reward
+from .declare import Name, Reward, RewardName, get_reward_name, register_reward
 from .exact_match import ExactMatchReward
-from .fields import get_field, has_content, quote_value, read_confidence
+from .fields import Answer, Reference, get_field, has_content, quote_value, read_confidence
 
 
 @register_reward("brier")
@@ -37,8 +36,7 @@ class BrierReward:
     """
 
     of: Annotated[
-        SkipValidation[Reward],
-        Field(description="the reward that says what is right; default: `{type: exact_match}`"),
+        SkipValidation[Reward], Field(description="the reward that says what is right; default: `{type: exact_match}`")
     ] = field(default_factory=ExactMatchReward)
     confidence_field: Annotated[Name, Field(description="the answer's field with its confidence")] = "confidence"
     scale: Annotated[float, Field(gt=0, description="the greatest confidence")] = 1.0
@@ -46,11 +44,9 @@ class BrierReward:
 
     def __post_init__(self) -> None:
         if not callable(self.of):
-            raise ConfigError(
-                f"of = {self.of!r:.80}; allowed: a reward of (answer, reference)", key="of", given=self.of
-            )
+            raise ConfigError(f"of = {self.of!r:.80}; allowed: a reward of (answer, reference)", key="of")
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         right = to_number(self.of(answer, reference))
         if right is None:
             return None
@@ -59,7 +55,7 @@ class BrierReward:
         confidence = self._read_confidence(answer)
         return 0.0 if confidence is None else (1 + right - (confidence - right) ** 2) / 2
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         stated = self._read_confidence(answer)
         if stated is None:
@@ -69,13 +65,13 @@ class BrierReward:
         stated *= self.scale
         return f"{self.confidence_field} {stated:g} of {self.scale:g}, {get_reward_name(self.of)} scores {right:.3g}"
 
-    def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
+    def _read_confidence(self, answer: Answer) -> float | None:
         """Return the confidence in [0, 1], if the answer fills the field that `of` reads."""
         if not self._is_answered(answer):
             return None
         return read_confidence(get_field(answer, self.confidence_field), self.scale)
 
-    def _is_answered(self, answer: Mapping[str, Any] | None) -> bool:
+    def _is_answered(self, answer: Answer) -> bool:
         fields = _list_fields(self.of)
         if fields:
             return any(has_content(get_field(answer, field)) for field in fields)

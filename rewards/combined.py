@@ -14,20 +14,22 @@ from ..errors import ConfigError, Unmeasurable, describe_unknown
 from ..records import Episode, Scores
 from ..utils.terminal import describe_error, make_line
 from ..utils.values import reaches, to_finite_float, to_number
-from .base import AnyReward, get_reward_name
 from .declare import (
+    AnyReward,
     Name,
     NonNegative,
     RewardName,
     Threshold,
     create_validated,
+    get_reward_name,
     register_reward,
     validated_dataclass,
 )
-from .fields import get_field
+from .fields import Answer, Reference, get_field
 from .imported import adapt_reward
 
 log = logging.getLogger(__name__)
+Scored = tuple[float | None, dict[str, float | None]]  # the total, and the score of each component by name
 MAX_REASON = 500  # characters kept of why a component failed
 
 
@@ -101,18 +103,16 @@ class CombinedReward:
     def _logged(self) -> set[str]:
         return set()
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         return self.score(answer, reference)[0]
 
-    def score(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
-    ) -> tuple[float | None, dict[str, float | None]]:
+    def score(self, answer: Answer, reference: Reference, episode: Episode | None = None) -> Scored:
         """Return the total and every component's score by name; without `episode`, an `EpisodeReward` does not
         apply."""
         return self.score_with_faults(answer, reference, episode)[:2]
 
     def score_with_faults(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
+        self, answer: Answer, reference: Reference, episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None], dict[str, str]]:
         """Return what `score` returns, and why components failed, by name."""
         faults: dict[str, str] = {}
@@ -133,13 +133,7 @@ class CombinedReward:
             return Scores(None, dict.fromkeys(list_component_names(self)))
         return Scores(*self.score_with_faults(episode.answer, episode.task.reference, episode))
 
-    def _score(
-        self,
-        answer: Mapping[str, Any] | None,
-        reference: Mapping[str, Any],
-        episode: Episode | None,
-        faults: dict[str, str],
-    ) -> tuple[float | None, dict[str, float | None]]:
+    def _score(self, answer: Answer, reference: Reference, episode: Episode | None, faults: dict[str, str]) -> Scored:
         """Return what `score` returns; the components that fail are entered in `faults`."""
         found: dict[str, dict[str, float | None]] = {}  # of each component, its own score and those inside it
         scores: dict[str, float | None] = {}
@@ -167,11 +161,11 @@ class CombinedReward:
         self,
         name: str,
         reward: Any,
-        answer: Mapping[str, Any] | None,
-        reference: Mapping[str, Any],
+        answer: Answer,
+        reference: Reference,
         episode: Episode | None,
         faults: dict[str, str],
-    ) -> tuple[float | None, dict[str, float | None]]:
+    ) -> Scored:
         """Return the checked score of a component, and the scores inside it."""
         if isinstance(reward, CombinedReward):
             inside: dict[str, str] = {}
@@ -244,7 +238,7 @@ def _to_component(name: str, value: Any) -> Component:
         return value
     path = f"components.{name}"
     if not isinstance(value, tuple) or len(value) != 2:
-        raise ConfigError(f"{path} = {value!r:.80}; allowed: (reward, weight) or a Component", key=path, given=value)
+        raise ConfigError(f"{path} = {value!r:.80}; allowed: (reward, weight) or a Component", key=path)
     component: Component = create_validated(Component, {"reward": value[0], "weight": value[1]}, path, strict=True)
     return component
 
@@ -263,7 +257,7 @@ def _sort_by_needs(components: Mapping[str, Component]) -> list[str]:
         for other in component.needs:
             if other not in components:
                 key = f"components.{name}.needs"
-                raise ConfigError(f"{key}: {describe_unknown('component', other, components)}", key=key, given=other)
+                raise ConfigError(f"{key}: {describe_unknown('component', other, components)}", key=key)
     if not any(component.needs for component in components.values()):
         return list(components)
     graph = {name: component.needs.keys() for name, component in components.items()}
@@ -298,17 +292,17 @@ class IfGold:
     (True, 1.0)
     """
 
-    reward: Callable[[Mapping[str, Any] | None, Mapping[str, Any]], float | None]
+    reward: Callable[[Answer, Reference], float | None]
     field: str
 
     @property
     def name(self) -> str:
         return str(getattr(self.reward, "name", "if_gold"))
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         return None if get_field(reference, self.field) is None else self.reward(answer, reference)
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         if get_field(reference, self.field) is None:
             return f"the task has no {self.field}"

@@ -1,4 +1,4 @@
-"""How a reward is declared: once, as a frozen dataclass.
+"""What a reward is, a function of an answer or of a whole episode; and how it is declared: as a frozen dataclass.
 
 The annotations and defaults of the class are also the keys, limits, descriptions and defaults of its YAML. pydantic
 checks a mapping from YAML and a call in Python alike. A mistake is a `ConfigError` that names the setting and what is
@@ -8,7 +8,7 @@ allowed.
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, NoReturn, Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
@@ -17,6 +17,8 @@ from pydantic_core import ArgsKwargs
 from .. import plugins
 from ..configs.validation import Problem, describe_errors
 from ..errors import ConfigError, describe_unknown
+from ..records import Episode
+from .fields import Answer, Reference
 
 C = TypeVar("C", bound=type)
 
@@ -36,6 +38,54 @@ ItemKey = Annotated[Name | None, Field(description="the key of the name in each 
 REWARD_TYPES: dict[str, type] = {}  # by the `type` in YAML
 
 
+@runtime_checkable
+class Reward(Protocol):
+    """A pure function of the final answer and the task's reference.
+
+    The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. Whatever the answer, a
+    reward does not raise; it may if it cannot be computed now, such as a judge that is down, and raises `Unmeasurable`
+    if no answer can meet the reference.
+
+    >>> from viewbox.rewards import ExactMatchReward
+    >>> isinstance(ExactMatchReward(), Reward)
+    True
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, answer: Answer, reference: Reference) -> float | None: ...
+
+
+@runtime_checkable
+class EpisodeReward(Protocol):
+    """A pure function of a whole episode, for what an answer alone cannot show (format, use of tools).
+
+    The score is finite and in [0, 1]; `None` means that the reward does not apply to this episode.
+
+    >>> class Short:
+    ...     name = "short"
+    ...     def of_episode(self, episode):
+    ...         return 1.0 if episode.num_turns <= 3 else 0.0
+    >>> isinstance(Short(), EpisodeReward)
+    True
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def of_episode(self, episode: Episode) -> float | None: ...
+
+
+AnyReward = Reward | EpisodeReward
+
+
+def get_reward_name(reward: object) -> str:
+    """Return the name of a reward in logs: its `name`, else that of the function or class."""
+    return str(getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__))
+
+
+# ---------------------------------------------------------------------- how it is declared
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def validated_dataclass(cls: C) -> C:
     """Return a frozen dataclass whose constructor checks the annotations and raises `ConfigError`.
@@ -101,7 +151,7 @@ def get_reward_class(type: str) -> Any:
         plugins.import_plugin("rewards", type)
     if type not in REWARD_TYPES:
         names = list_reward_types()
-        raise ConfigError(describe_unknown("reward", type, names), given=type, allowed=names)
+        raise ConfigError(describe_unknown("reward", type, names))
     return REWARD_TYPES[type]
 
 
@@ -127,7 +177,7 @@ def _raise_config_error(error: ValidationError, cls: Any, settings: Mapping[str,
     cause = error.errors()[0].get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):  # raised in `__post_init__`; a message with a key begins with it
         joint, key = (".", f"{path}.{cause.key}") if cause.key else (": ", path)
-        raise ConfigError(f"{path}{joint}{cause}", key=key, given=cause.given, allowed=cause.allowed) from error
+        raise ConfigError(f"{path}{joint}{cause}", key=key) from error
     problems = describe_errors(error, cls, settings)
-    located = [Problem(f"{path}.{problem.key}", problem.text, problem.given) for problem in problems]
-    raise ConfigError("\n".join(map(str, located)), key=located[0].key, given=located[0].given) from error
+    located = [Problem(f"{path}.{problem.key}", problem.text) for problem in problems]
+    raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error

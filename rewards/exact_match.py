@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from ..utils.values import Value, normalize, reaches, to_text
 from .declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
-from .fields import MAX_TEXT, get_accepted_values, get_field, quote_value
+from .fields import MAX_TEXT, Answer, Reference, get_accepted_values, get_field, quote_value
 
 
 @register_reward("exact_match")
@@ -49,7 +49,7 @@ class ExactMatchReward:
     def _spellings(self) -> Mapping[str, frozenset[str]]:
         return build_spellings(self.aliases)
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+    def __call__(self, answer: Answer, reference: Reference) -> float:
         golds = [
             normalize(gold) for gold in get_accepted_values(get_field(reference, self.reference_field or self.field))
         ]
@@ -62,7 +62,7 @@ class ExactMatchReward:
         said = normalize(raw)
         return 1.0 if said.text and (said.text in accepted or any(self._is_near(said, gold) for gold in golds)) else 0.0
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         value, gold = get_field(answer, self.field), get_field(reference, self.reference_field or self.field)
         if self(answer, reference):

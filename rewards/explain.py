@@ -13,9 +13,9 @@ from ..errors import Unmeasurable
 from ..records import Episode, Task
 from ..utils.concurrency import contain_exit
 from ..utils.values import reaches
-from .base import get_reward_name
 from .combined import CombinedReward, find_unmet_need, to_combined
-from .declare import REWARD_TYPES
+from .declare import REWARD_TYPES, get_reward_name
+from .fields import Answer, Reference
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ExplainedScore:
 
 
 def explain_score(
-    reward: object, answer: Mapping[str, object] | None, reference: Mapping[str, object], episode: Episode | None = None
+    reward: object, answer: Answer, reference: Reference, episode: Episode | None = None
 ) -> ExplainedScore:
     """Score an answer and explain every component. Never raises.
 
@@ -93,8 +93,8 @@ def describe_reward(reward: Any) -> str:
 
 def _explain_parts(
     reward: CombinedReward,
-    answer: Mapping[str, Any] | None,
-    reference: Mapping[str, Any],
+    answer: Answer,
+    reference: Reference,
     episode: Episode | None,
     scores: Mapping[str, float | None],
     prefix: str = "",
@@ -118,9 +118,7 @@ def _explain_parts(
             yield from _explain_parts(component.reward, answer, reference, episode, scores, f"{full}.", outer)
 
 
-def explain_reward(
-    reward: Any, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
-) -> str:
+def explain_reward(reward: Any, answer: Answer, reference: Reference, episode: Episode | None = None) -> str:
     """Return one or two sentences: from the reward's own `explain` or `explain_episode`, else its score. Never raises.
 
     >>> from viewbox.rewards import ExactMatchReward

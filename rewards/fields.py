@@ -13,6 +13,8 @@ from typing import Any, Literal
 from ..errors import Unmeasurable
 from ..utils.values import fold_text, normalize, to_finite_float, to_text
 
+Answer = Mapping[str, Any] | None  # the checked final answer of a model; None: there is none
+Reference = Mapping[str, Any]  # of a task
 Box = tuple[float, ...]  # x1, y1, x2, y2; of a volume x1, y1, z1, x2, y2, z2
 Labeled = tuple[Box | None, str]  # None: it counts, but matches nothing
 BoxFormat = Literal["xyxy", "xywh"]

@@ -6,7 +6,7 @@ one argument `episode`. Its form is checked before the first episode, because a 
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,8 +15,8 @@ from pydantic import Field
 from ..errors import ConfigError
 from ..records import Episode
 from ..utils.importing import load_object
-from .base import AnyReward, get_reward_name
-from .declare import Name, register_reward
+from .declare import AnyReward, Name, get_reward_name, register_reward
+from .fields import Answer, Reference
 
 ALLOWED = (
     "a function of (answer, reference), a function of one argument named `episode`, a reward object, "
@@ -48,7 +48,7 @@ class AnswerFunction:
     function: Callable[..., Any]
     name: str
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    def __call__(self, answer: Answer, reference: Reference) -> float | None:
         score: float | None = self.function(answer, reference)
         return score
 
@@ -67,13 +67,6 @@ class EpisodeFunction:
 
 def load_reward(path: str, name: str | None = None) -> AnyReward:
     """Load the reward at an import path.
-
-    Args:
-        path: `package.module:name` or `path/to/file.py:name`; the current folder is searched after installed packages.
-        name: the reward's name (default: its own).
-
-    Raises:
-        ConfigError: it cannot be loaded, or is not a reward.
 
     >>> load_reward("viewbox.rewards:ExactMatchReward").name
     'exact_match'
@@ -116,9 +109,6 @@ def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyRew
 def adapt_reward(reward: object) -> object:
     """Return a reward given in Python as one that can be called: a class is made, a function of `episode` reads
     episodes.
-
-    Raises:
-        ConfigError: the class cannot be made without arguments, or the function takes other arguments.
 
     >>> adapt_reward(lambda episode: 1.0).of_episode(None)
     1.0

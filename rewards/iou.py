@@ -1,27 +1,21 @@
 """Scores boxes by intersection over union: one box, or many boxes matched one to one."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import Field
 
 from ..errors import ConfigError, Unmeasurable
 from ..utils.values import normalize, reaches, to_finite_float, to_text
-from .declare import (
-    AnswerField,
-    Name,
-    NonNegative,
-    ReferenceField,
-    RewardName,
-    Threshold,
-    register_reward,
-)
+from .declare import AnswerField, Name, NonNegative, ReferenceField, RewardName, Threshold, register_reward
 from .fields import (
+    Answer,
     AnyBoxFormat,
     Box,
     Frame,
     Labeled,
+    Reference,
     check_gold_boxes,
     compute_area,
     convert_to_fractions,
@@ -136,7 +130,7 @@ class IoUReward:
         if len(frames) == 2 and "pixel" in frames and self.size_field is None:
             raise ConfigError("size_field: is missing; needed to compare pixels with another frame", key="size_field")
 
-    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+    def __call__(self, answer: Answer, reference: Reference) -> float:
         boxes, golds = self._read_boxes(answer, reference)
         if self.places and name_other_place(answer, reference, self.places) is not None:
             return 0.0
@@ -154,7 +148,7 @@ class IoUReward:
             return 2 * len(pairs) / (len(boxes) + len(golds))
         return min(1.0, math.fsum(score for _, _, score in pairs) / max(len(boxes), len(golds)))
 
-    def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
+    def explain(self, answer: Answer, reference: Reference) -> str:
         """Return why the answer got its score, in a sentence."""
         other = name_other_place(answer, reference, self.places)
         if other is not None:
@@ -176,7 +170,7 @@ class IoUReward:
         return "; ".join(sentences)
 
     def _read_boxes(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
+        self, answer: Answer, reference: Reference
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
         """Return the answer's boxes and the gold's, in one frame; `None` for a side without boxes.
 

@@ -15,10 +15,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from ..errors import ConfigError, describe_unknown
-from .base import AnyReward, EpisodeReward, Reward
 from .brier import BrierReward
 from .combined import CombinedReward, Component
-from .declare import create_validated, get_reward_class, list_reward_types
+from .declare import AnyReward, EpisodeReward, Reward, create_validated, get_reward_class, list_reward_types
 from .imported import ImportedReward, load_reward
 
 COMPONENT_KEYS = ("weight", "needs")
@@ -29,11 +28,6 @@ Check = Callable[[str, Mapping[str, Any], str], None]  # of (type, settings, pat
 
 def build(spec: object, path: str = "reward", *, check: Check | None = None) -> AnyReward:
     """Build the reward that a mapping from YAML describes; a reward object is returned as it is.
-
-    Args:
-        spec: the mapping.
-        path: where it stands in the YAML, for error messages.
-        check: called for each reward inside before it is made or imported; it may raise.
 
     Raises:
         ConfigError: a key that is unknown, missing or out of range. It names the key, the value and what is allowed.
@@ -49,7 +43,7 @@ judge, label_set_f1, python, ranking, token_f1, tool_use
         for key in COMPONENT_KEYS:
             if spec.get(key) is not None:
                 text = f"{path}.{key} = {spec[key]!r:.80}: allowed only in a component of a combined reward"
-                raise ConfigError(text, key=f"{path}.{key}", given=spec[key])
+                raise ConfigError(text, key=f"{path}.{key}")
     elif isinstance(spec, Reward | EpisodeReward):
         return spec
     reward: AnyReward = _build_reward(spec, path, check)
@@ -61,17 +55,17 @@ RewardSpec = Annotated[Any, BeforeValidator(build)]  # a field of a pydantic mod
 
 def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
     if not isinstance(spec, Mapping):
-        raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path, given=spec)
+        raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path)
     if "type" not in spec:
         types = list_reward_types()
         text = f"{path}.type: is missing; allowed: {', '.join(types)}"
-        raise ConfigError(text, key=f"{path}.type", allowed=types)
+        raise ConfigError(text, key=f"{path}.type")
     if check is not None:
         check(str(spec["type"]), spec, path)
     try:
         cls = get_reward_class(str(spec["type"]))
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}", key=path, given=error.given, allowed=error.allowed) from error
+        raise ConfigError(f"{path}: {error}", key=path) from error
     settings = {
         key: value
         for key, value in spec.items()
@@ -101,4 +95,4 @@ def _check_keys(settings: Mapping[str, Any], cls: Any, path: str) -> None:
     for key, value in settings.items():
         if key not in fields:
             text = describe_unknown("key", str(key), ["type", *fields, *COMPONENT_KEYS])
-            raise ConfigError(f"{path}.{key} = {value!r:.80}: {text}", key=f"{path}.{key}", given=value)
+            raise ConfigError(f"{path}.{key} = {value!r:.80}: {text}", key=f"{path}.{key}")

@@ -207,9 +207,7 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
     except ValidationError as error:
         problem = describe_errors(error, EndpointSettings, values)[0]
         problem = problem._replace(key=f"endpoint.{problem.key}".rstrip("."))
-        raise ConfigError(
-            f"{document.find_place(problem.key)}: {problem}", key=problem.key, given=problem.given
-        ) from error
+        raise ConfigError(f"{document.find_place(problem.key)}: {problem}", key=problem.key) from error
 
 
 def _build_endpoint_job(

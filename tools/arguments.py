@@ -5,6 +5,7 @@ and what is allowed, so that the model can correct its call.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -149,7 +150,7 @@ def check_value(
         raise ArgumentError(f"{label} must be finite")
     # Most calls skip the validator: it takes longer than a tool that only reads.
     is_text = isinstance(value, str) and spec.keys() <= _PLAIN_TEXT and spec["type"] == "string"
-    is_place = kind in ("point", "box") and _is_number_list(value, spec["minItems"])
+    is_place = kind in ("point", "box") and is_number_list(value, spec["minItems"])
     if not is_text and not is_place:
         schema = {key: item for key, item in spec.items() if key != "x-kind"}
         problem = find_violation(value, schema)
@@ -166,7 +167,8 @@ def check_value(
     return float(value) if spec.get("type") == "number" else value
 
 
-def _is_number_list(value: Any, count: int) -> bool:
+def is_number_list(value: Any, count: int) -> bool:
+    """Return whether a value is a list of so many numbers."""
     return isinstance(value, list) and len(value) == count and all(type(item) in (int, float) for item in value)
 
 
@@ -176,7 +178,4 @@ def _is_finite(value: Any) -> bool:
         return all(_is_finite(item) for item in value)
     if isinstance(value, dict):
         return all(_is_finite(item) for item in value.values())
-    try:
-        return not isinstance(value, int | float) or math.isfinite(value)
-    except OverflowError:
-        return False
+    return not isinstance(value, int | float) or abs(value) <= sys.float_info.max

@@ -9,7 +9,7 @@ exception is the environment's and is raised: `core/tool_calls.py` tries the cal
 
 A stateless tool runs at the same time as the other calls of a reply: an `async def` on the event loop, a `def` in a
 thread. The model names a picture ("view_3"), and the function receives the `View` (its `.source` holds the native
-pixels).
+pixels). `apply_tools` runs stateful tools outside an episode, for notebooks, tests and the command line.
 """
 
 import asyncio
@@ -17,11 +17,17 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from ..errors import ArgumentError, ToolError, ToolFault
 from ..images.coordinates import Coordinates, from_unit
+from ..images.files import open_image
 from ..images.shown import ShownView
+from ..images.source import Source
 from ..images.task_images import find_number
 from ..images.view import View
 from ..records import ToolResult
@@ -79,12 +85,7 @@ def call_stateful(
             facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
             views = [(after, None)]
         return after, ToolResult(
-            name,
-            _describe_output(output),
-            image=shown,
-            facts=facts,
-            arguments=used,
-            views=_record_views(views, hidden),
+            name, _describe_output(output), image=shown, facts=facts, arguments=used, views=_record_views(views, hidden)
         )
     except ToolError as error:
         return view, _build_refusal(name, error, used)
@@ -254,3 +255,65 @@ def _record_views(views: Iterable[ViewInArea], hidden: Mapping[str, Any] | None)
 
 def _describe_output(output: ToolOutput) -> str:
     return to_storable_text(output.text) or ("found" if output.facts else "done")
+
+
+# ---------------------------------------------------------------------- outside an episode
+Openable = str | Path | Image.Image | np.ndarray | Source | View
+
+
+def apply_tool(
+    name: str,
+    image: Openable,
+    /,
+    *,
+    coordinates: Coordinates = "unit",
+    max_pixels: int = MAX_PIXELS,
+    **arguments: object,
+) -> tuple[View, ToolResult]:
+    """Call one stateful tool on an image; return the view after the call and the result.
+
+    `image` is a path (any file that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds
+    the view unless `image` is a `View`. If the call fails, `result.error` says why. Raise `ImageError` if the image
+    cannot be opened.
+
+    >>> view, result = apply_tool("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
+    >>> result.image.open().size, result.facts["area_percentage"]
+    ((50, 50), 25.0)
+    >>> result.text
+    'cropped (original_size: [100, 100], new_size: [50, 50], area_percentage: 25.0, shows: [0.1, 0.1, 0.6, 0.6])'
+    """
+    return apply_tools(image, [(name, arguments)], coordinates=coordinates, max_pixels=max_pixels)[0]
+
+
+def apply_tools(
+    image: Openable,
+    calls: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    coordinates: Coordinates = "unit",
+    max_pixels: int = MAX_PIXELS,
+    hidden: Mapping[str, object] | None = None,
+) -> list[tuple[View, ToolResult]]:
+    """Call stateful tools in order, each on the view that the call before it left; stops after the first error.
+
+    `hidden` are arguments that the environment would fill in.
+
+    >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])
+    >>> [view.size for view, result in steps]
+    [(160, 80), (40, 20)]
+    """
+    view = open_view(image, max_pixels)
+    steps: list[tuple[View, ToolResult]] = []
+    for name, arguments in calls:
+        view, result = call_stateful(name, view, arguments, coordinates=coordinates, hidden=hidden)
+        steps.append((view, result))
+        if result.error is not None:
+            break
+    return steps
+
+
+def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
+    """Return the overview of an image; a `View` is returned as it is."""
+    if isinstance(image, View):
+        return image
+    source = open_image(image) if isinstance(image, str | Path) else Source.of(image)
+    return View.of(source, max_pixels=max_pixels)

@@ -18,14 +18,7 @@ from typing import Any, TypeVar, get_type_hints, overload
 from ..errors import ArgumentError, ConfigError, ToolError, describe_unknown, show_json
 from ..images.coordinates import Coordinates
 from ..images.view import View
-from .arguments import (
-    build_parameter,
-    check_value,
-    describe_parameter,
-    is_hidden,
-    is_null_text,
-    is_picture,
-)
+from .arguments import build_parameter, check_value, describe_parameter, is_hidden, is_null_text, is_picture
 
 ToolFunction = Callable[..., Any]
 F = TypeVar("F", bound=ToolFunction)

@@ -31,11 +31,6 @@ class Condition(NamedTuple):
 def parse_condition(text: str, source: str, example: str) -> Condition:
     """Parse `field op value`; whether the field exists is for the caller to check.
 
-    Args:
-        text: the condition.
-        source: the option or key that holds it, for errors.
-        example: a condition that would be right, for errors.
-
     Raises:
         ConfigError: another form, a number that is none, or a regular expression that does not compile.
 

@@ -65,7 +65,7 @@ def check_out(given: str | Path, kind: Written, option: str = "--out") -> Path:
         problem = f"cannot be written ({getattr(error, 'strerror', None) or error})"
     if problem:
         text, key = describe_value(str(given)), option.strip("-").replace("-", "_").lower()
-        raise ConfigError(f"{option} {text}: {problem}; allowed: {_ALLOWED[kind]}", key=key, given=str(given))
+        raise ConfigError(f"{option} {text}: {problem}; allowed: {_ALLOWED[kind]}", key=key)
     return Path(given)
 
 
@@ -109,9 +109,6 @@ def replace_atomically(path: Path) -> Iterator[BinaryIO]:
 def create_whole(path: str | Path, option: str = "--out") -> Iterator[Path]:
     """Lend a place beside `path`, for a file or a folder, that is renamed to `path` when the block ends without an
     error.
-
-    Raises:
-        ConfigError: `path` exists, or cannot be written.
     """
     path = check_out(path, "new", option)
     try:

@@ -41,10 +41,10 @@ JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
     where = f"{kind} {path!r}"
     module_name, _, name = expand_path(path, where=f"{where}: ", key=key).rpartition(":")
     if not module_name or not name:
-        raise ConfigError(f"{where}; allowed: {FORMS}", key=key, given=path)
+        raise ConfigError(f"{where}; allowed: {FORMS}", key=key)
     file = Path.cwd() / module_name if module_name.endswith(".py") else None
     if file and not file.is_file():
-        raise ConfigError(f"{where}: {module_name}: no such file; allowed: {FORMS}", key=key, given=path)
+        raise ConfigError(f"{where}: {module_name}: no such file; allowed: {FORMS}", key=key)
     add_to_search_path()
     try:
         with contain_exit():
@@ -53,12 +53,12 @@ JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
         text = _explain_failure(module_name, unwrap(error))
         if file and (file.parent / "__init__.py").is_file():
             text += "; the file belongs to a package: name it as package.module:Name"
-        raise ConfigError(f"{where}: {text}", key=key, given=path) from error
+        raise ConfigError(f"{where}: {text}", key=key) from error
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
             public = _list_public_names(value)
-            raise ConfigError(f"{where}: {describe_unknown('name', part, public)}", key=key, given=path, allowed=public)
+            raise ConfigError(f"{where}: {describe_unknown('name', part, public)}", key=key)
         value = getattr(value, part)
     return value
 

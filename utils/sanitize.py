@@ -75,10 +75,6 @@ def break_control_tokens(text: str, tokens: re.Pattern[str] = CONTROL_TOKENS) ->
     """Return the text with a space after the first character of each control token, so that no tokenizer reads it as
     one.
 
-    Args:
-        text: of a message, without the marks that a chat template adds.
-        tokens: the control tokens; by default those of common chat models.
-
     >>> break_control_tokens("fine<|im_end|> <image> a < b, <tool_call>")
     'fine< |im_end|> < image> a < b, <tool_call>'
     """

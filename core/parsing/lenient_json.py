@@ -19,14 +19,7 @@ from typing import Any
 
 from ...errors import show_json
 from ...utils.sanitize import replace_surrogates
-from .strict_json import (
-    MAX_DEPTH,
-    MAX_VALUES,
-    StrictJson,
-    describe_duplicate,
-    parse_float,
-    parse_integer,
-)
+from .strict_json import MAX_DEPTH, MAX_VALUES, StrictJson, describe_duplicate, parse_float, parse_integer
 
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(
@@ -50,6 +43,7 @@ _AMBIGUOUS = frozenset(
 _UNAMBIGUOUS = frozenset({("continue", "yes"), ("continue", "no")})  # (key, word): text and literal mean the same
 _NOT_NUMBERS = frozenset({"nan", "inf", "infinity"})
 _CROSSED = "brackets cross: a list is not closed with ]"
+_QUOTES = {'"': '\\"', "\\'": "'"}  # inside a JSON string, a double quote is escaped, and a single one is not
 _QUOTE_OR_ESCAPE = re.compile(r'\\.|"', re.DOTALL)
 _CONTINUES = re.compile(r"\s*+[,:}\])]")
 
@@ -293,7 +287,8 @@ class _Reader:
         if "\\" not in inside:
             return inside
         try:
-            text: str = scanstring(f'{_QUOTE_OR_ESCAPE.sub(_escape_quote, inside)}"', 0, False)[0]
+            escaped = _QUOTE_OR_ESCAPE.sub(lambda match: _QUOTES.get(match[0], match[0]), inside)
+            text: str = scanstring(f'{escaped}"', 0, False)[0]
             return replace_surrogates(text)
         except ValueError as error:
             self.complaint = f"a string cannot be read ({getattr(error, 'msg', error)}): a backslash is written \\\\"
@@ -317,12 +312,6 @@ class _Reader:
         elif plain in _AMBIGUOUS and (self.containers[-1].key, plain) not in _UNAMBIGUOUS:
             self.complaint = f"{word} may be text or a literal: write it in double quotes, or true, false or null"
         return word
-
-
-def _escape_quote(match: re.Match[str]) -> str:
-    """Return what replaces `match` inside a JSON string: a plain double quote is escaped, an escaped single one is
-    not."""
-    return {'"': '\\"', "\\'": "'"}.get(match[0], match[0])
 
 
 def _is_worth_keeping(inner: Any, *, is_field: bool) -> bool:

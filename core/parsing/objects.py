@@ -41,7 +41,7 @@ class AnswerFields:
     @classmethod
     def from_schema(cls, schema: Mapping[str, object]) -> "AnswerFields":
         """Return the fields of `schema` (JSON Schema, local references followed); cached by schema."""
-        return _read_fields(_to_json(schema))
+        return _read_fields(json.dumps(thaw(schema)))
 
     def unwrap(self, value: dict[str, Any]) -> dict[str, object]:
         """Return the answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
@@ -121,10 +121,6 @@ def _is_properties(value: Mapping[str, Any], names: frozenset[str]) -> bool:
     return bool(inside) and all(
         isinstance(item, Mapping) and isinstance(item.get("type"), str) and item["type"] in _TYPES for item in inside
     )
-
-
-def _to_json(schema: Mapping[str, Any]) -> str:
-    return json.dumps(thaw(schema))
 
 
 def find_reference(root: Mapping[str, object], reference: str) -> Any:

@@ -25,81 +25,62 @@ class StrictJson(NamedTuple):
     complaint: str | None
 
 
-class StrictDecoder:
-    """Decodes one JSON value at a position; never raises.
-
-    >>> StrictDecoder().decode('so: {"a": 1} yes', 4)
-    StrictJson(value={'a': 1}, end=12, complaint=None)
-    >>> StrictDecoder().decode('{"a": NaN}', 0).complaint
-    'NaN is not a JSON number'
-    """
+class _Decoder(local):
+    """The decoder of a thread: making one takes as long as reading a short reply. It notes what it lets pass."""
 
     def __init__(self) -> None:
-        self._complaints: list[str] = []
-        self._decoder = json.JSONDecoder(
+        self.complaints: list[str] = []
+        self.decoder = json.JSONDecoder(
             object_pairs_hook=self._build_object,
-            parse_constant=lambda name: self._complaints.append(f"{name} is not a JSON number"),
-            parse_int=self._build_integer,
-            parse_float=self._build_float,
+            parse_constant=lambda name: self.complaints.append(f"{name} is not a JSON number"),
+            parse_int=lambda digits: self._note(*parse_integer(digits)),
+            parse_float=lambda digits: self._note(*parse_float(digits)),
         )
 
-    def decode(self, text: str, begin: int) -> StrictJson:
-        """Return the value at `begin`, where it ends, and what is wrong with it."""
-        self._complaints.clear()
-        try:
-            value, end = self._decoder.raw_decode(text, begin)
-        except json.JSONDecodeError as error:
-            return StrictJson(None, begin, f"{error.msg} at character {error.pos}")
-        except RecursionError:
-            return StrictJson(None, begin, f"nested more than {MAX_DEPTH} deep")
-        excess = _describe_excess(value) if isinstance(value, dict | list) else None
-        complaint = self._complaints[0] if self._complaints else excess
-        if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
-            value = replace_lone_surrogates(value)
-        return StrictJson(value, end, complaint)
-
-    def _build_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def _build_object(self, pairs: list[tuple[str, Any]]) -> Any:
         try:
             return build_object(pairs)
         except ValueError as error:
-            self._complaints.append(str(error))
-            return dict(pairs)
+            return self._note(dict(pairs), str(error))
 
-    def _build_integer(self, digits: str) -> int:
-        value, complaint = parse_integer(digits)
+    def _note(self, value: object, complaint: str | None) -> object:
         if complaint is not None:
-            self._complaints.append(complaint)
-        return value
-
-    def _build_float(self, digits: str) -> float:
-        value, complaint = parse_float(digits)
-        if complaint is not None:
-            self._complaints.append(complaint)
+            self.complaints.append(complaint)
         return value
 
 
-def replace_lone_surrogates(value: object) -> object:
+_THREAD = _Decoder()
+
+
+def decode_json(text: str, begin: int = 0) -> StrictJson:
+    """Return the JSON value at `begin` of `text`, where it ends, and what is wrong with it; never raises.
+
+    >>> decode_json('so: {"a": 1} yes', 4)
+    StrictJson(value={'a': 1}, end=12, complaint=None)
+    >>> decode_json('{"a": NaN}').complaint
+    'NaN is not a JSON number'
+    """
+    _THREAD.complaints.clear()
+    try:
+        value, end = _THREAD.decoder.raw_decode(text, begin)
+    except json.JSONDecodeError as error:
+        return StrictJson(None, begin, f"{error.msg} at character {error.pos}")
+    except RecursionError:
+        return StrictJson(None, begin, f"nested more than {MAX_DEPTH} deep")
+    excess = _describe_excess(value) if isinstance(value, dict | list) else None
+    complaint = _THREAD.complaints[0] if _THREAD.complaints else excess
+    if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
+        value = _replace_lone_surrogates(value)
+    return StrictJson(value, end, complaint)
+
+
+def _replace_lone_surrogates(value: object) -> object:
     """Return a JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, dict):
-        return {replace_lone_surrogates(key): replace_lone_surrogates(item) for key, item in value.items()}
-    return [replace_lone_surrogates(item) for item in value] if isinstance(value, list) else value
-
-
-class _ThreadDecoder(local):
-    """Making a decoder takes as long as reading a short reply, so each thread keeps its own."""
-
-    def __init__(self) -> None:
-        self.decoder = StrictDecoder()
-
-
-_THREAD = _ThreadDecoder()
-
-
-def decode_json(text: str, begin: int = 0) -> StrictJson:
-    """Return the JSON value at `begin` of `text`, decoded by this thread's decoder."""
-    return _THREAD.decoder.decode(text, begin)
+        return {_replace_lone_surrogates(key): _replace_lone_surrogates(item) for key, item in value.items()}
+    return [_replace_lone_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 def parse_integer(digits: str) -> tuple[int, str | None]:

@@ -83,11 +83,7 @@ class Prompts:
         self._templates = {**_load_defaults(), **{name: _compile(name, source) for name, source in overrides.items()}}
 
     def render(self, name: str, **values: object) -> str:
-        """Return the text of a template; `values` has the keys of `VALUES[name]`.
-
-        Raises:
-            ConfigError: the template fails with these values.
-        """
+        """Return the text of a template; `values` has the keys of `VALUES[name]`."""
         try:
             return replace_surrogates(self._templates[name].render(values))
         except Exception as error:  # a template can raise anything while it is rendered

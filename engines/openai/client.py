@@ -25,11 +25,11 @@ from ...core.messages import (
     to_openai_messages,
 )
 from ...errors import ConfigError
-from ...network.body import parse_body
 from ...network.connection import Connection as AnyConnection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, UnusableReplyError
 from ...network.hosts import ALLOWED_URL, parse_url
+from ...network.http import parse_body
 from ...records import Reply, RunConfig, ToolCall
 from ...utils import secrets
 from ...utils.frozen import thaw

@@ -26,10 +26,9 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from ...configs.sections import ModelSection
 from ...errors import ConfigError
-from ...network.body import parse_body
 from ...network.client_settings import build_client_settings
 from ...network.data_policy import check_sending
-from ...network.http import read_error
+from ...network.http import parse_body, read_error
 from ...utils.terminal import make_line
 from ..generator import GeneratorError
 from ..hf.adapters import KeptChange, get_factors, round_stochastically

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 
 from ...configs.sections import SamplingParams
 from ...images.ref import ImageRef
-from ...network.body import parse_body
 from ...network.errors import UnusableReplyError
+from ...network.http import parse_body
 from ..generator import ReplyError
 from ..hf.chat_tokens import ChatTokens
 from .generator import SampledTokens, TokenRequest

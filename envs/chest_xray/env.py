@@ -21,7 +21,7 @@ from ...records import Task
 from ...rewards import CombinedReward, Component, IoUReward
 from ...rewards.combined import IfGold
 from ...rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
-from ...rewards.short_answer import ShortAnswerReward
+from ...rewards.token_f1 import ShortAnswerReward
 from ...utils.frozen import FrozenDict
 from ..consultation import find_facts
 from ..data import MappedRow, TaskField

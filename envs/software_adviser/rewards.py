@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from ...records import Episode, Turn
 from ...rewards import CombinedReward, Component, FormatReward
 from ...rewards.fields import get_field
-from ...rewards.ranking import RankingReward
+from ...rewards.lists import RankingReward
 from ...utils.values import normalize_label, to_finite_float, to_text
 from .answer import COMPLETE
 

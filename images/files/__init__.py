@@ -64,4 +64,4 @@ def _open_with(what: pool.What, where: ImageLocation, folder: Folder | None) -> 
         reason = str(error)
     except MemoryError:
         reason = "there is not enough memory to open it"
-    raise ImageError(f"image {name}: {reason}", given=name)
+    raise ImageError(f"image {name}: {reason}")

@@ -20,7 +20,7 @@ from .. import limits
 from ..pixels import pick_blank
 from ..source import Source
 from . import dicom, stacks
-from .dicom_frames import NO_PLACE, get_place, get_thickness
+from .dicom import NO_PLACE, get_place, get_thickness
 from .dicom_header import Header, NoPictureError, get_text, is_dicom, parse_numbers, read_header
 from .dicom_values import DecodedFrames, get_pixel_size, is_localizer, join_slices
 from .paths import WHOLE, Reserve, Selection, describe_failure, describe_location, open_descriptor, open_in_folder
@@ -59,11 +59,7 @@ def read(folder: int, reserve: Reserve, selection: Selection = WHOLE) -> Source:
 
 
 def list_files(folder: Path, selection: Selection = WHOLE) -> list[str]:
-    """Return the names of the files that are opened; nothing else in the folder is read as a picture.
-
-    Raises:
-        ImageError: the folder holds no such series or stack, or several.
-    """
+    """Return the names of the files that are opened; nothing else in the folder is read as a picture."""
     with open_descriptor(folder) as descriptor:
         return [file.file for file in _find_files(descriptor, selection)[0]]
 

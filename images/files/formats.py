@@ -1,17 +1,22 @@
-"""Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`)."""
+"""Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`).
+
+Pillow reads PNG, JPEG, BMP, WebP, GIF and their frames; OpenCV reads PNG of 16 bits a channel. Pillow's plugins are
+called directly and not through `Image.open`, which has one size limit for the whole process, half of what is allowed
+here, and would try some forty formats.
+"""
 
 import io
+from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import Image
+from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
 from ...errors import ImageError
 from .. import limits
-from ..pixels import SHAPES
-from ..source import Source
-from . import pillow
+from ..pixels import ORIENTATION, SHAPES, lay_over, mark_blank, pillow_to_array, to_native_dtype, turn_upright
+from ..source import Source, Volume
 from .dicom_header import is_dicom
 from .paths import WHOLE, Reserve, Selection, open_in_folder, read_exactly
 
@@ -19,6 +24,21 @@ MAGIC = b"\x93NUMPY"  # of a .npy file
 HEAD = 1024  # bytes that suffice to recognize a format
 
 Content = BinaryIO | int  # an open file, or the descriptor of a folder
+TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
+    "PNG": (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImagePlugin.PngImageFile),
+    "JPEG": (lambda head: head.startswith(b"\xff\xd8\xff"), JpegImagePlugin.jpeg_factory),
+    "TIFF": (lambda head: head[:4] in TIFFS, TiffImagePlugin.TiffImageFile),  # as Pillow decodes it: see `tiff`
+    "BMP": (lambda head: head.startswith(b"BM"), BmpImagePlugin.BmpImageFile),
+    "WebP": (lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP", WebPImagePlugin.WebPImageFile),
+    "GIF": (lambda head: head[:6] in (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
+}
+CHANNELS = {2: [2, 1, 0, 3], 4: [0, 3], 6: [2, 1, 0, 3]}  # of OpenCV's BGRA, for the color types of a PNG
+ANIMATED = ("GIF", "WEBP", "PNG")  # a JPEG with several pictures holds previews of the same one
+# Bytes of a pixel in Pillow's memory. Other modes need 4, because they become RGB; WebP needs 16 for copies.
+BYTES = {"1": 1, "L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+SCAN = b"\xff\xda"
+MAX_SCANNED = 2**30  # pixels times scans of a JPEG: a progressive one has about ten, each over all pixels
 
 
 def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Source:
@@ -34,7 +54,7 @@ def read_source(content: Content, reserve: Reserve, selection: Selection = WHOLE
 
 
 def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder: int | None = None) -> Source:
-    from . import dicom, headed, nifti, tiff
+    from . import dicom, headed, tiff
 
     if selection.series is not None:
         raise ImageError("#series=… chooses among the series of a folder, but this is a file")
@@ -46,22 +66,22 @@ def _read_file(content: BinaryIO, reserve: Reserve, selection: Selection, folder
     if head.startswith(MAGIC):
         return _read_npy(content, reserve)
     zipped = head.startswith(b"\x1f\x8b")
-    if zipped or nifti.get_header_size(head) is not None:
-        return nifti.read(content, reserve, zipped=zipped)
-    if head[:4] in pillow.TIFFS:
+    if zipped or headed.get_header_size(head) is not None:
+        return headed.read_nifti(content, reserve, zipped=zipped)
+    if head[:4] in TIFFS:
         return tiff.read(content, reserve)
     if headed.is_headed(head):
         return headed.read(content, reserve, folder)
-    return pillow.read(content, head, reserve)
+    return read_pictures(content, head, reserve)
 
 
 def read_picture(content: Content, reserve: Reserve, selection: Selection = WHOLE) -> Image.Image | Source:
     """Return the first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, int):
         head = _read_head(content)
-        if pillow.is_picture(head) and not is_dicom(head):
-            with suppress(*((ImageError,) if head[:4] in pillow.TIFFS else ())):  # a kind that Pillow does not have
-                return pillow.load_picture(content, head, reserve)
+        if is_picture(head) and not is_dicom(head):
+            with suppress(*((ImageError,) if head[:4] in TIFFS else ())):  # a kind that Pillow does not have
+                return _load(content, head, reserve)[0]
             content.seek(0)
     return read_source(content, reserve, selection)
 
@@ -87,3 +107,120 @@ def _read_head(content: BinaryIO) -> bytes:
     if not head:
         raise ImageError("the file is empty")
     return head
+
+
+# ---------------------------------------------------------------------- pictures
+def is_picture(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is one of `FORMATS`."""
+    return any(accepts(head) for accepts, _ in FORMATS.values())
+
+
+def read_pictures(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
+    """Return the first frame of a file; if there are several, its volume has the others."""
+    image, count = _load(file, head, reserve)
+    if _is_deep_color(head):
+        if count > 1:
+            raise ImageError("an animated PNG of 16 bits a channel; allowed: 8 bits, or a single picture")
+        return Source.of(_read_deep_color(file, head, image))
+    first, ground = pillow_to_array(image)
+    frames = [first]
+    with suppress(EOFError):  # there are fewer than the file says
+        for number in range(1, count):
+            image.seek(number)
+            frames.append(pillow_to_array(image)[0])
+    if len(frames) == 1:
+        key = image.info.get("transparency")
+        if image.mode.startswith("I;16") and isinstance(key, int) and (first == key).any():
+            pixels, display, blank, _ = mark_blank(first, first == key)
+            return Source(pixels, display, blank=blank)
+        del image
+        return Source.of(first, ground=255.0 if ground else None)
+    if len({frame.ndim for frame in frames}) > 1:
+        frames = [frame if frame.ndim == 3 else np.repeat(frame[:, :, None], 3, axis=2) for frame in frames]
+    voxels, display, blank, _ = to_native_dtype(np.stack(frames))
+    return Volume(voxels, display, planes=False, blank=blank).get_slice(0)
+
+
+def _load(file: BinaryIO, head: bytes, reserve: Reserve) -> tuple[Image.Image, int]:
+    """Return the first picture, decoded, and how many frames the file has."""
+    opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
+    if opener is None:
+        kinds = f"{', '.join(FORMATS)}, DICOM, NIfTI, MetaImage, NRRD, NumPy .npy"
+        raise ImageError(f"this is not an image that can be opened; allowed: {kinds}")
+    scans = _count_scans(file) if opener is JpegImagePlugin.jpeg_factory else 1
+    if opener is WebPImagePlugin.WebPImageFile:  # its canvas is allocated when it is opened
+        reserve(_measure_webp(file))
+    try:
+        image: Image.Image = opener(file, "")
+        shape = image.height, image.width
+        if head[12:16] == b"IHDR" and head[24] in (2, 4) and isinstance(image.info.get("transparency"), int):
+            image.info["transparency"] *= 255 // (2 ** head[24] - 1)  # Pillow stretches the samples, not this one
+        wide = 16 if image.format == "WEBP" else 8 if _is_deep_color(head) else BYTES.get(image.mode, 4)
+        size, count = limits.check_size(shape, wide), 1
+        if image.format in ANIMATED and getattr(image, "is_animated", False):
+            count = int(getattr(image, "n_frames", 1))
+            size = max(size, limits.check_size(shape, 3, frames=count))
+        if scans * image.width * image.height > MAX_SCANNED:
+            raise ImageError(f"a JPEG of {image.width}x{image.height} pixels in {scans} scans takes too long")
+        if image.format != "WEBP":
+            reserve(size)
+        image.load()
+        return image, count
+    except Image.DecompressionBombError:
+        reason = f"more pixels than this kind of file may have; allowed: {2 * (Image.MAX_IMAGE_PIXELS or 0)}"
+    except (OSError, SyntaxError) as error:  # Pillow's messages
+        text = "".join(letter for letter in str(error) if letter.isprintable())[:100]
+        reason = f"it is damaged or cut short ({text})"
+    raise ImageError(reason)
+
+
+def _count_scans(file: BinaryIO) -> int:
+    """Return how often the marker of a scan stands in a JPEG file."""
+    count, last = 0, b""
+    while part := file.read(2**20):
+        count += part.count(SCAN) + (last + part[:1] == SCAN)
+        last = part[-1:]
+    file.seek(0)
+    return count
+
+
+def _measure_webp(file: BinaryIO) -> int:
+    """Bytes of the canvas and all frames of a WebP file, from the headers of its chunks (RFC 9649, section 2)."""
+    width, height, frames, place = 1, 1, 0, 12
+    while frames <= limits.MAX_FRAMES:
+        file.seek(place)
+        chunk = file.read(18)
+        if len(chunk) < 18:
+            break
+        if chunk[:4] == b"VP8X":
+            width, height = (1 + int.from_bytes(chunk[at : at + 3], "little") for at in (12, 15))
+        elif place == 12 and chunk[:4] == b"VP8L":
+            bits = int.from_bytes(chunk[9:13], "little")
+            width, height = 1 + bits % 2**14, 1 + (bits >> 14) % 2**14
+        elif place == 12 and chunk[:4] == b"VP8 ":
+            width, height = (int.from_bytes(chunk[at : at + 2], "little") % 2**14 for at in (14, 16))
+        frames += chunk[:4] == b"ANMF"
+        size = int.from_bytes(chunk[4:8], "little")
+        place += 8 + size + size % 2
+    file.seek(0)
+    one = limits.check_size((height, width), 16)
+    return max(one, limits.check_size((height, width), 3, frames=max(1, frames)))
+
+
+def _is_deep_color(head: bytes) -> bool:
+    """Return whether a PNG has 16 bits a channel and several channels, of which Pillow keeps 8 bits."""
+    return head[12:16] == b"IHDR" and head[24] == 16 and head[25] in CHANNELS
+
+
+def _read_deep_color(file: BinaryIO, head: bytes, image: Image.Image) -> np.ndarray:
+    """Return all bits of a PNG that Pillow has found to be whole: (h, w, 3), or (h, w) if it is gray."""
+    import cv2
+
+    file.seek(0)
+    pixels: np.ndarray | None = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_UNCHANGED)
+    found = (0,) if pixels is None else pixels.shape
+    channels = CHANNELS[head[25]] if found[2:] == (4,) else [2, 1, 0] if head[25] == 2 else []
+    if pixels is None or pixels.dtype != np.uint16 or found[:2] != image.size[::-1] or not channels:
+        raise ImageError("a PNG of 16 bits a channel that is not decoded as its header says")
+    pixels = pixels[:, :, channels]
+    return turn_upright(pixels if len(channels) == 3 else lay_over(pixels), image.getexif().get(ORIENTATION, 1))

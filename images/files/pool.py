@@ -271,9 +271,6 @@ def decode(what: What, content: formats.Content | bytes, selection: Selection = 
     """Decode a file (open, its bytes, or the descriptor of a folder) in a worker.
 
     `what` is wanted: the source, or the first picture if the file is of a format that Pillow reads.
-
-    Raises:
-        ImageError: it cannot be decoded; the message does not name the file.
     """
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:

@@ -36,9 +36,6 @@ class ChannelClosed(Exception):
 class Channel:
     """One end of a pair of sockets.
 
-    Args:
-        sock: connected to the other end.
-
     `deadline` is the time (`time.monotonic`) until which the other side must have answered; None waits for ever.
     `ahead` are the bytes that have come and are not read.
     """

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ConfigError, describe_unknown
 from ...utils.values import reaches, to_finite_float
-from ..fields import Box, BoxFormat, check_gold_boxes, get_field, read_boxes, read_label
+from ..fields import Answer, Box, BoxFormat, Reference, check_gold_boxes, get_field, read_boxes, read_label
 from ..iou import compute_overlap
 from .base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
@@ -65,7 +65,7 @@ class BoxMetric(PairMetric):
         """Return the IoU thresholds of the bits in `MatchedPair`, in order."""
         return self.thresholds
 
-    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> MatchedPair:
+    def extract_stats(self, answer: Answer, reference: Reference) -> MatchedPair:
         gold = self.read_detections(reference, self.reference_field or self.field)
         boxes = [(box, label) for label, _, box in gold]
         check_gold_boxes(boxes, get_field(reference, self.reference_field or self.field), self.format, labeled=False)

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...utils.values import to_finite_float
 from ..exact_match import ExactMatchReward
-from ..fields import get_accepted_values, get_field, read_confidence, read_label
+from ..fields import Answer, Reference, get_accepted_values, get_field, read_confidence, read_label
 from .base import MeanMetric, PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 
 
@@ -31,7 +31,7 @@ class LabelMetric(PairMetric):
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
 
-    def get_golds(self, reference: Mapping[str, object]) -> list[object]:
+    def get_golds(self, reference: Reference) -> list[object]:
         """Return the accepted values of a reference; empty if it has no gold."""
         return get_accepted_values(get_field(reference, self.reference_field or self.field))
 
@@ -48,9 +48,7 @@ class Accuracy(LabelMetric, MeanMetric):
 
     name: str = "accuracy"
 
-    def extract_stats(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
-    ) -> tuple[float, float]:
+    def extract_stats(self, answer: Answer, reference: Reference) -> tuple[float, float]:
         return (self.reward(answer, reference), 1.0) if self.get_golds(reference) else (0.0, 0.0)
 
 
@@ -84,9 +82,7 @@ class TopK(MeanMetric):
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward("answer", "gold", self.aliases)
 
-    def extract_stats(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
-    ) -> tuple[float, float]:
+    def extract_stats(self, answer: Answer, reference: Reference) -> tuple[float, float]:
         gold = get_field(reference, self.reference_field or self.field)
         if not get_accepted_values(gold):
             return 0.0, 0.0
@@ -115,7 +111,7 @@ class MacroF1(LabelMetric):
         """Every alias by the label it stands for."""
         return {read_label(alias): read_label(gold) for gold, aliases in self.aliases.items() for alias in aliases}
 
-    def extract_stats(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> tuple[str, str]:
+    def extract_stats(self, answer: Answer, reference: Reference) -> tuple[str, str]:
         """Return the class of the gold and the class of the answer; empty if missing."""
         golds = self.get_golds(reference)
         gold = self._read_class(golds[0]) if golds else ""
@@ -178,9 +174,7 @@ class CalibrationError(LabelMetric):
         if not (to_finite_float(self.scale) or 0) > 0:
             raise ConfigError(f"scale is {self.scale!r}; allowed: the greatest confidence, above 0")
 
-    def extract_stats(
-        self, answer: Mapping[str, object] | None, reference: Mapping[str, object]
-    ) -> tuple[float, float, float]:
+    def extract_stats(self, answer: Answer, reference: Reference) -> tuple[float, float, float]:
         """Return 1 if there is gold, the confidence or NaN, and whether it is right."""
         if not self.get_golds(reference):
             return 0.0, np.nan, 0.0

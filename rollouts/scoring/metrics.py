@@ -7,7 +7,7 @@ from typing import get_args
 
 from ...core.base import BaseMultiTurnEnv
 from ...records import EndReason, Episode
-from ...rewards.base import AnyReward
+from ...rewards.declare import AnyReward
 from ...rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)

@@ -15,7 +15,7 @@ from ...envs.from_config import build_envs
 from ...errors import ConfigError
 from ...records import Episode, Scores
 from ...rewards import CombinedReward, ExactMatchReward, build, to_combined
-from ...rewards.base import AnyReward
+from ...rewards.declare import AnyReward
 from ...rewards.imported import load_reward
 from ...utils.secrets import mask_assignments
 from ..store.run_folder import read_config

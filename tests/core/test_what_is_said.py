@@ -54,7 +54,7 @@ from viewbox.rewards.metrics import (
     MeanAveragePrecision,
     TopK,
 )
-from viewbox.rewards.short_answer import ShortAnswerReward
+from viewbox.rewards.token_f1 import ShortAnswerReward
 from viewbox.rollouts.scoring.summary import summarize
 
 row = Table()

@@ -43,7 +43,7 @@ from tests.support.odd_images import (
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.source import Source
 from viewbox.images.view import View
-from viewbox.tools.apply import apply_tools
+from viewbox.tools.calling import apply_tools
 
 
 class Row(NamedTuple):

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support.servers import make_response, send_bytes
 from tests.support.small_literature import make_png
 from tests.support.tls_server import StandIn, serve_tls
-from viewbox.network.limiter import Limiter
+from viewbox.network.public import Limiter
 from viewbox.tools.search import eutils, openi, service
 from viewbox.tools.search.live import LiveSource
 

@@ -85,13 +85,12 @@ def test_a_path_that_names_no_environment_says_which_would(folder):
         with pytest.raises(ConfigError, match=text) as caught:
             viewbox.make(path)
         assert repr(path) in str(caught.value)
-        assert (caught.value.key, caught.value.given) == ("name", path)
+        assert caught.value.key == "name"
 
 
-def test_the_names_a_module_has_are_data_of_the_error(folder):
-    with pytest.raises(ConfigError) as caught:
+def test_the_names_a_module_has_stand_in_the_error(folder):
+    with pytest.raises(ConfigError, match=r"unknown name 'Evn'; allowed: .*Env, .*number"):
         load_object("my_env.py:Evn")
-    assert {"Env", "number"} <= set(caught.value.allowed)
 
 
 def test_a_file_of_a_package_that_imports_relatively_is_sent_to_its_module_path(folder):

@@ -38,10 +38,7 @@ SAME = 0.01  # largest difference of two spacings or aspects, as a share
 
 @tool
 def show_beside(
-    view: View,
-    image: ImageName,
-    slice: int | None = None,
-    images: Hidden[Sequence[Source]] = (),
+    view: View, image: ImageName, slice: int | None = None, images: Hidden[Sequence[Source]] = ()
 ) -> ToolOutput:
     """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
     with the same zoom and orientation. The view itself does not change.

@@ -23,8 +23,8 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ...network.body import parse_body
 from ...network.errors import UnusableReplyError
+from ...network.http import parse_body
 from .records import Article, ArticleQuery, SearchType
 from .service import Service
 from .snapshot.rows import RECENT_YEARS
@@ -82,11 +82,7 @@ class PubMed(Service):
         self._always = {"db": "pubmed", **{name: value for name, value in names.items() if value}}
 
     async def search(self, query: ArticleQuery) -> list[Article]:
-        """Return the articles, the best first; one whose record cannot be had is left out.
-
-        Raises:
-            ToolError: PubMed gives no answer.
-        """
+        """Return the articles, the best first; one whose record cannot be had is left out."""
         limit = max(0, min(query.limit, MAX_RESULTS))
         term = build_term(query, datetime.now(UTC).year)
         if not limit or not term.strip("() "):
@@ -132,9 +128,6 @@ _NO_LABELS = frozenset({"", "UNLABELLED", "UNASSIGNED"})
 def read_ids(content: bytes, limit: int) -> list[str]:
     """Return the PMIDs of an answer of ESearch, the best first; what is no PMID is left out.
 
-    Raises:
-        UnusableReplyError: it says that the search failed, or is something else.
-
     >>> read_ids(b'{"esearchresult": {"count": "2", "idlist": ["7", "<x>", "8"]}}', 5)
     ['7', '8']
     """
@@ -164,9 +157,6 @@ def read_object(content: bytes, what: str) -> Mapping[str, object]:
 
 def read_articles(content: bytes) -> dict[str, Article]:
     """Return the articles by PMID; one without a PMID is left out.
-
-    Raises:
-        UnusableReplyError: it is not a PubmedArticleSet, such as an error document of EFetch.
 
     >>> record = b'<PMID>7</PMID><Article><ArticleTitle>A <i>sign</i></ArticleTitle></Article>'
     >>> record = b'<PubmedArticle><MedlineCitation>' + record + b'</MedlineCitation></PubmedArticle>'

@@ -68,11 +68,7 @@ class OpenI(Service):
         super().__init__(HOST, "Open-i", RATE)
 
     async def search(self, query: ImageQuery) -> list[FoundImage]:
-        """Return the figures, the best first.
-
-        Raises:
-            ToolError: Open-i gives no answer.
-        """
+        """Return the figures, the best first."""
         limit = max(0, min(query.limit, MAX_RESULTS))
         parameters = build_parameters(query, limit)
         if not limit or not parameters["query"]:
@@ -105,9 +101,6 @@ def read_figures(content: bytes, base: str, limit: int, modality: str = "") -> l
     """Return the figures of an answer, the best first; one without an id or a picture is left out.
 
     The addresses of pictures begin with `base`. All figures have the `modality` that was asked for.
-
-    Raises:
-        UnusableReplyError: it is something else, or says that the search failed.
 
     >>> one = b'{"uid": "PMC1", "image": {"id": "F1", "caption": "A <b>film</b>"}, "imgLarge": "/imgs/1.png"}'
     >>> found = read_figures(b'{"total": 1, "list": [' + one + b']}', "https://openi.nlm.nih.gov", 5)[0]

@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 from ...errors import ToolFault
 from ...network.connection import Connection
 from ...network.errors import AddressError, RequestError
-from ...network.limiter import Limiter
-from ...network.public import PublicTransport, check_public_url
+from ...network.public import Limiter, PublicTransport, check_public_url
 
 MAX_ATTEMPTS = 6
 FIRST_PAUSE = 0.5  # seconds before the second attempt
@@ -20,14 +19,7 @@ T = TypeVar("T")
 
 
 class Service:
-    """One host. It belongs to one event loop.
-
-    Args:
-        host: its full name.
-        title: its name for people and models.
-        rate: requests a second.
-        advice: why it may refuse a request, for messages about statuses 400 to 403.
-    """
+    """One host. It belongs to one event loop."""
 
     def __init__(self, host: str, title: str, rate: int, advice: str = "") -> None:
         self.host, self.title, self.advice = host, title, advice
@@ -45,12 +37,7 @@ class Service:
         )
 
     async def ask(self, path: str, parameters: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """Return what `read` makes of the answer to a query; its `UnusableReplyError` is a temporary failure.
-
-        Raises:
-            ToolFault: there is no answer.
-            ConfigError: data that must stay on this machine would be sent.
-        """
+        """Return what `read` makes of the answer to a query; its `UnusableReplyError` is a temporary failure."""
         return await self.load(f"https://{self.host}{path}?{urlencode(parameters)}", read)
 
     async def load(self, url: str, read: Callable[[bytes], T]) -> T:

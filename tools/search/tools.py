@@ -124,7 +124,7 @@ class LiteratureTools:
             self.source.prepare()
         except ConfigError as error:
             key = f"{path}.snapshot" if self.settings.snapshot is not None else path
-            raise ConfigError(f"{key}: {error}", key=key, given=error.given, allowed=error.allowed) from error
+            raise ConfigError(f"{key}: {error}", key=key) from error
 
     async def search_web(
         self,

@@ -4,12 +4,6 @@
 model with torch are in `viewbox.tools.specialists.models`.
 """
 
-from .spec import (
-    Specialist,
-    build_specialists,
-    get_specialist_class,
-    list_kinds,
-    register_specialist,
-)
+from .spec import Specialist, build_specialists, get_specialist_class, list_kinds, register_specialist
 
 __all__ = ["Specialist", "build_specialists", "get_specialist_class", "list_kinds", "register_specialist"]

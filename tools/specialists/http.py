@@ -26,25 +26,16 @@ from pydantic import AfterValidator, ByteSize, Field
 
 from ...errors import ConfigError, ToolError, ToolFault
 from ...network import background
-from ...network.body import parse_body
 from ...network.connection import Connection
 from ...network.data_policy import check_sending
 from ...network.errors import AddressError, RequestError, UnusableReplyError
 from ...network.hosts import check_key_name, parse_url, read_api_key
+from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
 from ..results import ToolOutput
 from ..tool import Tool
-from .remote import (
-    Form,
-    Returns,
-    Unit,
-    build_remote_tool,
-    check_places,
-    encode_arguments,
-    find_picture,
-    read_reply,
-)
+from .remote import Form, Returns, Unit, build_remote_tool, check_places, encode_arguments, find_picture, read_reply
 from .schemas import Parameters, read_parameters
 from .spec import Specialist, register_specialist
 
@@ -90,7 +81,7 @@ class HttpSpecialist(Specialist):
         try:
             parse_url(self.url)
         except ConfigError as error:
-            raise ConfigError(f"{path}.url: {error}", key=f"{path}.url", given=error.given) from error
+            raise ConfigError(f"{path}.url: {error}", key=f"{path}.url") from error
         if self.api_key_env is not None:
             check_key_name(self.api_key_env, f"{path}.api_key_env")
         parameters = read_parameters(self.parameters, f"{path}.parameters")
@@ -108,17 +99,13 @@ class HttpTool:
     parameters: Parameters
 
     def prepare(self) -> None:
-        """Connect once, so that a wrong address or a missing key ends a run before its first episode.
-
-        Raises:
-            ConfigError: the server cannot be reached, or the key cannot be read.
-        """
+        """Connect once, so that a wrong address or a missing key ends a run before its first episode."""
         try:
             background.run(self._connect())
         except (AddressError, TimeoutError) as error:
             key = f"specialists.{self.name}.url"
             problem = str(error) or f"no reply within {self.spec.timeout:g} s"
-            raise ConfigError(f"{key} = {self.spec.url!r}: {problem}", key=key, given=self.spec.url) from error
+            raise ConfigError(f"{key} = {self.spec.url!r}: {problem}", key=key) from error
 
     async def __call__(self, /, **arguments: Any) -> ToolOutput:
         check_sending(self.spec.url)
@@ -181,11 +168,7 @@ class _Client:
         self.is_reached = False
         self.places = asyncio.Semaphore(spec.concurrency)
         self.connection = Connection(
-            spec.url,
-            subject=f"tool {name}",
-            api_key=key,
-            attempts=spec.attempts,
-            max_body=spec.max_reply,
+            spec.url, subject=f"tool {name}", api_key=key, attempts=spec.attempts, max_body=spec.max_reply
         )
 
 

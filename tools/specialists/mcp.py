@@ -26,9 +26,9 @@ from ...configs.sections import Section
 from ...errors import ConfigError, ToolError, ToolFault
 from ...images.view import View
 from ...network import background
-from ...network.body import parse_body
 from ...network.data_policy import check_sending
 from ...network.hosts import check_key_name, is_read_by_others
+from ...network.http import parse_body
 from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
 from ..results import ToolOutput
@@ -130,9 +130,9 @@ class McpSpecialist(ServerSettings, Specialist):
         try:
             open_to_others = is_read_by_others(url)
         except ConfigError as error:
-            raise ConfigError(f"{key}: {error}", key=key, given=error.given) from error
+            raise ConfigError(f"{key}: {error}", key=key) from error
         if open_to_others:
-            raise ConfigError(f"{key} = {url!r}; allowed: https, or an address on localhost", key=key, given=url)
+            raise ConfigError(f"{key} = {url!r}; allowed: https, or an address on localhost", key=key)
         if self.api_key_env is not None:
             check_key_name(self.api_key_env, f"{path}.api_key_env")
 
@@ -148,11 +148,7 @@ class McpTool:
     parameters: Parameters
 
     def prepare(self) -> None:
-        """Start or reach the server, and see whether it still offers this tool.
-
-        Raises:
-            ConfigError: it does not, or cannot be used.
-        """
+        """Start or reach the server, and see whether it still offers this tool."""
         key = self.key.partition(".tools.")[0]
         offered = list_offered(self.specialist.server, key)
         problem = find_difference(self.key, self.tool, self.parameters, offered)

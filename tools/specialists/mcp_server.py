@@ -454,16 +454,12 @@ def _close_all(loop: asyncio.AbstractEventLoop) -> None:
 
 # ---------------------------------------------------------------------- what it offers
 def list_offered(settings: ServerSettings, key: str) -> "dict[str, Tool]":
-    """Return the tools of a server, which is started or asked, by name; `key` is where it stands in a config.
-
-    Raises:
-        ConfigError: the package or the program is missing, or the server cannot be used.
-    """
+    """Return the tools of a server, which is started or asked, by name; `key` is where it stands in a config."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigError(f"{key}: needs the package mcp; install it with pip install 'viewbox[mcp]'", key=key)
     if settings.command and shutil.which(settings.command[0]) is None:
         key = f"{key}.command"
-        raise ConfigError(f"{key}: there is no program {settings.command[0]!r}", key=key, given=settings.command)
+        raise ConfigError(f"{key}: there is no program {settings.command[0]!r}", key=key)
 
     async def ask() -> "list[Tool]":
         return await get_server(settings).list_tools()

@@ -24,6 +24,7 @@ from ...images.view import View
 from ...utils.box_paths import convert_at
 from ...utils.sanitize import replace_surrogates
 from ...utils.secrets import mask_text, mask_values
+from ...utils.values import to_finite_float
 from ..arguments import ViewFractions
 from ..builtin.drawing import COLORS, draw_mask, find_mask_box
 from ..results import MAX_CHARACTERS, ToolOutput
@@ -178,20 +179,13 @@ def _read_place(value: Any, length: int, unit: Unit, view: View | None, place: s
     if value is None:
         return None
     is_list = isinstance(value, list | tuple) and len(value) == length
-    if not is_list or not all(type(one) in (int, float) and math.isfinite(_to_float(one)) for one in value):
+    if not is_list or any(to_finite_float(one) is None for one in value):
         raise ToolError(f"{place} is not {length} numbers")
     size = view.size if view is not None else (1, 1)
     found = ViewFractions(to_unit(value, "pixel" if unit == "pixel" else "unit", size, place))
     if length == 4 and not (found[0] <= found[2] and found[1] <= found[3]):
         raise ToolError(f"{place} ends before it begins; expected: [x1, y1, x2, y2]")
     return found
-
-
-def _to_float(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf
 
 
 def _read_mask(value: Any, view: View, place: str) -> np.ndarray:

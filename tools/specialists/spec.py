@@ -11,6 +11,7 @@ no episode is played is in its `release()`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -19,6 +20,7 @@ from ... import plugins
 from ...configs.sections import Section
 from ...configs.validation import describe_errors
 from ...errors import ConfigError, describe_unknown
+from ...utils.importing import FORMS, load_object
 from ..tool import Tool
 
 C = TypeVar("C", bound="type[Specialist]")
@@ -102,16 +104,12 @@ def get_specialist_class(kind: str) -> type[Specialist]:
         plugins.import_plugin("specialists", kind)
     if kind not in SPECIALISTS:
         kinds = list_kinds()
-        raise ConfigError(describe_unknown("kind of specialist", kind, kinds), key="kind", given=kind, allowed=kinds)
+        raise ConfigError(describe_unknown("kind of specialist", kind, kinds), key="kind")
     return SPECIALISTS[kind]
 
 
 def build_specialists(specs: Mapping[str, object]) -> dict[str, Specialist]:
-    """Return the specialists of the setting `specialists`, by name; those that are built already stay as they are.
-
-    Raises:
-        ConfigError: a name, kind or key is not allowed; its key begins with `specialists`.
-    """
+    """Return the specialists of the setting `specialists`, by name; those that are built already stay as they are."""
     return {str(name): _build_specialist(f"specialists.{name}", spec) for name, spec in specs.items()}
 
 
@@ -120,31 +118,27 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
         return spec
     if not isinstance(spec, Mapping):
         allowed = f"a mapping with `kind` ({', '.join(list_kinds())}) and its keys"
-        raise ConfigError(f"{path} = {spec!r:.80}; allowed: {allowed}", key=path, given=spec)
+        raise ConfigError(f"{path} = {spec!r:.80}; allowed: {allowed}", key=path)
     settings = dict(spec)
     kind = settings.pop("kind", None)
     if not isinstance(kind, str):
         given = "is missing" if kind is None else f"= {kind!r:.80}"
-        raise ConfigError(f"{path}.kind {given}; allowed: {', '.join(list_kinds())}", key=f"{path}.kind", given=kind)
+        raise ConfigError(f"{path}.kind {given}; allowed: {', '.join(list_kinds())}", key=f"{path}.kind")
     try:
         cls = get_specialist_class(kind)
     except ConfigError as error:
-        raise ConfigError(f"{path}.kind: {error}", key=f"{path}.kind", given=kind, allowed=error.allowed) from error
+        raise ConfigError(f"{path}.kind: {error}", key=f"{path}.kind") from error
     try:
         return cls.model_validate(settings)
     except ValidationError as error:
         problem = describe_errors(error, cls, settings)[0]
         joint = f".{problem}" if problem.key else f" {problem}" if problem.text.startswith("=") else f": {problem}"
         key = f"{path}.{problem.key}" if problem.key else path
-        raise ConfigError(f"{path}{joint}", key=key, given=problem.given) from error
+        raise ConfigError(f"{path}{joint}", key=key) from error
 
 
 def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return the tools of all specialists, by name; none may have a name that is taken.
-
-    Raises:
-        ConfigError: a name is not that of a tool, or two tools would have it.
-    """
+    """Return the tools of all specialists, by name; none may have a name that is taken."""
     tools: dict[str, Tool] = {}
     for name, specialist in specialists.items():
         path = f"specialists.{name}"
@@ -155,9 +149,7 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
         for tool in declared:
             if tool.name in taken or tool.name in tools:
                 raise ConfigError(
-                    f"{path}: there is a tool named {tool.name!r} already; allowed: any other name",
-                    key=path,
-                    given=name,
+                    f"{path}: there is a tool named {tool.name!r} already; allowed: any other name", key=path
                 )
             tools[tool.name] = tool
     return tools
@@ -167,3 +159,34 @@ def find_hook(tool: Tool, name: Literal["prepare", "release"]) -> Callable[[], N
     """Return a method of a tool's function (of its object, if the function is a method itself); None if it has none."""
     hook = getattr(getattr(tool.function, "__self__", tool.function), name, None)
     return hook if callable(hook) else None
+
+
+@register_specialist("function")
+class FunctionSpecialist(Specialist):
+    """A function of your own: its type hints are the schema, its docstring the description.
+
+    The function is imported when the environment is made, because its type hints are the schema. This runs its author's
+    code, so a run that comes from somebody else never gets as far: see `rollouts/scoring/trust.py`.
+    """
+
+    function: Annotated[
+        str, Field(min_length=1, description=f"{FORMS}: a function, a `Tool`, or an object that can be called")
+    ]
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        key = f"specialists.{name}.function"
+        try:
+            loaded = load_object(self.function, kind="function", key=key)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}", key=key) from error
+        if isinstance(loaded, Tool):
+            words = loaded.description if self.description is None else self.description
+            limit = loaded.max_calls if self.max_calls is None else self.max_calls
+            return [replace(loaded, name=name, description=words, max_calls=limit)]
+        if not callable(loaded) or isinstance(loaded, type):
+            raise ConfigError(
+                f"{key} = {self.function!r}: is a {type(loaded).__name__}; allowed: a function, a `Tool`, or an object "
+                "that can be called",
+                key=key,
+            )
+        return [Tool.from_function(loaded, name, self.description, self.max_calls)]

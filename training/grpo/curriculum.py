@@ -21,7 +21,7 @@ from ...configs.schema import Config
 from ...configs.train_sections import CurriculumSection
 from ...core.base import BaseMultiTurnEnv
 from ...core.tasks import to_sequence
-from ...core.variants import replace_reward
+from ...core.variants import vary
 from ...envs.from_config import build_envs, merge_settings
 from ...errors import ConfigError, describe_unknown
 from ...rewards.combined import CombinedReward, Component
@@ -70,7 +70,7 @@ class Curriculum:
             env = self.levels[key[0]]
             if phase >= 0:
                 reward = _change_weights(env.reward, phases[phase].weights, KEY)
-                env = replace_reward(env, reward)
+                env = vary(env, reward=reward)
             self._envs[key] = env
         return self._envs[key]
 

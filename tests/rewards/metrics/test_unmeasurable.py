@@ -14,7 +14,7 @@ from viewbox.rewards.metrics import (
     MeanScore,
 )
 from viewbox.rewards.metrics.detection import match_boxes
-from viewbox.rewards.short_answer import ShortAnswerReward
+from viewbox.rewards.token_f1 import ShortAnswerReward
 from viewbox.rollouts.scoring.summary import summarize
 
 BOX, REVERSED = [0.1, 0.1, 0.4, 0.4], [0.4, 0.4, 0.1, 0.1]

@@ -14,9 +14,9 @@ from viewbox.errors import ConfigError
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
 from viewbox.records import Task
-from viewbox.tools import call_stateful, window_presets
-from viewbox.tools.builtin.windows import Preset
-from viewbox.tools.window_presets import PRESETS, find_percentiles
+from viewbox.tools import call_stateful
+from viewbox.tools.builtin import windows as window_presets
+from viewbox.tools.builtin.windows import PRESETS, Preset, find_percentiles
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
 CT_PRESETS = [name for name, preset in PRESETS.items() if preset.unit == "HU"]

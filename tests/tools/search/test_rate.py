@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.literature_server import make_source, refuse_429, serve_literature
 from viewbox.network.errors import RequestError
-from viewbox.network.limiter import MAX_PAUSE, Limiter
+from viewbox.network.public import MAX_PAUSE, Limiter
 from viewbox.tools.search.records import ArticleQuery
 
 

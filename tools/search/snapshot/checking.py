@@ -38,9 +38,6 @@ def check_snapshot(path: Path, report: Callable[[int], None] = lambda rows: None
     """Read every row, decode every picture, and compare what the file says about itself.
 
     `report` is called with the number of rows of a part that are read so far, now and then.
-
-    Raises:
-        ConfigError: it is no snapshot that can be opened.
     """
 
     def check_picture_row(row: Sequence[object] | None) -> None:

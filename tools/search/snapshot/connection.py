@@ -64,7 +64,7 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
 
 def refuse(path: Path, reason: str) -> ConfigError:
     """Return the error for a snapshot that cannot be used."""
-    return ConfigError(f"snapshot {path}: {reason}", key="snapshot", given=str(path))
+    return ConfigError(f"snapshot {path}: {reason}", key="snapshot")
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:

@@ -47,25 +47,16 @@ class BadRecord(ViewboxError, ValueError):
     """A row that is no article or figure."""
 
 
-def write_article(article: Article) -> tuple[Any, ...]:
-    """Return the values of `schema.ARTICLE_COLUMNS`; raise `BadRecord` if a field cannot be read back."""
-    row = tuple(_write(getattr(article, name)) for name in ARTICLE_COLUMNS)
-    read_article(row)
-    return row
-
-
-def write_figure(found: FoundImage) -> tuple[Any, ...]:
-    """Return the values of `schema.FIGURE_COLUMNS`; raise `BadRecord` if a field cannot be read back."""
-    row = tuple(_write(getattr(found, name)) for name in FIGURE_COLUMNS)
-    read_figure(row)
+def write_row(record: Article | FoundImage) -> tuple[Any, ...]:
+    """Return the values of a record's columns in `schema`; raise `BadRecord` if a field cannot be read back."""
+    is_article = isinstance(record, Article)
+    row = tuple(_write(getattr(record, name)) for name in (ARTICLE_COLUMNS if is_article else FIGURE_COLUMNS))
+    (read_article if is_article else read_figure)(row)
     return row
 
 
 def read_article(row: Sequence[Any]) -> Article:
     """Return the article of a row of `schema.ARTICLE_COLUMNS`.
-
-    Raises:
-        BadRecord: a value is of another type, or no value of its column.
 
     >>> read_article(("1", "A title", "", 2020, "", "", "", '["Review"]', "[]", 0)).types
     ('Review',)

@@ -25,6 +25,10 @@ R = TypeVar("R", Article, FoundImage)
 
 MAX_LIMIT: Final = 100  # records of an answer
 SPARE: Final = 20  # more records are looked at than asked for: a bad row must not shorten the answer
+COLUMNS: Final[Mapping[str, tuple[Sequence[str], Mapping[str, float]]]] = {
+    "article": (schema.ARTICLE_COLUMNS, schema.ARTICLE_WEIGHTS),
+    "figure": (schema.FIGURE_COLUMNS, schema.FIGURE_WEIGHTS),
+}  # of a kind, and the weights of those of its index
 DIGITS: Final = 6  # of a score that count; the last ones differ between machines
 
 
@@ -48,11 +52,7 @@ class SnapshotSource:
         self._first: tuple[int, ...] | None = None  # which file the first search found
 
     def prepare(self) -> None:
-        """Open the file.
-
-        Raises:
-            ConfigError: it is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
-        """
+        """Open the file."""
         with self._connect():
             pass
 
@@ -73,7 +73,7 @@ class SnapshotSource:
         if query.search_type not in SEARCH_TYPES:
             raise ToolError(f"search type = {show_json(query.search_type)}; allowed: {', '.join(SEARCH_TYPES)}")
         conditions = [] if query.search_type == "all" else [f'kinds : "{write_kind_token(query.search_type)}"']
-        return self._find("article", schema.ARTICLE_COLUMNS, schema.ARTICLE_WEIGHTS, query, conditions, read_article)
+        return self._find("article", query, conditions, read_article)
 
     def find_images(self, query: ImageQuery) -> list[FoundImage]:
         """`search_images`, at once."""
@@ -83,34 +83,34 @@ class SnapshotSource:
             for group in read_query(words, get_synonyms())
             if group.required
         ]
-        return self._find("figure", schema.FIGURE_COLUMNS, schema.FIGURE_WEIGHTS, query, conditions, read_figure)
+        return self._find("figure", query, conditions, read_figure)
 
     def _find(
-        self,
-        kind: str,
-        columns: Sequence[str],
-        weights: Mapping[str, float],
-        query: ArticleQuery | ImageQuery,
-        conditions: Sequence[str],
-        read: Callable[[Sequence[Any]], R],
+        self, kind: str, query: ArticleQuery | ImageQuery, conditions: Sequence[str], read: Callable[[Sequence[Any]], R]
     ) -> list[R]:
-        """Return the records of a kind that match a query, the best first; bad rows are left out."""
+        """Return the records of a kind that match a query and FTS5 conditions, the best first; bad rows are left out.
+
+        Without any words, the newest records that meet the conditions match.
+        """
         limit = max(0, min(query.limit, MAX_LIMIT))
-        statement = f"SELECT {', '.join(columns)} FROM {kind}s WHERE id = ?"
+        columns, weights = COLUMNS[kind]
+        groups: list[Group] = read_query(query.words, get_synonyms())
+        match = " AND ".join([*([f"({join_any(groups)})"] if groups else []), *conditions])
+        if not match:
+            return []
+        index, statement = f"{kind}_index", f"SELECT {', '.join(columns)} FROM {kind}s WHERE id = ?"
+        score = f"round(bm25({index}, {', '.join(map(str, weights.values()))}), {DIGITS}), " if groups else ""
+        order = f"SELECT rowid FROM {index} WHERE {index} MATCH ? ORDER BY {score}rowid DESC LIMIT ?"
         found: list[R] = []
         with self._connect() as connection:
-            for number in _rank(connection, f"{kind}_index", weights, query.words, conditions, limit):
+            for (number,) in connection.execute(order, (match, limit + SPARE)).fetchall():
                 row = _fetch(connection, statement, number)
                 with suppress(BadRecord):
                     found += [] if row is None else [read(row)]
         return found[:limit]
 
     def read_picture(self, uid: str) -> bytes:
-        """Return the file of the figure `uid`, undecoded.
-
-        Raises:
-            ToolError: the snapshot does not hold it.
-        """
+        """Return the file of the figure `uid`, undecoded."""
         with self._connect() as connection:
             statement = "SELECT content FROM pictures WHERE id = (SELECT id FROM figures WHERE uid = ?)"
             row = _fetch(connection, statement, uid)
@@ -149,35 +149,6 @@ class SnapshotSource:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
                 raise ToolError("the search takes too long; use fewer words") from None
             raise ToolFault(f"the search failed: the snapshot is damaged ({describe_error(error, 200)})") from None
-
-
-def _rank(
-    connection: sqlite3.Connection,
-    index: str,
-    weights: Mapping[str, float],
-    words: str,
-    conditions: Sequence[str],
-    limit: int,
-) -> list[int]:
-    """Return the ids of the best records and a few more, the best first.
-
-    Args:
-        connection: to the snapshot.
-        index: its name.
-        weights: of its columns.
-        words: of the query; without any, the newest records that meet the conditions match.
-        conditions: FTS5 expressions that records must match.
-        limit: of records that are asked for.
-    """
-    groups = read_query(words, get_synonyms())
-    match = " AND ".join([*([f"({join_any(groups)})"] if groups else []), *conditions])
-    if not match:
-        return []
-    score = f"round(bm25({index}, {', '.join(map(str, weights.values()))}), {DIGITS}), " if groups else ""
-    rows = connection.execute(
-        f"SELECT rowid FROM {index} WHERE {index} MATCH ? ORDER BY {score}rowid DESC LIMIT ?", (match, limit + SPARE)
-    )
-    return [number for (number,) in rows]
 
 
 def join_any(groups: Iterable[Group]) -> str:

@@ -1,24 +1,29 @@
-"""Makes a snapshot from articles and figures; the file is whole or absent.
+"""Makes a snapshot from articles and figures, or from the answers of a source; the file is whole or absent.
 
 The same records with the same words about them give the same file, in whatever order they were added.
 """
 
+import asyncio
 import datetime
 import hashlib
 import os
 import sqlite3
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from ....errors import ConfigError
+from ....errors import ConfigError, ToolError, ToolFault
+from ....utils import concurrency
 from ....utils.files import check_out, sync_to_disk
-from ..records import Article, FoundImage
+from ....utils.terminal import make_line
+from ...specialists.remote import decode_picture
+from ..records import Article, ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
 from . import schema
-from .rows import check_picture, list_kinds, read_article, write_article, write_figure, write_kind_token
+from .rows import BadRecord, check_picture, list_kinds, read_article, write_kind_token, write_row
 
 _PRAGMAS: Final = ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-65536")
 Row = tuple[Any, ...]
@@ -50,13 +55,7 @@ class SnapshotWriter:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        note: str,
-        license: str,
-        made_by: str = "",
-        recorded: str | None = None,
+        self, path: str | os.PathLike[str], *, note: str, license: str, made_by: str = "", recorded: str | None = None
     ) -> None:
         self.path = check_out(Path(path), "file")
         recorded = _check_date(recorded or datetime.date.today().isoformat())
@@ -69,18 +68,15 @@ class SnapshotWriter:
 
     def add_article(self, article: Article) -> None:
         """Add an article, in the place of an earlier one with its PMID; raise `BadRecord` if it cannot be stored."""
-        row = write_article(article)
+        row = write_row(article)
         self._articles[row[0]] = row
 
     def add_image(self, found: FoundImage, content: bytes) -> None:
         """Add a figure with its file, in the place of an earlier one with its `uid`.
 
         `content` is a PNG or JPEG of at most 10 MiB; it is not decoded.
-
-        Raises:
-            BadRecord: a field or the file cannot be stored.
         """
-        row = write_figure(found)
+        row = write_row(found)
         self._find_picture(row[0]).write_bytes(check_picture(content, schema.MAX_PICTURE))
         self._figures[row[0]] = row
 
@@ -181,6 +177,71 @@ def _check_date(text: str) -> str:
     try:
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError:
-        raise ConfigError(
-            f"recorded = {text!r:.80}; allowed: a date as YYYY-MM-DD", key="recorded", given=text
-        ) from None
+        raise ConfigError(f"recorded = {text!r:.80}; allowed: a date as YYYY-MM-DD", key="recorded") from None
+
+
+# ---------------------------------------------------------------------- the answers of a source
+_AT_ONCE = 4  # pictures that are loaded at the same time
+
+
+@dataclass
+class Recorded:
+    """What became of the queries."""
+
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)  # query → why the source could not answer
+    left_out: dict[str, str] = field(default_factory=dict)  # an article or figure → why it is not in the snapshot
+
+
+async def record_answers(
+    queries: Sequence[str],
+    source: SearchSource,
+    writer: SnapshotWriter,
+    *,
+    articles: int,
+    images: int,
+    search_types: Sequence[SearchType] = ("all",),
+    modalities: Sequence[str] = (),
+    report: Callable[[Recorded], None] = lambda found: None,
+) -> Recorded:
+    """Ask a source and add what it finds: at most so many articles of a query and search type, and figures of a query.
+
+    Each figure must be decodable. Those of each of the modalities are asked for besides those of any: the modality of a
+    figure that Open-i finds is known only if it was asked for. `report` is called after each query.
+    """
+    found = Recorded()
+    for words in dict.fromkeys(queries):
+        try:
+            for kind in search_types if articles else ():
+                await _record_articles(ArticleQuery(words, kind, articles), source, writer, found)
+            for modality in (*modalities, "") if images else ():
+                await _record_images(ImageQuery(words, modality, limit=images), source, writer, found)
+            found.done += 1
+        except (ToolError, ToolFault) as error:
+            found.failed[words] = make_line(error, 300)
+        report(found)
+    return found
+
+
+async def _record_articles(query: ArticleQuery, source: SearchSource, writer: SnapshotWriter, found: Recorded) -> None:
+    for article in (await source.search_articles(query))[: query.limit]:
+        try:
+            writer.add_article(article)
+        except BadRecord as error:
+            found.left_out[f"article {make_line(article.pmid, 40)}"] = make_line(error, 300)
+
+
+async def _record_images(query: ImageQuery, source: SearchSource, writer: SnapshotWriter, found: Recorded) -> None:
+    permits = asyncio.Semaphore(_AT_ONCE)
+
+    async def add(image: FoundImage) -> None:
+        async with permits:
+            try:
+                content = await source.load_image(image)
+                await concurrency.run_in_thread(decode_picture, content, "the picture")
+                writer.add_image(image, content)
+            except (ToolError, ToolFault, BadRecord) as error:
+                found.left_out[f"figure {make_line(image.uid, 80)}"] = make_line(error, 300)
+
+    images = [one for one in (await source.search_images(query))[: query.limit] if not writer.has_image(one.uid)]
+    await asyncio.gather(*map(add, images))

@@ -63,7 +63,7 @@ def _find_labels(heads: Any, labels: Sequence[str]) -> dict[str, list[int]]:
     for head, names in heads:
         for name in names:
             if name not in labels:
-                raise ConfigError(f"heads.{head}: {describe_unknown('label', name, labels)}", key="heads", given=name)
+                raise ConfigError(f"heads.{head}: {describe_unknown('label', name, labels)}", key="heads")
         found[str(head)] = [labels.index(name) for name in names]
     return found
 

@@ -10,7 +10,7 @@ Boxes are fractions of the named picture; the policy reads them in the environme
 import inspect
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -144,11 +144,15 @@ def describe(found: Sequence[Found], most: int) -> ToolOutput:
 
 
 @dataclass(frozen=True)
-class Detect(ServedTool):
-    """The tool of a model with labels of its own."""
+class BoxTool(ServedTool):
+    """A tool that returns boxes."""
 
-    threshold: float = 0.5
-    max_boxes: int = 20
+    threshold: float
+    max_boxes: int
+
+
+class Detect(BoxTool):
+    """The tool of a model with labels of its own."""
 
     async def __call__(self, image: Picture, at_least: Score | None = None) -> ToolOutput:
         """Find objects in a picture: a box, a label and a score for each."""
@@ -156,12 +160,8 @@ class Detect(ServedTool):
         return describe(await self.ask(image, (lowest,)), self.max_boxes)
 
 
-@dataclass(frozen=True)
-class Ground(ServedTool):
+class Ground(BoxTool):
     """The tool of a model that takes a phrase."""
-
-    threshold: float = 0.1
-    max_boxes: int = 20
 
     async def __call__(
         self, image: Picture, phrase: Annotated[str, "what to look for, in a few words"], at_least: Score | None = None
@@ -177,20 +177,20 @@ class Ground(ServedTool):
 class BoxSpecialist(ModelSpecialist):
     """The keys of kinds that return boxes."""
 
+    tool: ClassVar[type[Any]]  # a `BoxTool`
     max_boxes: Annotated[int, Field(ge=1, description="boxes shown, those with the highest scores")] = 20
+    threshold: Annotated[float, Field(ge=0, le=1, description="lowest score, unless a call asks for another")] = 0.5
+
+    def build_tools(self, name: str) -> Sequence[Tool]:
+        tool = self.tool(name, self.get_server(), self.threshold, self.max_boxes)
+        return [Tool.from_function(tool, name, self.description, self.max_calls)]
 
 
 @register_specialist("detection")
 class DetectionSpecialist(BoxSpecialist):
     """Boxes with labels and scores: any model of `AutoModelForObjectDetection` (DETR, YOLOS, …)."""
 
-    threshold: Annotated[float, Field(ge=0, le=1, description="lowest score, unless a call asks for another")] = 0.5
-
-    runner = DetectionRunner
-
-    def build_tools(self, name: str) -> Sequence[Tool]:
-        tool = Detect(name, self.get_server(), self.threshold, self.max_boxes)
-        return [Tool.from_function(tool, name, self.description, self.max_calls)]
+    runner, tool = DetectionRunner, Detect
 
 
 @register_specialist("grounding")
@@ -199,8 +199,4 @@ class GroundingSpecialist(BoxSpecialist):
 
     threshold: Annotated[float, Field(ge=0, le=1, description="lowest score, unless a call asks for another")] = 0.1
 
-    runner = GroundingRunner
-
-    def build_tools(self, name: str) -> Sequence[Tool]:
-        tool = Ground(name, self.get_server(), self.threshold, self.max_boxes)
-        return [Tool.from_function(tool, name, self.description, self.max_calls)]
+    runner, tool = GroundingRunner, Ground

@@ -59,6 +59,10 @@ class ModelSettings(Section):
 
     runner: ClassVar[Callable[..., "ModelRunner"]]
 
+    def refuse(self, key: str, problem: str) -> ConfigError:
+        """Return the error of a key whose value cannot be used."""
+        return ConfigError(f"{key} = {getattr(self, key)!r}: {problem}", key=key)
+
     def get_server(self, **settings: Hashable) -> ModelServer:
         """Return the server of this model; `settings` are arguments of the runner that decide how the model is
         loaded."""
@@ -91,9 +95,7 @@ class ModelRunner:
             for package in self.packages:
                 import_module(package)
         except ImportError as error:
-            raise ConfigError(
-                f"kind = {spec.kind!r}: needs {error.name}, which is not installed; {MODEL_PACKAGES}", key="kind"
-            ) from error
+            raise spec.refuse("kind", f"needs {error.name}, which is not installed; {MODEL_PACKAGES}") from error
         import torch
         import transformers
 
@@ -113,9 +115,7 @@ class ModelRunner:
         except ConfigError:
             raise
         except Exception as error:  # transformers, tokenizers and safetensors fail in many ways
-            raise ConfigError(
-                f"model = {spec.model!r}: cannot be loaded: {describe_first_line(error)}", key="model", given=spec.model
-            ) from error
+            raise spec.refuse("model", f"cannot be loaded: {describe_first_line(error)}") from error
         self._check_weights(missing)
         self.model.eval().requires_grad_(False)
         self.move_to(self.device)
@@ -135,28 +135,18 @@ class ModelRunner:
         fitting = [one for one in known.values() if type(self.config) in one._model_mapping]
         if not fitting:
             types = {kind.model_type for one in known.values() for kind in one._model_mapping}
-            given = f"model = {self.spec.model!r}: kind {self.spec.kind}"
-            raise ConfigError(
-                f"{given}: {describe_unknown('model_type', self.config.model_type, types)}", key="model", allowed=types
-            )
+            problem = describe_unknown("model_type", self.config.model_type, types)
+            raise self.spec.refuse("model", f"kind {self.spec.kind}: {problem}")
         return fitting[0]
 
     def _check_weights(self, missing: Sequence[str]) -> None:
-        given = f"model = {self.spec.model!r}"
         if missing:
             listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-            raise ConfigError(
-                f"{given}: its files have no weights for {listed}: it was not trained as {type(self.model).__name__}; "
-                "allowed: a checkpoint of this kind",
-                key="model",
-                given=self.spec.model,
-            )
+            trained = f"it was not trained as {type(self.model).__name__}; allowed: a checkpoint of this kind"
+            raise self.spec.refuse("model", f"its files have no weights for {listed}: {trained}")
         if self.spec.memory is not None and self.num_bytes > self.spec.memory:
-            raise ConfigError(
-                f"{given}: its weights take {self.num_bytes:,} bytes; allowed: at most memory = {self.spec.memory:,}",
-                key="memory",
-                given=self.spec.memory,
-            )
+            taken = f"its weights take {self.num_bytes:,} bytes; allowed: at most memory = {self.spec.memory:,}"
+            raise ConfigError(f"model = {self.spec.model!r}: {taken}", key="memory")
 
     @property
     def num_bytes(self) -> int:
@@ -172,10 +162,8 @@ class ModelRunner:
             self.model.to(device)
         except torch.OutOfMemoryError as error:
             self.model.to("cpu")
-            raise ConfigError(
-                f"device = {self.spec.device!r}: has no memory for the {self.num_bytes:,} bytes of {self.spec.model!r}",
-                key="device",
-                given=self.spec.device,
+            raise self.spec.refuse(
+                "device", f"has no memory for the {self.num_bytes:,} bytes of {self.spec.model!r}"
             ) from error
 
     def release(self) -> None:
@@ -256,7 +244,7 @@ def find_device(spec: ModelSettings) -> "torch.device":
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
         allowed = ", ".join(["auto", "cpu", *(f"cuda:{number}" for number in range(count))])
-        raise ConfigError(f"device = {spec.device!r}: there is no such GPU; allowed: {allowed}", key="device")
+        raise spec.refuse("device", f"there is no such GPU; allowed: {allowed}")
     return device
 
 
@@ -265,7 +253,7 @@ def find_model(name: str) -> str:
     try:
         path = Path(resolve_model_path(name))
     except ModelError as error:
-        raise ConfigError(f"model = {name!r}: {error}", key="model", given=name) from error
+        raise ConfigError(f"model = {name!r}: {error}", key="model") from error
     if path.is_dir():
         return str(path)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1 or path.exists():
@@ -273,7 +261,6 @@ def find_model(name: str) -> str:
         raise ConfigError(
             f"model = {name!r}: no such folder{near}; allowed: a model's folder, a hub name or package:NAME",
             key="model",
-            given=name,
         )
     return name
 
@@ -285,12 +272,8 @@ def check_attention(config: Any, spec: ModelSettings) -> None:
         named = getattr(part, "_attn_implementation", None)
         names = named.values() if isinstance(named, dict) else (named,)
         if any("/" in str(name) for name in names):
-            raise ConfigError(
-                f"model = {spec.model!r}: its config.json has attn_implementation = {named!r}, which is code of a hub "
-                "repository; allowed: one that is part of transformers (eager, sdpa)",
-                key="model",
-                given=spec.model,
-            )
+            problem = f"its config.json has attn_implementation = {named!r}, which is code of a hub repository"
+            raise spec.refuse("model", f"{problem}; allowed: one that is part of transformers (eager, sdpa)")
 
 
 def describe_first_line(error: Exception) -> str:
@@ -307,19 +290,12 @@ def estimate_bytes(spec: ModelSpecialist, *, gpu: bool) -> int:
     """Return the bytes of the weights on their device; `memory` of the specialist if the files are not on this machine.
 
     On a `gpu`, `dtype: auto` keeps the type in which the weights are stored.
-
-    Raises:
-        ConfigError: the files are not here, and `memory` is not set.
     """
     folder = _find_folder(spec)
     if folder is None:
         if spec.memory is not None:
             return int(spec.memory)
-        raise ConfigError(
-            f"model = {spec.model!r}: its files are not on this machine, so its memory is not known; set memory",
-            key="model",
-            given=spec.model,
-        )
+        raise spec.refuse("model", "its files are not on this machine, so its memory is not known; set memory")
     wanted = DTYPES.get(spec.dtype) if spec.dtype != "auto" else None if gpu else "F32"
     return sum(_count_bytes(path, wanted) for path in sorted(folder.glob("*.safetensors")))
 

@@ -126,19 +126,16 @@ class SegmentationRunner(ModelRunner):
         known = list(self.config.id2label.values())
         for label in labels:
             if label not in known:
-                raise ConfigError(f"labels: {describe_unknown('label', label, known)}", key="labels", given=label)
+                raise ConfigError(f"labels: {describe_unknown('label', label, known)}", key="labels")
         self.labels, self.threshold = labels, threshold
         import transformers
 
         is_semantic = type(self.config) in transformers.AutoModelForSemanticSegmentation._model_mapping
         self.task = task if task != "auto" else "semantic" if is_semantic else "instance"
         if not hasattr(self.processor, f"post_process_{self.task}_segmentation"):
-            raise ConfigError(
-                f"task = {self.task!r}: {type(self.processor).__name__} has no {self.task} segmentation; allowed: "
-                f"{'instance' if self.task == 'semantic' else 'semantic'}",
-                key="task",
-                given=self.task,
-            )
+            other = "instance" if self.task == "semantic" else "semantic"
+            kind = f"{type(self.processor).__name__} has no {self.task} segmentation"
+            raise ConfigError(f"task = {self.task!r}: {kind}; allowed: {other}", key="task")
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
         inputs = self.to_device(self.processor(images=self.open_pictures(requests), return_tensors="pt"))

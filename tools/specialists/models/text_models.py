@@ -138,13 +138,13 @@ def _load(cls: type[ModelSettings], setting: str, spec: str | Mapping[str, Any])
     except ValidationError as error:
         problem = describe_errors(error, cls, given)[0]
         joint = "." if problem.key else " "
-        raise ConfigError(f"{path}{joint}{problem}", key=f"{path}.{problem.key}".rstrip("."), given=spec) from error
+        raise ConfigError(f"{path}{joint}{problem}", key=f"{path}.{problem.key}".rstrip(".")) from error
     server = settings.get_server()
     try:
         server.prepare()
     except ConfigError as error:
         key = f"{path}.{error.key}" if error.key else path
-        raise ConfigError(f"{path}.{error}", key=key, given=error.given, allowed=error.allowed) from error
+        raise ConfigError(f"{path}.{error}", key=key) from error
     return settings, server
 
 
