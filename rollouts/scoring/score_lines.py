@@ -19,9 +19,8 @@ from ..store.columns import ScoreColumnWriter
 from ..store.reader import load
 from . import filters
 from .data_policy import SharingCheck
-from .metric_samples import EnvironmentMetrics
 from .reward_source import RewardSource
-from .summary import EpisodeTally
+from .summary import EnvironmentMetrics, EpisodeTally
 
 MAX_GROUPS = 100
 
