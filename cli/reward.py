@@ -90,7 +90,7 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
 
 def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
     """Return the episode RUN#LINE, if the reward may see it."""
-    from ..rollouts.scoring.data_policy import build_sharing_check
+    from ..rollouts.scoring.reward_source import build_sharing_check
     from .episodes import NAME, load_episode, split_name
 
     run, line = split_name(place, "--episode")

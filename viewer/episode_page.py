@@ -340,7 +340,7 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
     try:
         source = find_reward(None, Path(run), find_episodes_folder(run))
         reward = source.reward or make_environment(environment, {}, "").reward
-    except (ViewboxError, OSError, ValueError):
+    except (ViewboxError, OSError, ValueError, TypeError):
         return None
     return None if not isinstance(reward, CombinedReward) or is_blocking(reward) else reward
 

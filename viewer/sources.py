@@ -38,13 +38,10 @@ class EpisodeSet:
     def build_page(self, line: int) -> dict[str, object] | None:
         """Return the page of an episode; None if there is none in this line."""
         episode = self.index.read(line, tokens=True)
-        return None if episode is None else build_episode_page(episode, line=line, reward=self._find_reward(episode))
-
-    def _find_reward(self, episode: Episode) -> Any:
-        try:
-            return find_trusted_reward(str(self.run), episode.environment)
-        except (ViewboxError, OSError, ValueError, TypeError):
+        if episode is None:
             return None
+        reward = find_trusted_reward(self.run, episode.environment)
+        return build_episode_page(episode, line=line, reward=reward)
 
     def read_curves(self) -> dict[str, object] | None:
         """Return the figures of training by step, if the run has any and these are its training episodes."""

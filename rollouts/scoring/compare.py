@@ -22,8 +22,7 @@ from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
 from . import filters
-from .data_policy import build_sharing_check
-from .reward_source import RewardArgument, RewardSource, find_reward
+from .reward_source import RewardArgument, RewardSource, build_sharing_check, find_reward
 from .table import CONFIDENCE, MIN_PAIRS, Interval, Table
 from .trust import Trust
 

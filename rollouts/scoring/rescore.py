@@ -27,8 +27,14 @@ from ..store.columns import ScoreColumnWriter
 from ..store.layout import LINES
 from ..store.reader import load
 from . import filters
-from .data_policy import build_sharing_check, read_environment
-from .reward_source import RewardArgument, find_reward, open_environment, try_environment
+from .reward_source import (
+    RewardArgument,
+    build_sharing_check,
+    find_reward,
+    open_environment,
+    read_environment,
+    try_environment,
+)
 from .score_lines import RewardFailure, ScoredLines, score_lines
 from .summary import EnvironmentMetrics
 from .table import CONFIDENCE, Change, Interval, Table

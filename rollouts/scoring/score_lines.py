@@ -18,7 +18,6 @@ from ...utils.conditions import format_value
 from ..store.columns import ScoreColumnWriter
 from ..store.reader import load
 from . import filters
-from .data_policy import SharingCheck
 from .reward_source import RewardSource
 from .summary import EnvironmentMetrics, EpisodeTally
 
@@ -87,7 +86,7 @@ def score_lines(
     folder: Path,
     source: RewardSource,
     conditions: Sequence[Callable[[Episode], bool]],
-    check_sharing: SharingCheck,
+    check_sharing: Callable[..., None],
     metrics: EnvironmentMetrics,
     group_by: str | None = None,
     column: ScoreColumnWriter | None = None,
