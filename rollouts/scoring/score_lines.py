@@ -1,11 +1,9 @@
-"""Scores the lines of a run, in several threads if its reward waits for a judge."""
+"""Scores the episodes of a run, in several threads if its reward waits for a judge."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple, TypeVar
@@ -14,114 +12,57 @@ from ...errors import ConfigError
 from ...network.data_policy import guard_sending
 from ...records import Episode, Scores
 from ...rewards.remote import count_threads
-from ...utils.conditions import format_value
-from ..store.columns import ScoreColumnWriter
-from ..store.reader import load
-from . import filters
+from ..store.reader import EpisodeReader
 from .reward_source import RewardSource
-from .summary import EnvironmentMetrics, EpisodeTally
-
-MAX_GROUPS = 100
 
 
-@dataclass(frozen=True)
-class RewardFailure:
-    """A failure of a reward: the episode's line and task, and the error."""
+class ScoredEpisode(NamedTuple):
+    """An episode, its line, the checksum of that line, and its scores."""
 
-    line: int
-    task: str
-    error: str
-
-
-@dataclass
-class ScoredLines:
-    """What was found in the lines of a run.
-
-    Args:
-        tally: of the episodes; scores are its columns `stored/NAME` and `new/NAME`, the total as `stored/` and `new/`.
-        totals: the new totals by task.
-        saved: what part of a step is stored.
-        failures: episodes on which the reward failed; `first_failure` is the first of them.
-        skipped: lines that cannot be read or scored; `unreadable` has the first reasons.
-        refusal: the first: what an episode names is not allowed, or cannot be made.
-    """
-
-    tally: EpisodeTally
-    totals: dict[str, list[float]] = field(default_factory=dict)
-    saved: str | None = None
-    failures: int = 0
-    first_failure: RewardFailure | None = None
-    skipped: int = 0
-    unreadable: dict[int, str] = field(default_factory=dict)
-    refusal: str = ""
-
-    def add(self, scored: "_ScoredEpisode", scores: Scores, group_by: str | None) -> None:
-        """Add an episode with its new scores."""
-        episode, stored = scored.episode, scored.episode.scores
-        for component, fault in list(scores.faults.items())[:1]:
-            self.failures += 1
-            failure = RewardFailure(scored.line, episode.task.id, f"reward component {component!r} {fault}")
-            self.first_failure = self.first_failure or failure
-        values = {"new/": scores.total, **{f"new/{name}": one for name, one in scores.components.items()}}
-        if stored is not None:
-            values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
-        group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
-        self.tally.add(episode, values, group, scores)
-        if len(self.tally.table.groups) > MAX_GROUPS:
-            raise ConfigError(f"--group-by {group_by}: more than {MAX_GROUPS} values; choose another field")
-        if scores.total is not None:
-            self.totals.setdefault(episode.task.id, []).append(scores.total)
-        self.saved = self.saved or (str(episode.info["saved"]) if "saved" in episode.info else None)
-
-
-class _ScoredEpisode(NamedTuple):
     line: int
     crc: int
     episode: Episode
     scores: Scores | None
-    refusal: str = ""  # if there are no scores
 
 
-def score_lines(
-    folder: Path,
-    source: RewardSource,
+def score_episodes(
+    reader: EpisodeReader,
     conditions: Sequence[Callable[[Episode], bool]],
+    source: RewardSource | None,
     check_sharing: Callable[..., None],
-    metrics: EnvironmentMetrics,
-    group_by: str | None = None,
-    column: ScoreColumnWriter | None = None,
-) -> ScoredLines:
-    """Score the episodes of a folder that meet all conditions.
+) -> Iterator[ScoredEpisode]:
+    """Yield the episodes that meet all conditions, with the scores of a reward; without one, with those stored.
+
+    What an episode names may be refused: then it is skipped.
 
     Raises:
-        ConfigError: as `check_sharing` does, or there are too many groups.
+        ConfigError: as `check_sharing` does, or all episodes were refused.
     """
-    found = ScoredLines(EpisodeTally(scores=False, metrics=metrics))
-    episodes = load(folder, errors="skip")
 
-    def select_episodes() -> Iterator[tuple[int, int, Episode]]:
-        for episode in episodes:
+    def select_episodes() -> Iterator[ScoredEpisode]:
+        for episode in reader:
             if all(condition(episode) for condition in conditions):
                 check_sharing(episode)
-                yield episodes.line, episodes.crc, episode
+                yield ScoredEpisode(reader.line, reader.crc, episode, episode.scores)
 
-    def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
-        with guard_sending(partial(check_sharing, selected[2])):  # of a reward that does not say where it sends
+    def score_episode(one: ScoredEpisode) -> tuple[ScoredEpisode, ConfigError | None]:
+        with guard_sending(partial(check_sharing, one.episode)):  # of a reward that does not say where it sends
             try:
-                return _ScoredEpisode(*selected, source.score(selected[2]))
+                return (one if source is None else one._replace(scores=source.score(one.episode))), None
             except ConfigError as error:
-                return _ScoredEpisode(*selected, None, str(error))
+                return one, error
 
-    for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(source.reward)):
-        if scored.scores is None:
-            found.refusal = found.refusal or scored.refusal
-            episodes.skip(scored.line, scored.refusal)
-            continue
-        found.add(scored, scored.scores, group_by)
-        if column is not None:
-            column.add(scored.line, scored.crc, scored.episode.task.id, scored.scores)
-    found.skipped, found.unreadable = episodes.skipped, episodes.unreadable
-    return found
+    first, is_any = None, False
+    threads = 1 if source is None else count_threads(source.reward)
+    for scored, refusal in map_in_order(score_episode, select_episodes(), threads=threads):
+        if refusal is None:
+            is_any = True
+            yield scored
+        else:
+            first = first or refusal
+            reader.skip(scored.line, str(refusal))
+    if first is not None and not is_any:
+        raise first
 
 
 T = TypeVar("T")

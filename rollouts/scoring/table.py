@@ -20,6 +20,7 @@ import numpy as np
 CONFIDENCE = 0.95
 MIN_PAIRS = 20  # with fewer, the percentile interval is too narrow for a verdict
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
+MAX_GROUPS = 100
 _NAN = float("nan")
 _CACHED = 2**26  # counts of draws that are kept
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
