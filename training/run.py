@@ -33,11 +33,10 @@ from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .evaluate import HeldOutEvaluation, evaluate, store_episodes
-from .freezing import freeze_parts
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
-from .precision import build_lora_config, resolve_dtype
+from .precision import build_lora_config, freeze_parts, resolve_dtype
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
