@@ -25,8 +25,8 @@ from ..rollouts.scoring.trust import make_environment
 from ..rollouts.store.layout import find_episodes_folder
 from ..utils.values import to_finite_float
 from .marks import CLOSE, Mark, place_on
+from .page import to_plain, to_text
 from .pictures import Picture, Pictures
-from .plain import to_plain, to_text
 
 
 def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | None = None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from .marks import (
     get_place,
     to_corners,
 )
-from .plain import to_plain
+from .page import to_plain
 
 MAX_PICTURES = 1_000  # of an episode on its page
 MAX_BESIDE = 8  # views in one picture

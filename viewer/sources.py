@@ -20,7 +20,7 @@ from ..rollouts.store.reader import load
 from ..rollouts.store.run_folder import list_held_out, read_metrics
 from ..utils.conditions import parse_condition
 from .episode_page import build_episode_page, find_trusted_reward
-from .plain import to_plain
+from .page import to_plain
 
 METRICS = "metrics.jsonl"
 MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl

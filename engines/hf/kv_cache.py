@@ -114,8 +114,8 @@ class KVCache(Cache):
         lengths = list(lengths)
         columns = to_device(lengths, device)[:, None] + torch.arange(width, device=device)
         columns = columns.clamp_(max=self.index.capacity - 1)
-        first = len(slots) if list(slots) == list(range(len(slots))) else None
-        self.index.set(to_device(list(slots), device), columns, num_read, first)
+        self.index.slots, self.index.columns, self.index.num_read = to_device(list(slots), device), columns, num_read
+        self.index.first_slots = len(slots) if list(slots) == list(range(len(slots))) else None
         assert not self.has_states or all(lengths) or not any(lengths)  # not every model begins with zeros
         for layer in self._state_layers:
             layer.load_states(fresh=not any(lengths))

@@ -1,6 +1,6 @@
 """Does a model work here, and does our engine compute what it does? A conversation of two turns with pictures in each
-tells, once after loading. `viewbox rollout --model FOLDER --check-model` also prints what its config, processor and chat
-template were asked.
+tells, once after loading. `viewbox rollout --model FOLDER --check-model` also prints what its config, its processor and
+its chat template were asked.
 
 The model's own forward is the measure: of the whole conversation at once, with pixels, without a cache. How much it
 differs from itself, when it reads only the tokens up to a place, is rounding, and `compare` allows a multiple of it.

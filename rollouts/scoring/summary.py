@@ -204,30 +204,20 @@ class MetricSamples:
         return ResampledMetric(self.metric, rows, groups)
 
 
-class MetricBootstrap:
-    """A metric's figures of all episodes, and of every bootstrap draw. Raises what the metric raises."""
-
-    def __init__(self, prepared: PreparedMetric, tasks: int) -> None:
-        self.prepared, self.tasks = prepared, tasks
-        self.values = prepared.compute_figures(np.ones((1, tasks)))[0]
-        self._draws = np.empty((0, len(self.values)))
-        self.max_draws = max(MIN_DRAWS, MAX_NUMBERS // max(1, prepared.effort))
-
-    def draw(self, draws: Iterable[np.ndarray]) -> None:
-        """Compute the figures of `draws` (`table.draw_tasks`); a single task gives no interval."""
-        if self.tasks > 1:
-            self._draws = np.concatenate([self._draws, *map(self.prepared.compute_figures, draws)])
-
-    def compute_figures(self, prefix: str) -> dict[str, Interval]:
-        """Return every defined figure, over the episodes that it counts, by its full name."""
-        prepared = self.prepared
-        return {
-            prefix + name: Interval(float(value), *compute_interval(column), count)
-            for name, value, column, count in zip(
-                prepared.names, self.values, self._draws.T, prepared.counted, strict=True
-            )
-            if not np.isnan(value)
-        }
+def compute_metric(prepared: PreparedMetric, tasks: int, resamples: int, seed: int) -> tuple[dict[str, Interval], int]:
+    """Return every defined figure of a metric over the episodes that it counts, by name, and how many draws its
+    interval is of: an expensive one has fewer, and a single task none. Raises what the metric raises."""
+    values = prepared.compute_figures(np.ones((1, tasks)))[0]
+    number = min(resamples, max(MIN_DRAWS, MAX_NUMBERS // max(1, prepared.effort)))
+    blocks = draw_tasks(tasks, number, seed) if tasks > 1 else ()
+    draws = np.concatenate([np.empty((0, len(values))), *map(prepared.compute_figures, blocks)])
+    columns = zip(prepared.names, values, draws.T, prepared.counted, strict=True)
+    figures = {
+        name: Interval(float(value), *compute_interval(column), count)
+        for name, value, column, count in columns
+        if not np.isnan(value)
+    }
+    return figures, number
 
 
 class WellFormed(PairMetric):
@@ -304,18 +294,17 @@ class EpisodeTally:
         for prefix, samples in self._group_by_prefix().items():
             try:
                 with contain_exit():
-                    bootstrap = MetricBootstrap(samples.prepare(ranks, self.table.task_numbers), tasks)
-                    number = min(resamples, bootstrap.max_draws)
-                    bootstrap.draw(draw_tasks(tasks, number, seed))
-                    metric_figures = bootstrap.compute_figures(f"{prefix}/")
+                    prepared = samples.prepare(ranks, self.table.task_numbers)
+                    found, number = compute_metric(prepared, tasks, resamples, seed)
             except Exception as error:  # a failing metric must not end a training run
                 problems.append(f"{prefix}: this metric failed and is left out: {type(error).__name__}: {error}")
                 continue
             if samples.failures:
                 why = f"{type(samples.first_failure).__name__}: {samples.first_failure}"
                 problems.append(f"{prefix}: {samples.failures} episodes are left out of this metric; the first: {why}")
-            figures |= metric_figures
-            fewer_draws |= dict.fromkeys(metric_figures, number) if number < resamples else {}
+            own = {f"{prefix}/{name}": figure for name, figure in found.items()}
+            figures |= own
+            fewer_draws |= dict.fromkeys(own, number) if number < resamples else {}
         problems += self.table.describe_dropped()
         return Summary(self.table.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
 

@@ -144,10 +144,6 @@ class Table:
         column = self._columns[name] = array("d")
         return column
 
-    def get_names(self) -> list[str]:
-        """Return the names of the columns, in the order they were first added."""
-        return list(self._columns)
-
     def get_columns(self) -> dict[str, np.ndarray]:
         """Return every column, (rows,) float64."""
         for column in self._columns.values():

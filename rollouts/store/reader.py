@@ -114,10 +114,11 @@ class EpisodeReader(Sequence[Episode]):
         if len(self.unreadable) < MAX_UNREADABLE:
             self.unreadable[line] = reason
 
-    def walk(self, part: LinePart) -> Iterator[Episode]:
-        """Yield the episodes of a part of the lines."""
+    def walk(self, part: LinePart, column: columns.ScoreColumn | None = None) -> Iterator[Episode]:
+        """Yield the episodes of a part of the lines; their column of scores is read if it is not given."""
         with open_lines(self.folder) as file:
-            column = None if self._scores is None else columns.ScoreColumn(self.folder, self._scores)
+            if self._scores is not None and column is None:
+                column = columns.ScoreColumn(self.folder, self._scores)
             file.seek(part.start)
             for number, line in enumerate(islice(read_lines(file), part.lines), part.first):
                 if is_passed_over(line):
@@ -157,17 +158,11 @@ class EpisodeReader(Sequence[Episode]):
         return True
 
     def _read_at(self, number: int, place: int) -> Episode:
-        with open_lines(self.folder) as file:
-            file.seek(place)
-            line = next(read_lines(file), b"")
-        self.line, self._content = number, line
         if self._scores is not None and self._column is None:
             self._column = columns.ScoreColumn(self.folder, self._scores)  # once, for any order of lines
-        scores = None if self._column is None else self._column.find(number, self.crc)
-        try:
-            return self._parse_episode(line, scores)
-        except StoreError as error:
-            raise StoreError(f"{self.folder / LINES}, line {number}: {error}") from error
+        for episode in self.walk(LinePart(place, 1, number), self._column):
+            return episode
+        raise StoreError(f"{self.folder / LINES}, line {number}: cannot be read any more")
 
     def _parse_episode(self, line: bytes | None, scores: Scores | None) -> Episode:
         if line is None:
