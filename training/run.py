@@ -79,7 +79,6 @@ class Run:
         self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
-        """End the server that the run started, if it did."""
         if self.weights is not None:
             self.weights.close()
 
@@ -261,7 +260,6 @@ class Run:
         return self.build_sft_trainer() if method == "sft" else self.build_rejection_sampling_trainer()
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
-        """Return the GRPO trainer of this run."""
         for note in [*describe_filters(self.config.rollout, self.config.train.method), *self.tokens.template.notes]:
             self._print_once(f"note: {note}")
         arguments = self._build_arguments()

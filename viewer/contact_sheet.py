@@ -78,11 +78,9 @@ class Block(NamedTuple):
 
     @property
     def height(self) -> int:
-        """In pixels."""
         return LINE + (0 if self.picture is None else self.picture.height + LINE // 2) + len(self.lines) * LINE
 
     def draw(self, sheet: Image.Image, pen: ImageDraw.ImageDraw, corner: tuple[int, int]) -> None:
-        """Draw it with its upper left corner there."""
         left, top = corner
         _write(pen, [(self.title, "black")], corner)
         top += LINE

@@ -32,7 +32,6 @@ def encode_picture(ref: ImageRef) -> bytes:
 
 
 def list_pictures(episode: Episode) -> dict[str, ImageRef]:
-    """Return the pictures of an episode by their hashes."""
     return {ref.hash: ref for ref in iter_images(episode)}
 
 

@@ -153,12 +153,10 @@ class EpisodeIndex:
 
     @property
     def unreadable(self) -> dict[int, str]:
-        """The reasons why lines cannot be read, by line."""
         return self.reader.unreadable
 
     @property
     def skipped(self) -> int:
-        """How many lines cannot be read."""
         return self.reader.skipped
 
     def refresh(self, on_progress: Callable[[int], None] | None = None) -> int:

@@ -71,7 +71,6 @@ class TokenCheck:
         self._records.pop(conversation, None)
 
     def describe(self) -> list[str]:
-        """Return the result in lines of text."""
         total = self.counts.total()
         if not total:
             return ["tokens: nothing was compared, because no prompt was sent"]

@@ -61,7 +61,6 @@ class RunList:
     broken: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the list as JSON values."""
         return asdict(self)
 
 

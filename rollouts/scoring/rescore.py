@@ -102,7 +102,6 @@ class ScoreReport:
     saved: str | None = None  # the part of the episodes of each step that is stored, such as "8 of 64"; None: all
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
         return {**asdict(self), "reward": mask_settings(self.reward), "confidence": CONFIDENCE, "viewbox": __version__}
 
 

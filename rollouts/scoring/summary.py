@@ -61,7 +61,6 @@ class Summary:
         return self.figures[name]
 
     def get_means(self) -> dict[str, float]:
-        """Return the figures without their intervals."""
         return {name: figure.mean for name, figure in self.figures.items()}
 
     def get_intervals(self) -> dict[str, list[float]]:
@@ -73,11 +72,9 @@ class Summary:
         }
 
     def get_counts(self) -> dict[str, int]:
-        """Return the number of episodes that each figure counts."""
         return {name: figure.count for name, figure in self.figures.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE}
 
     def __str__(self) -> str:

@@ -78,7 +78,6 @@ class Table:
 
     @property
     def tasks(self) -> int:
-        """The number of different tasks."""
         return len(self._tasks)
 
     @property
@@ -97,7 +96,6 @@ class Table:
         return list(self._groups)
 
     def add(self, task: str, values: Mapping[str, float | None], group: str = "") -> None:
-        """Add the row of one episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
         self._group.append(self._groups.setdefault(group, len(self._groups)))
         rows, columns = self.rows, self._columns
@@ -145,7 +143,6 @@ class Table:
         return column
 
     def get_columns(self) -> dict[str, np.ndarray]:
-        """Return every column, (rows,) float64."""
         for column in self._columns.values():
             self._pad_column(column)
         return {name: np.array(column) for name, column in self._columns.items()}
@@ -163,7 +160,6 @@ class Table:
         return self.collect_changes(self.compute_intervals(resamples, seed=seed, change=(old, new)), old, new)
 
     def collect_changes(self, found: Mapping[str, Interval], old: str, new: str) -> dict[str, Change]:
-        """Return the changes among the intervals of this table."""
         sides = (f"{new}/", f"{old}/")
         names = dict.fromkeys(key.removeprefix(side) for side in sides for key in self._columns if key.startswith(side))
         return {name: Change(*(found.get(f"{part}/{name}") for part in (old, new, "change"))) for name in names}

@@ -35,7 +35,6 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
 
 
 def render_parts(parts: Sequence[str | ImageRef]) -> str:
-    """Text and images as HTML."""
     return "".join(html.escape(part) if isinstance(part, str) else _embed(part) for part in parts)
 
 

@@ -64,7 +64,6 @@ def collate(
 
 
 def get_image_key(image: ImageRef) -> int:
-    """Return the key of an image in a batch."""
     return int(image.hash[:KEY_DIGITS], 16)
 
 

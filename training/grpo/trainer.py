@@ -323,7 +323,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return loss
 
     def add_figures(self, figures: Mapping[str, float]) -> None:
-        """Add figures to the next line of metrics."""
         self.figures.add(figures)
 
 

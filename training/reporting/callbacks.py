@@ -37,7 +37,6 @@ class ProgressPrinter:
         self._live: Live | None = None
 
     def print_line(self, line: str) -> None:
-        """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show_status(self, line: str) -> None:
@@ -50,7 +49,6 @@ class ProgressPrinter:
         self._live.update(Text(line), refresh=True)
 
     def close(self) -> None:
-        """Remove the status line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
