@@ -79,11 +79,6 @@ def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
     return Comparison(_measure_variation(ours, parts[-1]), noise, allowed)
 
 
-def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
-    """Return the largest total variation between the engine's distribution of a token and the model's own."""
-    return compare(model, tokens).difference
-
-
 def build_steps(tokens: ChatTokens) -> list[Step]:
     """Return the turns of a conversation that a model may be asked to play."""
     architecture, template = tokens.architecture, tokens.template

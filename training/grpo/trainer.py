@@ -103,8 +103,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         super().__init__(*args, reward_funcs=score_nothing, **kwargs)
         self.aux_loss_enabled = False  # a mixture of experts: no loss of its routers, whose logits are not computed
         use_float32_adapters(self.model)
-        if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
-            raise ConfigError("the launcher chose FSDP or DeepSpeed; allowed: one device, or several with DDP")
         check_additive_loss(micro_batch_tokens, self.args)
         batch_size = self.args.per_device_train_batch_size * self.args.steps_per_generation
         check_whole_groups(dynamic_sampling_rounds, batch_size, self.args.num_generations)
