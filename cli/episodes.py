@@ -62,7 +62,7 @@ def view(
     if sys.stderr.isatty():
         typer.echo(f"\r{' ' * 40}\r", nl=False, err=True)
     for one in sets:
-        skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
+        skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
         yield say(f"{one.name}: {len(one.index)} episodes{skipped}")
     if not count and not serve:
         raise StoreError(f"{', '.join(runs)}: no episodes to show")
@@ -78,7 +78,7 @@ def view(
     for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
         yield say(f"warning: {reason}: keep the file on this machine")
     yield say(f"wrote {path} ({size / 2**20:.1f} MB): open it in a browser")
-    yield from _say_missing(pictures, sum(one.index.skipped for one in sets))
+    yield from _say_missing(pictures, sum(one.index.reader.skipped for one in sets))
 
 
 def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]:

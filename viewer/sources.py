@@ -151,14 +151,6 @@ class EpisodeIndex:
     def __len__(self) -> int:
         return len(self.columns["line"])
 
-    @property
-    def unreadable(self) -> dict[int, str]:
-        return self.reader.unreadable
-
-    @property
-    def skipped(self) -> int:
-        return self.reader.skipped
-
     def refresh(self, on_progress: Callable[[int], None] | None = None) -> int:
         """Read the lines that were appended since; returns the number of new rows."""
         before = len(self)
@@ -196,7 +188,12 @@ class EpisodeIndex:
     def to_dict(self, start: int = 0) -> dict[str, Any]:
         """Return the rows from `start` on, by column, and what could not be read."""
         columns = {name: values[start:] for name, values in self.columns.items()}
-        return {"start": start, "columns": columns, "skipped": self.skipped, "unreadable": self.unreadable}
+        return {
+            "start": start,
+            "columns": columns,
+            "skipped": self.reader.skipped,
+            "unreadable": self.reader.unreadable,
+        }
 
     def _scan_lines(self) -> int:
         """Note where the next lines begin; returns how many there are, at most `BLOCK`."""
