@@ -102,7 +102,7 @@ def draw(runs: Sequence[str], out: str) -> Iterator[str]:
     """Draw one saved episode into a file; yields its name."""
     from ..rollouts.store.layout import find_damage
     from ..viewer.contact_sheet import draw_episode
-    from ..viewer.images import list_pictures
+    from ..viewer.pictures import list_pictures
     from .tools import check_picture_out, save_picture
 
     check_picture_out(out)

@@ -21,8 +21,7 @@ from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
 from . import filters
-from .reward_source import RewardArgument, build_sharing_check, find_reward
-from .score_lines import score_episodes
+from .reward_source import RewardArgument, build_sharing_check, find_reward, score_episodes
 from .table import CONFIDENCE, MAX_GROUPS, MIN_PAIRS, Interval, Table
 from .trust import Trust
 

@@ -29,13 +29,14 @@ from ..store.reader import EpisodeReader, load
 from . import filters
 from .reward_source import (
     RewardArgument,
+    ScoredEpisode,
     build_sharing_check,
     find_reward,
     open_environment,
     read_environment,
+    score_episodes,
     try_environment,
 )
-from .score_lines import ScoredEpisode, score_episodes
 from .summary import EnvironmentMetrics, EpisodeTally
 from .table import CONFIDENCE, MAX_GROUPS, Change, Interval, Table
 from .trust import Trust

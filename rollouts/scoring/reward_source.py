@@ -1,34 +1,42 @@
-"""Finds the reward for saved episodes: the given reward, or the environment's own. Needs no model.
+"""Finds the reward for saved episodes, the given one or the environment's own, and scores them. Needs no model.
 
 Either way, the scores equal those that the environment computes during play (`BaseMultiTurnEnv.score`). During play the
 environment itself refuses a reward that sends restricted data to a judge on another machine; saved episodes need the
 check that is built here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from ...configs import yaml_reader
 from ...configs.schema import load as load_config
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
-from ...network.data_policy import check_may_leave, is_this_machine
+from ...network.data_policy import check_may_leave, guard_sending, is_this_machine
 from ...plugins import find_plugin
 from ...records import Episode, Scores
 from ...rewards import CombinedReward, ExactMatchReward, build, to_combined
 from ...rewards.base import AnyReward
 from ...rewards.imported import load_reward
-from ...rewards.remote import find_remote_address
+from ...rewards.remote import count_threads, find_remote_address
 from ...utils.secrets import mask_assignments
+from ..store.reader import EpisodeReader
 from ..store.run_folder import read_config
 from .trust import MIXTURE, NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
 
 OWN = "own"
+AHEAD = 2  # pending results per thread
+T = TypeVar("T")
+R = TypeVar("R")
 # An object, a function, a YAML file, an import path, or None for the environment's own reward
 RewardArgument = AnyReward | Callable[..., float | None] | str | Path | None
 
@@ -238,3 +246,96 @@ def is_declared_restricted(settings: Mapping[str, object]) -> bool:
         return True
     sections = parts.values() if isinstance(parts, Mapping) else ()
     return any(is_declared_restricted(section) for section in sections if isinstance(section, Mapping))
+
+
+# ---------------------------------------------------------------------- scoring
+class ScoredEpisode(NamedTuple):
+    """An episode, its line, the checksum of that line, and its scores."""
+
+    line: int
+    crc: int
+    episode: Episode
+    scores: Scores | None
+
+
+def score_episodes(
+    reader: EpisodeReader,
+    conditions: Sequence[Callable[[Episode], bool]],
+    source: RewardSource | None,
+    check_sharing: Callable[..., None],
+) -> Iterator[ScoredEpisode]:
+    """Yield the episodes that meet all conditions, with the scores of a reward; without one, with those stored.
+
+    What an episode names may be refused: then it is skipped.
+
+    Raises:
+        ConfigError: as `check_sharing` does, or all episodes were refused.
+    """
+
+    def select_episodes() -> Iterator[ScoredEpisode]:
+        for episode in reader:
+            if all(condition(episode) for condition in conditions):
+                check_sharing(episode)
+                yield ScoredEpisode(reader.line, reader.crc, episode, episode.scores)
+
+    def score_episode(one: ScoredEpisode) -> tuple[ScoredEpisode, ConfigError | None]:
+        with guard_sending(partial(check_sharing, one.episode)):  # of a reward that does not say where it sends
+            try:
+                return (one if source is None else one._replace(scores=source.score(one.episode))), None
+            except ConfigError as error:
+                return one, error
+
+    first, is_any = None, False
+    threads = 1 if source is None else count_threads(source.reward)
+    for scored, refusal in map_in_order(score_episode, select_episodes(), threads=threads):
+        if refusal is None:
+            is_any = True
+            yield scored
+        else:
+            first = first or refusal
+            reader.skip(scored.line, str(refusal))
+    if first is not None and not is_any:
+        raise first
+
+
+def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """Like `map(function, items)`, but in `threads` threads; results come in the order of `items`.
+
+    `items` is read in the caller's thread, and only as far ahead as needed. The first exception, in the order of
+    `items`, is raised. The threads are daemons: an interrupted program does not wait for them.
+
+    >>> list(map_in_order(str, range(5), threads=3))
+    ['0', '1', '2', '3', '4']
+    """
+    if threads < 2:
+        yield from map(function, items)
+        return
+    jobs: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
+    for _ in range(threads):
+        Thread(target=_run_jobs, args=(function, jobs), daemon=True, name="viewbox-scoring").start()
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            future: Future[R] = Future()
+            jobs.put((future, item))
+            waiting.append(future)
+            if len(waiting) >= AHEAD * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        for _ in range(threads):
+            jobs.put(None)
+
+
+def _run_jobs(function: Callable[[T], R], jobs: "SimpleQueue[tuple[Future[R], T] | None]") -> None:
+    while (job := jobs.get()) is not None:
+        future, item = job
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(function(item))
+        except BaseException as error:  # the caller raises it
+            future.set_exception(error)
