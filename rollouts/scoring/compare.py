@@ -269,11 +269,10 @@ def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskRew
 
 def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], tuple[TaskReward, ...]]:
     """Return the tasks that only b solves, and those that only a solves; the largest changes first."""
-    flips: tuple[list[TaskReward], list[TaskReward]] = ([], [])
-    for one in sorted(rewards, key=lambda one: (-abs(one.b - one.a), one.task)):
-        if reaches(one.a, SOLVED) != reaches(one.b, SOLVED):
-            flips[0 if one.b > one.a else 1].append(one)
-    return tuple(flips[0][:MAX_FLIPS]), tuple(flips[1][:MAX_FLIPS])
+    flips = [one for one in rewards if reaches(one.a, SOLVED) != reaches(one.b, SOLVED)]
+    flips.sort(key=lambda one: (-abs(one.b - one.a), one.task))
+    gained, lost = (tuple(one for one in flips if (one.b > one.a) == up) for up in (True, False))
+    return gained[:MAX_FLIPS], lost[:MAX_FLIPS]
 
 
 def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Difference]:
