@@ -61,7 +61,7 @@ def view(
     count = read_all(sets, lambda done: status.show(f"{done} episodes read"))
     status.end()
     for one in sets:
-        skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
+        skipped = f"; {one.index.reader.skipped} lines cannot be read" if one.index.reader.skipped else ""
         yield say(f"{one.name}: {len(one.index)} episodes{skipped}")
     if not count and not serve:
         raise StoreError(f"{', '.join(runs)}: no episodes to show")
@@ -77,7 +77,7 @@ def view(
     for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
         yield say(f"warning: {reason}: keep the file on this machine")
     yield say(f"wrote {path} ({size / 2**20:.1f} MB): open it in a browser")
-    yield from _say_missing(pictures, sum(one.index.skipped for one in sets))
+    yield from _say_missing(pictures, sum(one.index.reader.skipped for one in sets))
 
 
 def _say_missing(pictures: Mapping[str, str], skipped: int = 0) -> Iterator[str]:
@@ -96,7 +96,7 @@ def draw(runs: Sequence[str], out: str) -> Iterator[str]:
     """Draw one saved episode into a file; yields its name."""
     from ..rollouts.store.layout import find_damage
     from ..viewer.contact_sheet import draw_episode
-    from ..viewer.images import list_pictures
+    from ..viewer.pictures import list_pictures
     from .tools import check_picture_out, save_picture
 
     check_picture_out(out)

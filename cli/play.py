@@ -109,7 +109,7 @@ def _check_model(overrides: Sequence[str], options: PlayOptions) -> Iterator[str
         raise ConfigError("--check-model: looks at a local model; leave out --endpoint", key="endpoint")
     env = None if "config" in options else options.get("env", "digits")
     run, _ = read_config(options.get("config"), env=env, model=options.get("model"), overrides=overrides)
-    from ..engines.hf.model_report import describe_model
+    from ..engines.hf.parity import describe_model
 
     yield from describe_model(run.model)
 

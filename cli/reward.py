@@ -89,7 +89,8 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
 
 
 def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
-    from ..rollouts.scoring.data_policy import build_sharing_check
+    """Return the episode RUN#LINE, if the reward may see it."""
+    from ..rollouts.scoring.reward_source import build_sharing_check
     from .episodes import NAME, load_episode, split_name
 
     run, line = split_name(place, "--episode")

@@ -33,7 +33,6 @@ class TokenRecord:
     messages: int = 0  # number of messages whose tokens are recorded
 
     def add_observation(self, ids: Sequence[int]) -> None:
-        """Add the tokens of the environment's messages."""
         self.completion_ids += ids
         self.mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
@@ -78,7 +77,6 @@ class Conversation:
 
     @property
     def visible_messages(self) -> list[Message]:
-        """The messages that the model sees."""
         return self.history(self.messages)
 
 

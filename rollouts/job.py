@@ -75,11 +75,9 @@ class RolloutJob:
 
     @cached_property
     def generator(self) -> Generator:
-        """What gives the replies."""
         return self.build_generator()
 
     def close(self) -> None:
-        """End the server, if one belongs to this job."""
         if self.server is not None:
             self.server.end()
 

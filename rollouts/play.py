@@ -8,7 +8,7 @@ that episode alone, as `error`.
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -73,8 +73,21 @@ async def play_many(
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     # the queue is bounded, so that a slow reader slows down the workers
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)
-    works = [_work(env, jobs, health, group, timeout, seed, done) for _ in range(concurrency)]
-    workers = [asyncio.create_task(_finish(work, done)) for work in works]
+
+    async def play_jobs() -> None:
+        for i, k, task in jobs:
+            places = {"index": i, "sample": k, "number": i * group + k}
+            with keep_on_this_machine(env):
+                episode = await _play_with(health, env, task, sample_seed(seed, places["number"]), places, timeout)
+            await done.put(episode)
+
+    async def work() -> None:
+        try:
+            await done.put(await await_foreign(play_jobs()))
+        except Exception as error:  # the generator cannot be used: it concerns every episode and ends the run
+            await done.put(error)
+
+    workers = [asyncio.create_task(work()) for _ in range(concurrency)]
     running = len(workers)
     try:
         while running:
@@ -92,32 +105,6 @@ async def play_many(
             for worker in left:
                 worker.cancel()
             _, left = await asyncio.wait(left, timeout=1.0)
-
-
-async def _work(
-    env: BaseMultiTurnEnv,
-    jobs: Iterator[tuple[int, int, Task]],
-    health: "_Health",
-    group: int,
-    timeout: float | None,
-    seed: int,
-    done: asyncio.Queue[Episode | BaseException | None],
-) -> None:
-    for i, k, task in jobs:
-        number = i * group + k
-        episode_seed = sample_seed(seed, number)
-        places = {"index": i, "sample": k, "number": number}
-        with keep_on_this_machine(env):
-            episode = await _play_with(health, env, task, episode_seed, places, timeout)
-        await done.put(episode)
-
-
-async def _finish(work: Awaitable[None], done: asyncio.Queue[Episode | BaseException | None]) -> None:
-    """Await the work of one worker; `done` gets None at its end, or what it raised."""
-    try:
-        await done.put(await await_foreign(work))
-    except Exception as error:  # the generator cannot be used: it concerns every episode and ends the run
-        await done.put(error)
 
 
 def sample_seed(seed: int, number: int) -> int:

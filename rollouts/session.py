@@ -44,11 +44,9 @@ class RolloutSession:
 
     @property
     def total(self) -> int:
-        """How many episodes the job has."""
         return len(self.job.tasks) * self.job.group
 
     def load_saved(self) -> Iterator[Episode]:
-        """Yield the episodes that are stored already."""
         yield from load(self.folder / run_folder.EPISODES)
 
     async def play(self) -> AsyncGenerator[Episode, None]:

@@ -8,7 +8,7 @@ import viewbox
 from viewbox import plugins
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
-from viewbox.rollouts.scoring.data_policy import build_sharing_check
+from viewbox.rollouts.scoring.reward_source import build_sharing_check
 from viewbox.rollouts.scoring.trust import Trust, make_environment
 from viewbox.tools.specialists import get_specialist_class
 

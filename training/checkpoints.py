@@ -154,7 +154,6 @@ class Checkpoints:
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """Restore what `collect_state` returned."""
         self._tr_loss, self._globalstep_last_logged = state["loss"].to(self.args.device), state["last_logged"]
         self._total_loss_scalar = state["total_loss"]
         self._restore_best(state)
@@ -195,7 +194,6 @@ class Checkpoints:
         self._save_checkpoint(self.model, None)  # type: ignore[attr-defined]
 
     def load_weights(self, checkpoint: Path) -> None:
-        """Load the weights of a checkpoint, and nothing else of it."""
         self._load_from_checkpoint(str(checkpoint))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

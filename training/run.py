@@ -33,11 +33,10 @@ from ..utils.files import write_atomically
 from .checkpoints import Best
 from .checks.outline import count_parameters, describe_filters, describe_overlap, outline_run
 from .evaluate import HeldOutEvaluation, evaluate, store_episodes
-from .freezing import freeze_parts
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.curriculum import build_curriculum
 from .grpo.trainer import EpisodeGRPOTrainer
-from .precision import build_lora_config, resolve_dtype
+from .precision import build_lora_config, freeze_parts, resolve_dtype
 from .reporting import report, tracking
 from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
@@ -80,7 +79,6 @@ class Run:
         self.sampler = Sampler(self.tokens, config.rollout, config.model.name or TINY, self.weights)
 
     def close(self) -> None:
-        """End the server that the run started, if it did."""
         if self.weights is not None:
             self.weights.close()
 
@@ -262,7 +260,6 @@ class Run:
         return self.build_sft_trainer() if method == "sft" else self.build_rejection_sampling_trainer()
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
-        """Return the GRPO trainer of this run."""
         for note in [*describe_filters(self.config.rollout, self.config.train.method), *self.tokens.template.notes]:
             self._print_once(f"note: {note}")
         arguments = self._build_arguments()

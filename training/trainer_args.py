@@ -8,7 +8,7 @@ also take what a trainer that plays episodes never reads: `USED_BY_SFT`, `OWNED`
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
@@ -196,7 +196,8 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
 
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments
-    _check_names_and_types(cls, config.train.method, given)
+    for name, problem in _list_problems(cls, config.train.method, given):
+        raise ConfigError(f"train.{name}{problem}", key=f"train.{name}")
     given = {name: value for name, value in given.items() if name != "hub_token"}  # see `pass_hub_token`
     gpu = torch.cuda.is_available() and not given.get("use_cpu", False)
     defaults = {**get_defaults(gpu), "learning_rate": get_learning_rate(config)}
@@ -229,58 +230,42 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     return arguments
 
 
-def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> None:
+def _list_problems(cls: Any, method: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (key, what is wrong with it) of each argument that cannot be used."""
     allowed = {field.name for field in fields(cls) if field.init and not explain_refusal(field.name, method)}
-    hints = get_type_hints(cls)
+    names, hints = allowed | TrainSection.model_fields.keys(), get_type_hints(cls)
     for name, value in given.items():
         if (refusal := explain_refusal(name, method)) is not None:
-            raise ConfigError(f"train.{name}: {refusal}", key=f"train.{name}")
-        if name not in allowed:
-            names = allowed | TrainSection.model_fields.keys()
+            yield name, f": {refusal}"
+        elif name not in allowed:
             text = describe_unknown("key", name, names)
             if meant := [own for own, others in SYNONYMS.items() if own in names and name in others.split()]:
                 text = f"unknown key {name!r} (did you mean {meant[0]!r}?)"
-            raise ConfigError(f"train.{name}: {text}", key=f"train.{name}")
-        _check_choice(name, value, hints[name])
-        for inner, text in value.items() if isinstance(value, Mapping) else ():
-            if near := suggest_switch(text):  # a text would count as true
-                key = f"train.{name}.{inner}"
-                raise ConfigError(f"{key} = {text!r}: is text; allowed: true or false{near}", key=key)
-        if not set(get_args(hints[name]) or (hints[name],)) <= {int, float, bool, type(None)}:
-            continue  # text and mappings have many valid forms
-        try:
-            TypeAdapter(hints[name]).validate_python(value, strict=True)
-        except ValidationError as error:
-            raise ConfigError(
-                f"train.{name} {describe_errors(error, hints[name], value)[0]}", key=f"train.{name}"
-            ) from error
-        _check_least(name, value)
+            yield name, f": {text}"
+        else:
+            yield from _list_problems_of_value(name, value, hints[name])
 
 
-def _check_least(name: str, value: float | None) -> None:
-    if value is None:
-        return
-    if name == "max_steps" and value < 1 and value != -1:
-        raise ConfigError(
-            f"train.max_steps = {value}: no step would be trained; allowed: at least 1, or -1 for "
-            "train.num_train_epochs",
-            key="train.max_steps",
-        )
-    least = LEAST.get(name)
-    if least is not None and value < least:
-        allowed = f"at least {least}" if least in (0, 1, 2) else "above 0"
-        raise ConfigError(f"train.{name} = {value}; allowed: {allowed}", key=f"train.{name}")
-
-
-def _check_choice(name: str, value: Any, annotation: Any) -> None:
-    enums = [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, Enum)]
+def _list_problems_of_value(name: str, value: Any, hint: Any) -> Iterator[tuple[str, str]]:
+    enums = [kind for kind in get_args(hint) if isinstance(kind, type) and issubclass(kind, Enum)]
     choices = CHOICES.get(name) or tuple(str(member.value) for enum in enums for member in enum)
     if choices and value not in choices:
-        allowed = ", ".join(str(choice) for choice in choices)
-        raise ConfigError(
-            f"train.{name} = {value!r}; allowed: {allowed}{suggest_nearest(value, map(str, choices))}",
-            key=f"train.{name}",
-        )
+        near = suggest_nearest(value, map(str, choices))
+        yield name, f" = {value!r}; allowed: {', '.join(map(str, choices))}{near}"
+    for inner, text in value.items() if isinstance(value, Mapping) else ():
+        if near := suggest_switch(text):  # a text would count as true
+            yield f"{name}.{inner}", f" = {text!r}: is text; allowed: true or false{near}"
+    if not set(get_args(hint) or (hint,)) <= {int, float, bool, type(None)}:
+        return  # text and mappings have many valid forms
+    try:
+        TypeAdapter(hint).validate_python(value, strict=True)
+    except ValidationError as error:
+        yield name, f" {describe_errors(error, hint, value)[0]}"
+    least = LEAST.get(name)
+    if name == "max_steps" and value < 1 and value != -1:
+        yield name, f" = {value}: no step would be trained; allowed: at least 1, or -1 for train.num_train_epochs"
+    elif value is not None and least is not None and value < least:
+        yield name, f" = {value}; allowed: {f'at least {least}' if least in (0, 1, 2) else 'above 0'}"
 
 
 def _check_group(given: Mapping[str, Any], processes: int, dynamic_sampling_rounds: int) -> None:

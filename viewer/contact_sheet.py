@@ -14,7 +14,7 @@ from ..records import Episode
 from ..rollouts.store.layout import find_damage
 from ..utils.terminal import make_line
 from .episode_page import build_episode_page
-from .images import list_pictures
+from .pictures import list_pictures
 
 SIDE, MARGIN, LINE = 288, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
 COLUMNS, ACROSS = 46, 4  # characters of a line under a panel; panels in a row
@@ -78,11 +78,9 @@ class Block(NamedTuple):
 
     @property
     def height(self) -> int:
-        """In pixels."""
         return LINE + (0 if self.picture is None else self.picture.height + LINE // 2) + len(self.lines) * LINE
 
     def draw(self, sheet: Image.Image, pen: ImageDraw.ImageDraw, corner: tuple[int, int]) -> None:
-        """Draw it with its upper left corner there."""
         left, top = corner
         _write(pen, [(self.title, "black")], corner)
         top += LINE

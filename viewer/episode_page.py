@@ -25,8 +25,8 @@ from ..rollouts.scoring.trust import make_environment
 from ..rollouts.store.layout import find_episodes_folder
 from ..utils.values import to_finite_float
 from .marks import CLOSE, Mark, place_on
+from .page import to_plain, to_text
 from .pictures import Picture, Pictures
-from .plain import to_plain, to_text
 
 
 def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | None = None) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def find_trusted_reward(run: str | Path, environment: str = "") -> CombinedRewar
     try:
         source = find_reward(None, Path(run), find_episodes_folder(run))
         reward = source.reward or make_environment(environment, {}, "").reward
-    except (ViewboxError, OSError, ValueError):
+    except (ViewboxError, OSError, ValueError, TypeError):
         return None
     return None if not isinstance(reward, CombinedReward) or is_blocking(reward) else reward
 

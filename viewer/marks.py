@@ -157,7 +157,6 @@ class Views:
         self._counts: dict[tuple[int, str | None], int] = {}
 
     def add(self, views: Sequence[ShownView]) -> None:
-        """Add what the next picture shows."""
         self.numbered.append(views[0] if len(views) == 1 else None)
         for view in views:
             if view.image is not None:

@@ -1,15 +1,24 @@
-"""The pictures of an episode: what each shows of which image, and the marks that lie on it. No pixels are read."""
+"""The pictures of an episode: what each shows of which image, and the marks that lie on it.
 
+A page gets them as PNG files that this program wrote itself: no byte of a stored file reaches the browser.
+"""
+
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
+from ..errors import ImageError
 from ..images.ref import ImageRef
 from ..images.shown import ShownView
 from ..images.source import AXES
 from ..images.view import WHOLE
 from ..records import Episode, ToolResult, Turn
+from ..rollouts.store.layout import iter_images
 from ..tools import TOOLS
 from ..utils.values import to_finite_float
 from .marks import (
@@ -23,7 +32,7 @@ from .marks import (
     get_place,
     to_corners,
 )
-from .plain import to_plain
+from .page import to_plain
 
 MAX_PICTURES = 1_000  # of an episode on its page
 MAX_BESIDE = 8  # views in one picture
@@ -31,6 +40,7 @@ MAX_PROBLEMS = 100
 MAX_SIDE = 100_000  # pixels
 PLACE_FIELDS = {"image": "image", "plane": "plane", "slice": "slice"}  # of an episode that does not say them
 SHOWN_MODES = ("L", "RGB")  # of an original that a browser shows as it is
+EIGHT_BITS = ("L", "RGB", "RGBA", "LA")
 
 
 @dataclass
@@ -262,3 +272,32 @@ def _find_closer(frame: ShownView, after: Sequence[ShownView]) -> tuple[float, f
 def _order(corners: Sequence[float]) -> tuple[float, float, float, float]:
     x1, y1, x2, y2 = corners
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+
+
+# ---------------------------------------------------------------------- pixels
+def encode_picture(ref: ImageRef) -> bytes:
+    """Return a stored picture as PNG; other modes than 8-bit ones are stretched to 8 bits, as a person looks at them.
+
+    Raises:
+        ImageError: it cannot be opened, or has not the pixels of its hash.
+    """
+    try:
+        picture: Any = ref.open()
+    except (ValueError, OSError) as error:
+        raise ImageError(str(error)) from error
+    if picture.mode not in EIGHT_BITS:
+        picture = picture.convert("RGB") if picture.mode in ("P", "1", "CMYK", "YCbCr") else _stretch(picture)
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(picture)).save(buffer, "PNG", compress_level=1)  # without the file's own metadata
+    return buffer.getvalue()
+
+
+def list_pictures(episode: Episode) -> dict[str, ImageRef]:
+    return {ref.hash: ref for ref in iter_images(episode)}
+
+
+def _stretch(picture: Image.Image) -> Image.Image:
+    values = np.asarray(picture).astype(np.float64)
+    low, high = (float(np.nanmin(values)), float(np.nanmax(values))) if np.isfinite(values).any() else (0.0, 1.0)
+    scaled = np.nan_to_num((values - low) / ((high - low) or 1.0) * 255)
+    return Image.fromarray(np.clip(scaled, 0, 255).astype(np.uint8))

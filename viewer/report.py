@@ -11,8 +11,8 @@ from ..errors import ConfigError, ImageError
 from ..rollouts.scoring.filters import write_fields
 from ..rollouts.store.reader import load
 from ..utils.files import replace_atomically
-from .images import encode_picture, list_pictures
 from .page import build_data, build_end, build_head
+from .pictures import encode_picture, list_pictures
 from .sources import EpisodeSet, compare_sets
 
 MAX_EPISODES = 2_000

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ConfigError, ImageError
-from .images import encode_picture, list_pictures
 from .page import build_data, build_end, build_head, build_policy
+from .pictures import encode_picture, list_pictures
 from .sources import EpisodeSet, compare_sets
 
 try:

@@ -20,7 +20,7 @@ from ..rollouts.store.reader import load
 from ..rollouts.store.run_folder import list_held_out, read_metrics
 from ..utils.conditions import parse_condition
 from .episode_page import build_episode_page, find_trusted_reward
-from .plain import to_plain
+from .page import to_plain
 
 METRICS = "metrics.jsonl"
 MAX_METRICS = 64 * 2**20  # bytes of metrics.jsonl
@@ -38,13 +38,10 @@ class EpisodeSet:
     def build_page(self, line: int) -> dict[str, object] | None:
         """Return the page of an episode; None if there is none in this line."""
         episode = self.index.read(line, tokens=True)
-        return None if episode is None else build_episode_page(episode, line=line, reward=self._find_reward(episode))
-
-    def _find_reward(self, episode: Episode) -> Any:
-        try:
-            return find_trusted_reward(str(self.run), episode.environment)
-        except (ViewboxError, OSError, ValueError, TypeError):
+        if episode is None:
             return None
+        reward = find_trusted_reward(self.run, episode.environment)
+        return build_episode_page(episode, line=line, reward=reward)
 
     def read_curves(self) -> dict[str, object] | None:
         """Return the figures of training by step, if the run has any and these are its training episodes."""
@@ -154,16 +151,6 @@ class EpisodeIndex:
     def __len__(self) -> int:
         return len(self.columns["line"])
 
-    @property
-    def unreadable(self) -> dict[int, str]:
-        """The reasons why lines cannot be read, by line."""
-        return self.reader.unreadable
-
-    @property
-    def skipped(self) -> int:
-        """How many lines cannot be read."""
-        return self.reader.skipped
-
     def refresh(self, on_progress: Callable[[int], None] | None = None) -> int:
         """Read the lines that were appended since; returns the number of new rows."""
         before = len(self)
@@ -201,7 +188,12 @@ class EpisodeIndex:
     def to_dict(self, start: int = 0) -> dict[str, Any]:
         """Return the rows from `start` on, by column, and what could not be read."""
         columns = {name: values[start:] for name, values in self.columns.items()}
-        return {"start": start, "columns": columns, "skipped": self.skipped, "unreadable": self.unreadable}
+        return {
+            "start": start,
+            "columns": columns,
+            "skipped": self.reader.skipped,
+            "unreadable": self.reader.unreadable,
+        }
 
     def _scan_lines(self) -> int:
         """Note where the next lines begin; returns how many there are, at most `BLOCK`."""

@@ -455,7 +455,6 @@ class Architecture:
         return list(zip(*(torch.split(layer, counts) for layer in flat), strict=True))
 
     def count_feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
-        """Return the size of one image's features."""
         return sum(layer.nbytes for layer in features)
 
     def build_feature_inputs(self, features: Sequence[tuple[torch.Tensor, ...]]) -> dict[str, object]:

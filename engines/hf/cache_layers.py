@@ -37,10 +37,6 @@ class CacheIndex:
     num_read: int = 0  # columns read
     first_slots: int | None = None  # if the slots are 0 … n - 1: n
 
-    def set(self, slots: torch.Tensor, columns: torch.Tensor, num_read: int, first_slots: int | None) -> None:
-        """Set what the next forward writes and reads."""
-        self.slots, self.columns, self.num_read, self.first_slots = slots, columns, num_read, first_slots
-
 
 class KVCacheLayer(CacheLayerMixin):
     """Keys and values of one layer, (slots, heads, capacity, head size)."""

@@ -46,7 +46,6 @@ class KVCache(Cache):
 
     @property
     def num_used(self) -> int:
-        """How many slots have an owner."""
         return len(self.owners) - self.owners.count(None)
 
     def take_slot(self, sequence: Sequence) -> None:
@@ -55,7 +54,6 @@ class KVCache(Cache):
         self.owners[sequence.slot] = sequence
 
     def free_slot(self, sequence: Sequence) -> None:
-        """Free the slot of a sequence, if it has one."""
         if sequence.slot is not None:
             self.owners[sequence.slot], sequence.slot = None, None
 
@@ -114,8 +112,8 @@ class KVCache(Cache):
         lengths = list(lengths)
         columns = to_device(lengths, device)[:, None] + torch.arange(width, device=device)
         columns = columns.clamp_(max=self.index.capacity - 1)
-        first = len(slots) if list(slots) == list(range(len(slots))) else None
-        self.index.set(to_device(list(slots), device), columns, num_read, first)
+        self.index.slots, self.index.columns, self.index.num_read = to_device(list(slots), device), columns, num_read
+        self.index.first_slots = len(slots) if list(slots) == list(range(len(slots))) else None
         assert not self.has_states or all(lengths) or not any(lengths)  # not every model begins with zeros
         for layer in self._state_layers:
             layer.load_states(fresh=not any(lengths))
@@ -136,7 +134,6 @@ class KVCache(Cache):
             self._grow(larger)
 
     def list_tensors(self) -> list[torch.Tensor]:
-        """Return the keys and values of all layers that hold any."""
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
     def list_states(self) -> list[torch.Tensor]:
@@ -144,7 +141,6 @@ class KVCache(Cache):
         return [states for layer in self._state_layers for states in layer.stored.values()]
 
     def copy_states(self, slot: int) -> list[torch.Tensor]:
-        """Return a copy of the states that a slot has now."""
         return [states[slot].clone() for states in self.list_states()]
 
     def copy_prefix(

@@ -1,19 +1,25 @@
-"""Does our engine compute what the model does? One conversation of two turns with pictures in each, once after loading.
+"""Does a model work here, and does our engine compute what it does? A conversation of two turns with pictures in each
+tells, once after loading. `viewbox rollout --model FOLDER --check-model` also prints what its config, its processor and
+its chat template were asked.
 
 The model's own forward is the measure: of the whole conversation at once, with pixels, without a cache. How much it
 differs from itself, when it reads only the tokens up to a place, is rounding, and `compare` allows a multiple of it.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from PIL import Image
 from transformers import PreTrainedModel
 
+from ...configs.sections import ModelSection
 from ...errors import ModelError, ViewboxError
 from ...utils.terminal import describe_error
 from ..generator import Conversation, TokenRecord
-from .architectures import Pixels
+from . import loading
+from .architectures import Architecture, Pixels
 from .chat_tokens import ChatTokens
 from .model_runner import use_eval_mode
 from .plain import build_runner, compute_logits
@@ -23,6 +29,7 @@ from .vision_cache import VisionCache
 FLOOR = {4: 1e-4, 2: 0.02}  # of a distribution's total variation that is always allowed, by bytes of a weight
 SHARE = 4  # of the model's own rounding that is allowed on top
 SIZES = (224, 168), (140, 336), (140, 336)  # of the pictures; two of the same are told apart by what they show
+SHOWN = (224, 224), (640, 480), (1024, 1024)  # of the pictures whose tokens are told
 
 Step = tuple[list[int], list[Pixels]]  # tokens that a turn adds, and the pictures among them
 
@@ -72,11 +79,6 @@ def compare(model: PreTrainedModel, tokens: ChatTokens) -> Comparison:
     return Comparison(_measure_variation(ours, parts[-1]), noise, allowed)
 
 
-def measure_difference(model: PreTrainedModel, tokens: ChatTokens) -> float:
-    """Return the largest total variation between the engine's distribution of a token and the model's own."""
-    return compare(model, tokens).difference
-
-
 def build_steps(tokens: ChatTokens) -> list[Step]:
     """Return the turns of a conversation that a model may be asked to play."""
     architecture, template = tokens.architecture, tokens.template
@@ -120,3 +122,51 @@ def _run_model(model: PreTrainedModel, tokens: ChatTokens, steps: list[Step]) ->
     logits = compute_logits(model, tokens.architecture, given, [picture for _, some in steps for picture in some])
     ends = torch.tensor([len(ids) for ids, _ in steps]).cumsum(0) - 1
     return logits[0, ends].float()
+
+
+def describe_model(section: ModelSection) -> Iterator[str]:
+    """Yield a line for each thing that was found.
+
+    Raises:
+        ModelError: the model cannot be played here; the message says why.
+        ConfigError: there is no such folder.
+    """
+    config, processor = loading.load_processor(section)
+    architecture = Architecture(config, processor)
+    architecture.check_forward()
+    yield f"model          {architecture.model_type}: {type(config).__name__}, {type(processor).__name__}"
+    yield f"plays          {describe_way(architecture)}"
+    tokens = ChatTokens(processor, config, loading.load_generation_config(section))
+    template = tokens.template
+    shown = [(size, architecture.preprocess(Image.new("RGB", size)).tokens) for size in SHOWN]
+    yield f"pictures       {', '.join(f'{w} x {h}: {count} tokens' for (w, h), count in shown)}"
+    yield f"end of reply   {template.end}" + ("" if template.writes_end else " (the chat template writes none)")
+    listed = f"its calls are read back ({', '.join(sorted(template.taught))})"
+    unlisted = "no call that it teaches can be read back, so viewbox's own text teaches the tools"
+    takes = "parts only" if template.in_parts else "strings and parts"
+    yield f"chat template  takes {takes}; {listed if template.taught else unlisted}"
+    role = "in the tool's message" if template.tool_role else "in a user message"
+    yield f"tool pictures  {role}" + (", consecutive ones merged" if template.merges else "")
+    yield from (f"note: {note}" for note in template.notes)
+    folder = Path(loading.find_model_folder(str(section.name)) or "")
+    if folder.is_dir() and not any(one for kind in ("safetensors", "bin") for one in folder.glob(f"*.{kind}")):
+        yield "weights        none in the folder: only its config, processor and chat template were asked"
+        return
+    model = loading.load_model(section)
+    found = compare(model, tokens)
+    yield (
+        f"weights        {str(model.dtype).removeprefix('torch.')}; engine and the model's own forward differ by "
+        f"{found.difference:.1e} of the probability of a token (allowed {found.allowed:.1e}; its own forward differs "
+        f"from itself by {found.noise:.1e})"
+    )
+    found.check(tokens)
+
+
+def describe_way(architecture: Architecture) -> str:
+    """Return how the engine plays a model and the trainer learns from it."""
+    if (lack := architecture.find_lack()) is not None:
+        return f"by its own forward and its own cache, slower (last resort): {lack}"
+    kinds = ", ".join(sorted(architecture.layer_kinds))
+    if architecture.has_states:
+        return f"on the engine's cache, with states at the end of each turn ({kinds})"
+    return f"on the engine's cache ({kinds})"

@@ -48,7 +48,6 @@ class Sequence:
 
     @property
     def held_slot(self) -> int:
-        """The slot of a sequence that has one."""
         assert self.slot is not None
         return self.slot
 
@@ -92,7 +91,6 @@ class Scheduler:
 
     # ------------------------------------------------------------------ sequences come and go
     def join(self, conversation: Conversation) -> None:
-        """Add a sequence for a conversation."""
         since = heapq.heappop(self._vacancies) if self._vacancies else self.step
         self.sequences[conversation] = Sequence(conversation, self.compute_due_step(since))
         self._changed.set()
@@ -122,7 +120,6 @@ class Scheduler:
         return None if future is None or future.done() else future
 
     def fail(self, sequence: Sequence, error: Exception) -> None:
-        """End the current reply of one sequence with an error."""
         future = self.finish_reply(sequence)
         if future is not None:
             future.set_exception(error)

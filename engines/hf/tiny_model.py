@@ -139,7 +139,6 @@ def build_config(
 
 
 def build_model(tok: Any, *, seed: int = 0, **sizes: int) -> Any:
-    """Build a randomly initialized Qwen3-VL."""
     from transformers import Qwen3VLForConditionalGeneration
 
     torch.manual_seed(seed)

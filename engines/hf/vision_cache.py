@@ -74,7 +74,6 @@ class VisionCache:
         return features
 
     def clear(self) -> None:
-        """Drop all features."""
         self._features.clear()
 
 

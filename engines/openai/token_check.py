@@ -19,6 +19,12 @@ from ..hf import loading
 from ..hf.chat_tokens import ChatTokens
 
 UNLIMITED = 2**31  # tokens of an episode
+EXPLAINED = {
+    "retokenized": "have its text in other tokens: a reply was sampled in pieces that the tokenizer would not choose, "
+    "and a chat server is sent its text only",
+    "unknown": "cannot be compared: the server does not return the ids of its prompts (vLLM does, asked with "
+    "return_token_ids)",
+}
 AROUND = 24  # tokens shown before and after the place where two prompts part
 
 
@@ -71,21 +77,11 @@ class TokenCheck:
         self._records.pop(conversation, None)
 
     def describe(self) -> list[str]:
-        """Return the result in lines of text."""
         total = self.counts.total()
         if not total:
             return ["tokens: nothing was compared, because no prompt was sent"]
         lines = [f"tokens: {self.counts['equal']} of {total} prompts are id for id those of our engine"]
-        if self.counts["retokenized"]:
-            lines.append(
-                f"{self.counts['retokenized']} have its text in other tokens: a reply was sampled in pieces that the "
-                "tokenizer would not choose, and a chat server is sent its text only"
-            )
-        if self.counts["unknown"]:
-            lines.append(
-                f"{self.counts['unknown']} cannot be compared: the server does not return the ids of its prompts (vLLM "
-                "does, asked with return_token_ids)"
-            )
+        lines += [f"{self.counts[name]} {text}" for name, text in EXPLAINED.items() if self.counts[name]]
         if self.counts["different"]:
             lines.append(
                 f"{self.counts['different']} have another text than our engine's. The first one:\n{self.first}"

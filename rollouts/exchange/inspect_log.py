@@ -40,7 +40,6 @@ def build_sample(episode: Episode, number: int, messages: Sequence[Message], rec
 
 
 def write_log(samples: Iterable[dict[str, Any]], task: str, model: str, out: Path) -> None:
-    """Write a log, a sample at a time."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     evaluation = {"created": now, "task": task, "dataset": {"name": task}, "model": model or "unknown", "config": {}}
     head = json.dumps({"version": 2, "status": "success", "eval": evaluation})

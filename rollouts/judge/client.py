@@ -203,7 +203,6 @@ class JudgeClient:
             self._counts[name] += 1
 
     def take_counts(self) -> dict[str, int]:
-        """Return the counts since the last call."""
         with self._lock:
             counts = {name: self._counts[name] for name in COUNTED}
             self._counts.clear()

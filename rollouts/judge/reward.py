@@ -233,7 +233,6 @@ class JudgeReward:
         return self._judge(answer, reference).score
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
-        """Return the score and the judge's reason as text."""
         return self.get_verdict(answer, reference).to_text()
 
     def get_verdict(
@@ -283,7 +282,6 @@ class JudgeReward:
         return self._score_episode if self.show_question else None
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return the score and the judge's reason as text."""
         return self.get_verdict(episode.answer, episode.task.reference, _get_question(episode)).to_text()
 
     def _score_episode(self, episode: Episode) -> float | None:

@@ -1,6 +1,7 @@
 """The runs below a folder, each with its figures, newest first. What a run's files say is not trusted."""
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, ViewboxError
+from ...utils.values import to_finite_float
 from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import read_config, read_json, read_metrics
@@ -59,7 +61,6 @@ class RunList:
     broken: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the list as JSON values."""
         return asdict(self)
 
 
@@ -169,16 +170,9 @@ def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None, f
 
 def _measure(run: Path) -> tuple[int, float]:
     """Return the bytes of the files of a run, and when the last of them was written."""
-    size, modified, waiting = 0, 0.0, [str(run)]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
-                    size, modified = size + status.st_size, max(modified, status.st_mtime)
-    return size, modified
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(run) for name in names)
+    known = [status for path in files if stat.S_ISREG((status := os.lstat(path)).st_mode)]
+    return sum(one.st_size for one in known), max((one.st_mtime for one in known), default=0.0)
 
 
 def _get_text(values: Any, key: str) -> str | None:
@@ -187,7 +181,4 @@ def _get_text(values: Any, key: str) -> str | None:
 
 
 def _get_number(values: Any, key: str) -> float | None:
-    value = values.get(key) if isinstance(values, Mapping) else None
-    return (
-        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
-    )
+    return to_finite_float(values.get(key)) if isinstance(values, Mapping) else None

@@ -1,5 +1,4 @@
 """Scores and figures of saved episodes: `rescore.score_run` scores them again, `summary.summarize` summarizes them.
 
-`metrics` holds the rates that training logs, `bootstrap` the intervals, `filters` the language of `--where`.
-`data_policy` keeps episodes of restricted environments from judges on other machines.
+`metrics` holds the rates that training logs, `table` the intervals, `filters` the language of `--where`.
 """

@@ -15,20 +15,17 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
-from ...records import Episode, Scores
 from ...utils.conditions import format_value, sort_key
 from ...utils.values import reaches
 from ..store.layout import LINES
 from ..store.reader import load
 from ..store.run_folder import HELD_OUT, list_held_out
 from . import filters
-from .data_policy import build_sharing_check
-from .reward_source import RewardArgument, RewardSource, find_reward
-from .table import CONFIDENCE, MIN_PAIRS, Interval, Table
+from .reward_source import RewardArgument, build_sharing_check, find_reward, score_episodes
+from .table import CONFIDENCE, MAX_GROUPS, MIN_PAIRS, Interval, Table
 from .trust import Trust
 
 TOTAL = "reward"  # the name of the total among the scores
-MAX_GROUPS = 100
 SOLVED = 0.5  # a task is solved if its mean reward is at least this
 SAME = 1e-9  # a smaller difference is a tie
 MAX_FLIPS = 1000  # tasks that are listed, of each direction
@@ -118,7 +115,6 @@ class Comparison:
         return f"Reward is {abs(reward.difference.mean):.3f} {verb} in the second run.{few}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON values, without the single tasks."""
         values = asdict(replace(self, rewards=()))
         del values["rewards"]
         return {**values, "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}
@@ -219,28 +215,21 @@ class _SideReader:
         self._all_tasks: set[str] = set()
         self._stored = load(run, errors="skip")
         source = None if reward is None else find_reward(reward, run, self._stored.folder, trust)
-        check = None if source is None else build_sharing_check(source.reward, run, self._stored.folder, trust)
-        for episode in self._stored:
-            if all(condition(episode) for condition in conditions):
-                if check is not None:
-                    check(episode)
-                self._add(episode, source, by)
-
-    def _add(self, episode: Episode, source: RewardSource | None, by: str | None) -> None:
-        task = episode.task.id
-        self.episodes += 1
-        self.environments[episode.environment] += 1
-        self._all_tasks.add(task)
-        scores: Scores | None = episode.scores if source is None else source.score(episode)
-        if scores is None or scores.total is None or episode.is_fault:
-            self.without_score += 1
-            return
-        self.table.add(task, {TOTAL: scores.total} | {n: one for n, one in scores.components.items() if n != TOTAL})
-        self.lines.setdefault(task, []).append(self._stored.line)
-        self.names.setdefault(task, set()).update(scores.components)
-        if by is not None:
-            group = format_value(filters.get_field(episode, by))
-            self.groups[task] = group if self.groups.setdefault(task, group) == group else SEVERAL
+        check = build_sharing_check(source and source.reward, run, self._stored.folder, trust)
+        for line, _, episode, scores in score_episodes(self._stored, conditions, source, check):
+            task = episode.task.id
+            self.episodes += 1
+            self.environments[episode.environment] += 1
+            self._all_tasks.add(task)
+            if scores is None or scores.total is None or episode.is_fault:
+                self.without_score += 1
+                continue
+            self.table.add(task, {TOTAL: scores.total} | {n: one for n, one in scores.components.items() if n != TOTAL})
+            self.lines.setdefault(task, []).append(line)
+            self.names.setdefault(task, set()).update(scores.components)
+            if by is not None:
+                group = format_value(filters.get_field(episode, by))
+                self.groups[task] = group if self.groups.setdefault(task, group) == group else SEVERAL
 
     def describe(self, paired: Sequence[str]) -> Side:
         return Side(
@@ -280,11 +269,10 @@ def _list_rewards(pairs: Table, a: _SideReader, b: _SideReader) -> tuple[TaskRew
 
 def _find_flips(rewards: Sequence[TaskReward]) -> tuple[tuple[TaskReward, ...], tuple[TaskReward, ...]]:
     """Return the tasks that only b solves, and those that only a solves; the largest changes first."""
-    flips: tuple[list[TaskReward], list[TaskReward]] = ([], [])
-    for one in sorted(rewards, key=lambda one: (-abs(one.b - one.a), one.task)):
-        if reaches(one.a, SOLVED) != reaches(one.b, SOLVED):
-            flips[0 if one.b > one.a else 1].append(one)
-    return tuple(flips[0][:MAX_FLIPS]), tuple(flips[1][:MAX_FLIPS])
+    flips = [one for one in rewards if reaches(one.a, SOLVED) != reaches(one.b, SOLVED)]
+    flips.sort(key=lambda one: (-abs(one.b - one.a), one.task))
+    gained, lost = (tuple(one for one in flips if (one.b > one.a) == up) for up in (True, False))
+    return gained[:MAX_FLIPS], lost[:MAX_FLIPS]
 
 
 def _compare_scores(pairs: Table, resamples: int, seed: int) -> dict[str, Difference]:

@@ -6,27 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from ...core.base import BaseMultiTurnEnv
-from ...records import EndReason, Episode
+from ...records import EndReason, Episode, Task
 from ...rewards.declare import AnyReward
 from ...rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
-RATES = (
-    "tools/rate",
-    "tools/calls",
-    "tools/malformed",
-    "episodes/turns",
-    "episodes/malformed",
-    "episodes/truncated",
-    "episodes/faults",
-    "episodes/scored",
-    "reward/faults",
-    "tokens/sampled",
-)
 MAX_COUNT = 2**31  # a larger number of replies is forged
-_NO_RATES: dict[str, float | None] = dict.fromkeys(RATES)
 _NO_END = {f"end/{reason}": 0.0 for reason in END_REASONS}
-NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
 def compute_episode_metrics(
@@ -54,7 +40,7 @@ def compute_episode_metrics(
     replies = max(1, sum(e.num_turns for e in episodes))
     metrics = {
         "reward": _mean(row["reward"] for row in values),
-        **{name: sum(row[name] or 0.0 for row in values) / count for name in NAMES[1:]},
+        **{name: sum(row[name] or 0.0 for row in values) / count for name in _NAMES},
         "replies/well_formed": 1 - sum(count_malformed(e) for e in episodes) / replies,
         **_count_tool_calls(episodes, tools),
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
@@ -130,11 +116,10 @@ def count_malformed(episode: Episode) -> int:
 
 
 def get_episode_values(episode: Episode) -> dict[str, float | None]:
-    """Return the values of one episode, by `NAMES` and the components of its scores; None if one does not apply."""
+    """Return the values of one episode by name, the components of its scores among them; None if one does not apply."""
     scores = None if episode.is_fault else episode.scores
     return {
         "reward": scores.total if scores else None,
-        **_NO_RATES,
         **get_play_values(episode),
         "reward/faults": float(bool(scores and scores.faults)),
         **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},
@@ -157,3 +142,6 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
         **_NO_END,
         f"end/{episode.end_reason}": 1.0,
     }
+
+
+_NAMES = tuple(name for name in get_episode_values(Episode(Task(""))) if name != "reward")  # of means over all episodes

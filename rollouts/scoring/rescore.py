@@ -17,21 +17,28 @@ from typing import Any
 
 from ...core.base import BaseMultiTurnEnv
 from ...errors import ConfigError, StoreError, describe_unknown
-from ...records import Episode
+from ...records import Episode, Scores
 from ...rewards.remote import iter_rewards, take_counts
-from ...utils.conditions import sort_key
+from ...utils.conditions import format_value, sort_key
 from ...utils.files import check_out, write_atomically
 from ...utils.secrets import mask_settings
 from ...version import __version__
 from ..store.columns import ScoreColumnWriter
 from ..store.layout import LINES
-from ..store.reader import load
+from ..store.reader import EpisodeReader, load
 from . import filters
-from .data_policy import build_sharing_check, read_environment
-from .metric_samples import EnvironmentMetrics
-from .reward_source import RewardArgument, find_reward, open_environment, try_environment
-from .score_lines import RewardFailure, ScoredLines, score_lines
-from .table import CONFIDENCE, Change, Interval, Table
+from .reward_source import (
+    RewardArgument,
+    ScoredEpisode,
+    build_sharing_check,
+    find_reward,
+    open_environment,
+    read_environment,
+    score_episodes,
+    try_environment,
+)
+from .summary import EnvironmentMetrics, EpisodeTally
+from .table import CONFIDENCE, MAX_GROUPS, Change, Interval, Table
 from .trust import Trust
 
 SCORES = ("stored", "new")
@@ -56,6 +63,15 @@ class EpisodeGroup:
     episodes: int
     tasks: int
     total: ScoreChange
+
+
+@dataclass(frozen=True)
+class RewardFailure:
+    """A failure of a reward: the episode's line and task, and the error."""
+
+    line: int
+    task: str
+    error: str
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,6 @@ class ScoreReport:
     saved: str | None = None  # the part of the episodes of each step that is stored, such as "8 of 64"; None: all
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
         return {**asdict(self), "reward": mask_settings(self.reward), "confidence": CONFIDENCE, "viewbox": __version__}
 
 
@@ -157,11 +172,16 @@ def score_run(
     check_sharing = build_sharing_check(source.reward, Path(run), episodes.folder, allowed)
 
     take_counts(source.reward)  # discard the counts of earlier scoring
+    found = _Found(EpisodeTally(scores=False, metrics=metrics))
     with column or nullcontext():
-        found = score_lines(episodes.folder, source, conditions, check_sharing, metrics, group_by, column)
+        for one in score_episodes(episodes, conditions, source, check_sharing):
+            assert one.scores is not None
+            found.add(one, one.scores, group_by)
+            if column is not None:
+                column.add(one.line, one.crc, one.episode.task.id, one.scores)
         table = found.tally.table
         if not table.rows:
-            raise ConfigError(found.refusal) if found.refusal else _explain_empty(episodes.folder / LINES, found, where)
+            raise _explain_empty(episodes, where)
     if task_rewards is not None:
         write_task_rewards(Path(task_rewards), found.totals)
     summary = found.tally.summarize(resamples, seed=seed, change=SCORES)
@@ -187,8 +207,8 @@ def score_run(
         groups=groups,
         saved=found.saved,
         group_by=group_by,
-        skipped=found.skipped,
-        unreadable=found.unreadable,
+        skipped=episodes.skipped,
+        unreadable=episodes.unreadable,
         failures=found.failures,
         first_failure=found.first_failure,
         counts=take_counts(source.reward),
@@ -196,6 +216,35 @@ def score_run(
         fewer_draws=summary.fewer_draws,
         problems=tuple(problems),
     )
+
+
+@dataclass
+class _Found:
+    """What was found in a run: the new totals by task, on how many episodes the reward failed, and what part of a step
+    is stored. Scores are the columns `stored/NAME` and `new/NAME` of the tally, the total is `stored/` and `new/`."""
+
+    tally: EpisodeTally
+    totals: dict[str, list[float]] = field(default_factory=dict)
+    saved: str | None = None
+    failures: int = 0
+    first_failure: RewardFailure | None = None
+
+    def add(self, one: ScoredEpisode, scores: Scores, group_by: str | None) -> None:
+        episode, stored = one.episode, one.episode.scores
+        for component, fault in list(scores.faults.items())[:1]:
+            self.failures += 1
+            failure = RewardFailure(one.line, episode.task.id, f"reward component {component!r} {fault}")
+            self.first_failure = self.first_failure or failure
+        values = {"new/": scores.total, **{f"new/{name}": value for name, value in scores.components.items()}}
+        if stored is not None:
+            values |= {"stored/": stored.total, **{f"stored/{name}": one for name, one in stored.components.items()}}
+        group = "" if group_by is None else format_value(filters.get_field(episode, group_by))
+        self.tally.add(episode, values, group, scores)
+        if len(self.tally.table.groups) > MAX_GROUPS:
+            raise ConfigError(f"--group-by {group_by}: more than {MAX_GROUPS} values; choose another field")
+        if scores.total is not None:
+            self.totals.setdefault(episode.task.id, []).append(scores.total)
+        self.saved = self.saved or (str(episode.info["saved"]) if "saved" in episode.info else None)
 
 
 def _describe_change(one: Change) -> ScoreChange:
@@ -222,12 +271,13 @@ def write_task_rewards(path: Path, totals: Mapping[str, Sequence[float]]) -> Non
     write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def _explain_empty(file: Path, found: ScoredLines, where: Sequence[str]) -> ConfigError | StoreError:
+def _explain_empty(reader: EpisodeReader, where: Sequence[str]) -> ConfigError | StoreError:
     """Return the error if no episode was scored."""
+    file = reader.folder / LINES
     if where:
         return ConfigError(f"{file}: no episode meets --where {' and '.join(map(repr, where))}")
-    reason = next((f"; line {line}: {reason}" for line, reason in found.unreadable.items()), "")
-    lost = f" ({found.skipped} lines cannot be read{reason})" if found.skipped else ""
+    reason = next((f"; line {line}: {reason}" for line, reason in reader.unreadable.items()), "")
+    lost = f" ({reader.skipped} lines cannot be read{reason})" if reader.skipped else ""
     return StoreError(f"{file}: holds no episodes{lost}")
 
 

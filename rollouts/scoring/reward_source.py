@@ -1,28 +1,42 @@
-"""Finds the reward for saved episodes: the given reward, or the environment's own. Needs no model.
+"""Finds the reward for saved episodes, the given one or the environment's own, and scores them. Needs no model.
 
-Either way, the scores equal those that the environment computes during play (`BaseMultiTurnEnv.score`).
+Either way, the scores equal those that the environment computes during play (`BaseMultiTurnEnv.score`). During play the
+environment itself refuses a reward that sends restricted data to a judge on another machine; saved episodes need the
+check that is built here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeVar
 
 from ...configs import yaml_reader
 from ...configs.schema import load as load_config
 from ...core.base import BaseMultiTurnEnv
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
+from ...network.data_policy import check_may_leave, guard_sending, is_this_machine
+from ...plugins import find_plugin
 from ...records import Episode, Scores
 from ...rewards import CombinedReward, ExactMatchReward, build, to_combined
 from ...rewards.declare import AnyReward
 from ...rewards.imported import load_reward
+from ...rewards.remote import count_threads, find_remote_address
 from ...utils.secrets import mask_assignments
+from ..store.reader import EpisodeReader
 from ..store.run_folder import read_config
-from .data_policy import read_environment_section
-from .trust import NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
+from .trust import MIXTURE, NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
 
 OWN = "own"
+AHEAD = 2  # pending results per thread
+T = TypeVar("T")
+R = TypeVar("R")
 # An object, a function, a YAML file, an import path, or None for the environment's own reward
 RewardArgument = AnyReward | Callable[..., float | None] | str | Path | None
 
@@ -91,17 +105,32 @@ def open_environment(name: str | Path, run: Path, folder: Path) -> BaseMultiTurn
     """
     if str(name).endswith((".yaml", ".yml")):
         return build_envs(load_config(str(name)), {})[1]
-    section = read_environment_section(run, folder)
-    settings = {key: value for key, value in section.items() if key != "name"} if section.get("name") == name else {}
-    return make_environment(str(name), settings, "--env", Trust(code=True))
+    own, settings = read_environment_section(run, folder)
+    return make_environment(str(name), settings if own == name else {}, "--env", Trust(code=True))
+
+
+def read_environment_section(run: Path, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """Return the name of the environment in the config.yaml of a run, and its settings without `eval`; (None, {}) if
+    there is none. `folder` is that of its episodes."""
+    section = read_config(run, folder)[1].get("env")
+    settings = {key: value for key, value in section.items() if key != "eval"} if isinstance(section, Mapping) else {}
+    return settings.pop("name", None), settings
+
+
+def read_environment(run: Path, folder: Path, trust: Trust) -> BaseMultiTurnEnv | str | None:
+    """Return what declares the metrics of a run: the name of its environment, or the mixture itself, if it can be
+    made."""
+    name, _ = read_environment_section(run, folder)
+    if name == MIXTURE:
+        return try_environment(run, folder, trust)
+    return str(name) if name else None  # without one, each episode names its own
 
 
 def try_environment(run: Path, folder: Path, trust: Trust) -> BaseMultiTurnEnv | None:
     """Return the environment of a run's config, or None if there is none or it cannot be made."""
-    section = read_environment_section(run, folder)
-    settings = {key: value for key, value in section.items() if key != "name"}
+    name, settings = read_environment_section(run, folder)
     try:
-        return make_environment(section.get("name"), settings, "", trust, reward=ExactMatchReward())
+        return make_environment(name, settings, "", trust, reward=ExactMatchReward())
     except ConfigError:
         return None
 
@@ -139,8 +168,7 @@ def _find_own_reward(run: Path, folder: Path, trust: Trust) -> RewardSource:
         return _build_source(build_reward(config["reward"], str(path), trust), config["reward"], OWN)
     section = config.get("env")
     if isinstance(section, Mapping) and "name" in section:
-        settings = {key: value for key, value in section.items() if key not in ("name", "eval")}
-        env = _make_environment(section["name"], settings, str(path), trust)
+        env = _make_environment(*read_environment_section(run, folder), str(path), trust)
         return RewardSource(OWN, {"environment": section}, env.score, env.reward)
     environments: dict[str, BaseMultiTurnEnv] = {}
 
@@ -160,3 +188,154 @@ def _make_environment(name: Any, settings: Mapping[str, Any], origin: str, trust
     except ConfigError as error:
         text = str(error) if str(error).endswith(USE_YOUR_REWARD) else f"{error}{USE_YOUR_REWARD}"
         raise ConfigError(text, key=error.key, given=error.given) from error
+
+
+# ---------------------------------------------------------------------- where episodes may be sent
+def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = NO_TRUST) -> Callable[..., None]:
+    """Build the check of episodes that `reward` may send to another machine: it raises `ConfigError` for one that must
+    not be sent to an address, by default to that of the reward.
+
+    The environment is that of the run's config.yaml, else the one that the episode names; if the episode names another
+    registered one, both must allow it. An environment that cannot be created, or whose code is not trusted, may be
+    restricted, so its episodes are refused too. Episodes that name no environment are allowed.
+
+    >>> from viewbox.records import Task
+    >>> build_sharing_check(None, Path("."), Path("."))(Episode(Task("a")))  # no reward sends anything
+    """
+    address = find_remote_address(reward)
+
+    @cache
+    def read_run_environment() -> str | None:
+        name, _ = read_environment_section(run, folder)
+        return str(name) if name else None
+
+    @cache
+    def check(name: str, to: str) -> None:
+        own, settings = read_environment_section(run, folder)
+        settings = settings if own == name else {}
+        words = {"action": "its reward sends answers to", "allowed": "a judge on localhost", "key": "reward"}
+        if is_declared_restricted(settings):
+            check_may_leave(SimpleNamespace(name=name, restricted=True), to, **words)
+        settings = settings if name == MIXTURE else {}
+        try:  # with a reward: it may have none by default
+            env = make_environment(name, settings, "the run's own files", trust, reward=ExactMatchReward())
+        except ConfigError as error:
+            raise ConfigError(
+                f"{name}: this environment cannot be created, so it is unknown whether its data may go to {to} "
+                f"({error}); allowed: a judge on localhost"
+            ) from error
+        check_may_leave(env, to, **words)
+
+    def check_episode(episode: Episode, to: str | None = address) -> None:
+        if to is None or is_this_machine(to):
+            return
+        if read_run_environment() == MIXTURE:  # its parts were checked with it
+            return check(MIXTURE, to)
+        names = {read_run_environment() or episode.environment, episode.environment}
+        for name in names:
+            if name and (len(names) == 1 or name == read_run_environment() or find_plugin("environments", name)):
+                check(name, to)
+
+    return check_episode
+
+
+def is_declared_restricted(settings: Mapping[str, object]) -> bool:
+    """Return whether the data of an environment, or of one that it mixes, is declared restricted in a run's config."""
+    data, parts = settings.get("data"), settings.get("environments")
+    if isinstance(data, Mapping) and data.get("restricted"):
+        return True
+    sections = parts.values() if isinstance(parts, Mapping) else ()
+    return any(is_declared_restricted(section) for section in sections if isinstance(section, Mapping))
+
+
+# ---------------------------------------------------------------------- scoring
+class ScoredEpisode(NamedTuple):
+    """An episode, its line, the checksum of that line, and its scores."""
+
+    line: int
+    crc: int
+    episode: Episode
+    scores: Scores | None
+
+
+def score_episodes(
+    reader: EpisodeReader,
+    conditions: Sequence[Callable[[Episode], bool]],
+    source: RewardSource | None,
+    check_sharing: Callable[..., None],
+) -> Iterator[ScoredEpisode]:
+    """Yield the episodes that meet all conditions, with the scores of a reward; without one, with those stored.
+
+    What an episode names may be refused: then it is skipped.
+
+    Raises:
+        ConfigError: as `check_sharing` does, or all episodes were refused.
+    """
+
+    def select_episodes() -> Iterator[ScoredEpisode]:
+        for episode in reader:
+            if all(condition(episode) for condition in conditions):
+                check_sharing(episode)
+                yield ScoredEpisode(reader.line, reader.crc, episode, episode.scores)
+
+    def score_episode(one: ScoredEpisode) -> tuple[ScoredEpisode, ConfigError | None]:
+        with guard_sending(partial(check_sharing, one.episode)):  # of a reward that does not say where it sends
+            try:
+                return (one if source is None else one._replace(scores=source.score(one.episode))), None
+            except ConfigError as error:
+                return one, error
+
+    first, is_any = None, False
+    threads = 1 if source is None else count_threads(source.reward)
+    for scored, refusal in map_in_order(score_episode, select_episodes(), threads=threads):
+        if refusal is None:
+            is_any = True
+            yield scored
+        else:
+            first = first or refusal
+            reader.skip(scored.line, str(refusal))
+    if first is not None and not is_any:
+        raise first
+
+
+def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """Like `map(function, items)`, but in `threads` threads; results come in the order of `items`.
+
+    `items` is read in the caller's thread, and only as far ahead as needed. The first exception, in the order of
+    `items`, is raised. The threads are daemons: an interrupted program does not wait for them.
+
+    >>> list(map_in_order(str, range(5), threads=3))
+    ['0', '1', '2', '3', '4']
+    """
+    if threads < 2:
+        yield from map(function, items)
+        return
+    jobs: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
+    for _ in range(threads):
+        Thread(target=_run_jobs, args=(function, jobs), daemon=True, name="viewbox-scoring").start()
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            future: Future[R] = Future()
+            jobs.put((future, item))
+            waiting.append(future)
+            if len(waiting) >= AHEAD * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        for _ in range(threads):
+            jobs.put(None)
+
+
+def _run_jobs(function: Callable[[T], R], jobs: "SimpleQueue[tuple[Future[R], T] | None]") -> None:
+    while (job := jobs.get()) is not None:
+        future, item = job
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(function(item))
+        except BaseException as error:  # the caller raises it
+            future.set_exception(error)

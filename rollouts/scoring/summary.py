@@ -4,26 +4,41 @@
 
 Figures are means over episodes (`metrics.py`) and the metrics that an environment declares
 (`viewbox.rewards.metrics`), under `metrics/<its name there>/<figure>`. The bootstrap draws tasks, each with all its
-episodes (`table.py`), and uses the same draws for all figures. Only a few numbers are kept of each episode.
+episodes (`table.py`), and uses the same draws for all figures. Only a few numbers are kept of each episode; of a metric
+that is a plain function of pairs, the pairs. An expensive metric (average precision of very many boxes, a plain
+function) gets fewer draws.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ...errors import ConfigError
 from ...records import Episode, Scores
+from ...rewards import ExactMatchReward
+from ...rewards.metrics.base import (
+    Metric,
+    PairMetric,
+    PreparedMetric,
+    ResampledMetric,
+    SumFigures,
+    divide,
+    sum_by_group,
+)
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import make_line, make_printable
-from .metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
 from .metrics import count_malformed, get_episode_values, get_play_values
-from .table import CONFIDENCE, Interval, Table, draw_tasks
-from .trust import NO_TRUST, Trust
+from .table import CONFIDENCE, Interval, Table, compute_interval, draw_tasks
+from .trust import NO_TRUST, Trust, make_environment
 
 ABOUT = ("intervals", "counts")  # what the figures of a training run say of themselves
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
+MIN_DRAWS = 200  # for any metric, however expensive
+MAX_PROBLEMS = 5  # environments without metrics that are named
+MAX_NUMBERS = 25_000_000  # that all draws of a metric may read: about half a second
 
 
 @dataclass(frozen=True)
@@ -46,7 +61,6 @@ class Summary:
         return self.figures[name]
 
     def get_means(self) -> dict[str, float]:
-        """Return the figures without their intervals."""
         return {name: figure.mean for name, figure in self.figures.items()}
 
     def get_intervals(self) -> dict[str, list[float]]:
@@ -58,11 +72,9 @@ class Summary:
         }
 
     def get_counts(self) -> dict[str, int]:
-        """Return the number of episodes that each figure counts."""
         return {name: figure.count for name, figure in self.figures.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE}
 
     def __str__(self) -> str:
@@ -96,6 +108,127 @@ def summarize(
     for episode in episodes:
         tally.add(episode)
     return tally.summarize(resamples, seed=seed)
+
+
+class EnvironmentMetrics:
+    """The metrics of a mapping, an environment or its name; without any, those of each episode's environment.
+
+    `trust` is what a name in the episodes may do; `source` is the caller's own, unless `foreign` says that a run's
+    files name it.
+    """
+
+    def __init__(self, source: Any = None, *, trust: Trust = NO_TRUST, foreign: bool = False) -> None:
+        self.source = source
+        self.problems: dict[str, str] = {}  # by the environment that cannot be created
+        self._trust = trust if foreign or source is None else Trust(code=True)
+        self._by_name: dict[str, Mapping[str, Metric]] = {}
+
+    @property
+    def names_environment(self) -> bool:
+        """Whether the metrics of an episode depend on the environment that it names."""
+        return self.source is None or hasattr(self.source, "metrics_of")
+
+    def get_metrics(self, environment: str) -> Mapping[str, Metric]:
+        """Return the metrics of an episode of this environment.
+
+        >>> EnvironmentMetrics().get_metrics("nowhere"), EnvironmentMetrics({}).get_metrics("nowhere")
+        ({}, {})
+        """
+        if isinstance(self.source, Mapping):
+            return self.source
+        if self.source is not None and not isinstance(self.source, str):
+            if self.names_environment:
+                return dict(self.source.metrics_of(environment))
+            return getattr(self.source, "metrics", {})
+        name = self.source or environment
+        if name not in self._by_name:
+            self._by_name[name] = self._make_metrics(name) if name else {}
+        return self._by_name[name]
+
+    def _make_metrics(self, name: str) -> Mapping[str, Metric]:
+        try:
+            env = make_environment(name, {}, "", self._trust, reward=ExactMatchReward())
+            return getattr(env, "metrics", {})
+        except ConfigError as error:
+            if len(self.problems) < MAX_PROBLEMS:
+                self.problems[name] = f"no metrics of the environment {name!r:.200}: {error}"
+            return {}
+
+
+class MetricSamples:
+    """A metric, and its rows: what it needs of each episode."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self._episodes = array("q")
+        self._rows: list[Any] = []
+        self.failures = 0  # pairs that the metric could not read
+        self.first_failure: Exception | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, episode: int, answer: Any, reference: Mapping[str, Any]) -> None:
+        """Add the answer and reference of episode number `episode`; a pair that cannot be read costs itself."""
+        try:
+            with contain_exit():
+                row: Any = answer, reference
+                if isinstance(self.metric, PairMetric):
+                    row = self.metric.extract_stats(answer, reference)
+        except Exception as error:
+            self.failures += 1
+            self.first_failure = self.first_failure or error
+        else:
+            self._episodes.append(episode)
+            self._rows.append(row)
+
+    def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> PreparedMetric:
+        """Prepare the rows for the bootstrap.
+
+        Args:
+            ranks: the order of the rows, (episodes,).
+            tasks: the number of each episode's task, (episodes,).
+
+        Raises what the metric raised in `add` if it could read no pair.
+        """
+        if self.first_failure is not None and not self._rows:
+            raise self.first_failure
+        episodes = np.array(self._episodes, int)
+        order = np.argsort(ranks[episodes])
+        rows, groups = [self._rows[i] for i in order.tolist()], tasks[episodes[order]]
+        if isinstance(self.metric, PairMetric):
+            return self.metric.prepare(rows, groups)
+        return ResampledMetric(self.metric, rows, groups)
+
+
+def compute_metric(prepared: PreparedMetric, tasks: int, resamples: int, seed: int) -> tuple[dict[str, Interval], int]:
+    """Return every defined figure of a metric over the episodes that it counts, by name, and how many draws its
+    interval is of: an expensive one has fewer, and a single task none. Raises what the metric raises."""
+    values = prepared.compute_figures(np.ones((1, tasks)))[0]
+    number = min(resamples, max(MIN_DRAWS, MAX_NUMBERS // max(1, prepared.effort)))
+    blocks = draw_tasks(tasks, number, seed) if tasks > 1 else ()
+    draws = np.concatenate([np.empty((0, len(values))), *map(prepared.compute_figures, blocks)])
+    columns = zip(prepared.names, values, draws.T, prepared.counted, strict=True)
+    figures = {
+        name: Interval(float(value), *compute_interval(column), count)
+        for name, value, column, count in columns
+        if not np.isnan(value)
+    }
+    return figures, number
+
+
+class WellFormed(PairMetric):
+    """The share of replies that were not malformed. Its "answer" holds the counts of one episode."""
+
+    name = "well_formed"
+
+    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+        assert answer is not None
+        return answer["malformed"], answer["replies"]
+
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
+        sums = sum_by_group(np.array(rows, float).reshape(len(rows), 2), groups)
+        return SumFigures([self.name], len(rows), sums, lambda sums: 1 - divide(sums[:, :1], sums[:, 1:]))
 
 
 class EpisodeTally:
@@ -158,18 +291,17 @@ class EpisodeTally:
         for prefix, samples in self._group_by_prefix().items():
             try:
                 with contain_exit():
-                    bootstrap = MetricBootstrap(samples.prepare(ranks, self.table.task_numbers), tasks)
-                    number = min(resamples, bootstrap.max_draws)
-                    bootstrap.draw(draw_tasks(tasks, number, seed))
-                    metric_figures = bootstrap.compute_figures(f"{prefix}/")
+                    prepared = samples.prepare(ranks, self.table.task_numbers)
+                    found, number = compute_metric(prepared, tasks, resamples, seed)
             except Exception as error:  # a failing metric must not end a training run
                 problems.append(f"{prefix}: this metric failed and is left out: {type(error).__name__}: {error}")
                 continue
             if samples.failures:
                 why = f"{type(samples.first_failure).__name__}: {samples.first_failure}"
                 problems.append(f"{prefix}: {samples.failures} episodes are left out of this metric; the first: {why}")
-            figures |= metric_figures
-            fewer_draws |= dict.fromkeys(metric_figures, number) if number < resamples else {}
+            own = {f"{prefix}/{name}": figure for name, figure in found.items()}
+            figures |= own
+            fewer_draws |= dict.fromkeys(own, number) if number < resamples else {}
         problems += self.table.describe_dropped()
         return Summary(self.table.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
 

@@ -20,6 +20,7 @@ import numpy as np
 CONFIDENCE = 0.95
 MIN_PAIRS = 20  # with fewer, the percentile interval is too narrow for a verdict
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
+MAX_GROUPS = 100
 _NAN = float("nan")
 _CACHED = 2**26  # counts of draws that are kept
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
@@ -77,7 +78,6 @@ class Table:
 
     @property
     def tasks(self) -> int:
-        """The number of different tasks."""
         return len(self._tasks)
 
     @property
@@ -96,7 +96,6 @@ class Table:
         return list(self._groups)
 
     def add(self, task: str, values: Mapping[str, float | None], group: str = "") -> None:
-        """Add the row of one episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
         self._group.append(self._groups.setdefault(group, len(self._groups)))
         rows, columns = self.rows, self._columns
@@ -143,12 +142,7 @@ class Table:
         column = self._columns[name] = array("d")
         return column
 
-    def get_names(self) -> list[str]:
-        """Return the names of the columns, in the order they were first added."""
-        return list(self._columns)
-
     def get_columns(self) -> dict[str, np.ndarray]:
-        """Return every column, (rows,) float64."""
         for column in self._columns.values():
             self._pad_column(column)
         return {name: np.array(column) for name, column in self._columns.items()}
@@ -166,7 +160,6 @@ class Table:
         return self.collect_changes(self.compute_intervals(resamples, seed=seed, change=(old, new)), old, new)
 
     def collect_changes(self, found: Mapping[str, Interval], old: str, new: str) -> dict[str, Change]:
-        """Return the changes among the intervals of this table."""
         sides = (f"{new}/", f"{old}/")
         names = dict.fromkeys(key.removeprefix(side) for side in sides for key in self._columns if key.startswith(side))
         return {name: Change(*(found.get(f"{part}/{name}") for part in (old, new, "change"))) for name in names}

@@ -61,7 +61,6 @@ class ToolGain:
     seed: int
 
     def explain(self) -> str:
-        """Return the finding in a sentence."""
         reward = self.gains.get("reward")
         faults = ""
         if any(self.faults):
@@ -93,7 +92,6 @@ class ToolGain:
         return finding
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE, "finding": self.explain()}
 
 

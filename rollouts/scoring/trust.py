@@ -197,7 +197,7 @@ def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
     """Raise `ConfigError` for text that could name a file, an address or code to this (registered) environment."""
     fields = model_of(cls).model_fields
     for key, value in settings.items():
-        if key not in fields or key in LOOP_SETTINGS or not any(isinstance(one, str) for one in _walk(value)):
+        if key not in fields or key in LOOP_SETTINGS or not _has_text(value):
             continue
         if _has_choices(fields[key].annotation):
             continue
@@ -222,15 +222,10 @@ def _has_choices(annotation: Any) -> bool:
     return get_origin(annotation) is Literal or all(_has_choices(one) for one in get_args(annotation))
 
 
-def _walk(value: Any) -> Iterator[Any]:
-    yield value
+def _has_text(value: Any) -> bool:
     if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _walk(key)
-            yield from _walk(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from _walk(item)
+        return _has_text([*value, *value.values()])
+    return any(map(_has_text, value)) if isinstance(value, list | tuple | set | frozenset) else isinstance(value, str)
 
 
 def _describe_judge(part: Mapping[str, Any]) -> str:

@@ -39,7 +39,6 @@ class ColumnLine(Record, frozen=True):
 
 
 def list_columns(folder: Path) -> list[str]:
-    """Return the names of the score columns in a folder of episodes."""
     return sorted(path.stem for path in (folder / FOLDER).glob("*.jsonl") if _NAME.fullmatch(path.stem))
 
 

@@ -75,7 +75,6 @@ def is_passed_over(line: bytes | None) -> bool:
 
 
 def is_json(line: bytes) -> bool:
-    """Return whether a line is complete JSON."""
     try:
         json.loads(line)
     except (ValueError, RecursionError, MemoryError):

@@ -8,7 +8,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,7 +22,7 @@ from ...utils.frozen import thaw
 from . import columns
 from .layout import LINES, check_format, find_episodes_folder, locate_images
 from .lines import MAX_LINE, LinePart, decode_line, freeze_turns, is_passed_over, open_lines, read_lines
-from .tokens import TokenFiles, decode_place, decode_rows
+from .tokens import decode_place, decode_rows, read_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -54,7 +53,6 @@ class EpisodeReader(Sequence[Episode]):
         self.unreadable: dict[int, str] = {}
         check_format(self.folder)
         self._with_tokens, self._skip, self._scores = tokens, errors == "skip", scores
-        self._files = TokenFiles(self.folder)
         self._folder = str(self.folder)
         self._complete_turns = partial(_complete_turns, self._folder)
         if scores is not None:
@@ -116,12 +114,11 @@ class EpisodeReader(Sequence[Episode]):
         if len(self.unreadable) < MAX_UNREADABLE:
             self.unreadable[line] = reason
 
-    def walk(self, part: LinePart) -> Iterator[Episode]:
-        """Yield the episodes of a part of the lines."""
-        with ExitStack() as stack:
-            file = stack.enter_context(open_lines(self.folder))
-            column = None if self._scores is None else columns.ScoreColumn(self.folder, self._scores)
-            stack.callback(self._files.close)
+    def walk(self, part: LinePart, column: columns.ScoreColumn | None = None) -> Iterator[Episode]:
+        """Yield the episodes of a part of the lines; their column of scores is read if it is not given."""
+        with open_lines(self.folder) as file:
+            if self._scores is not None and column is None:
+                column = columns.ScoreColumn(self.folder, self._scores)
             file.seek(part.start)
             for number, line in enumerate(islice(read_lines(file), part.lines), part.first):
                 if is_passed_over(line):
@@ -150,7 +147,6 @@ class EpisodeReader(Sequence[Episode]):
                         places.append(place)
                     place = file.tell()
             self.line, self._content, self.skipped, self.unreadable = kept
-            self._files.close()
             self._places = numbers, places
         return self._places
 
@@ -162,17 +158,11 @@ class EpisodeReader(Sequence[Episode]):
         return True
 
     def _read_at(self, number: int, place: int) -> Episode:
-        with open_lines(self.folder) as file, closing(self._files):
-            file.seek(place)
-            line = next(read_lines(file), b"")
-        self.line, self._content = number, line
         if self._scores is not None and self._column is None:
             self._column = columns.ScoreColumn(self.folder, self._scores)  # once, for any order of lines
-        scores = None if self._column is None else self._column.find(number, self.crc)
-        try:
-            return self._parse_episode(line, scores)
-        except StoreError as error:
-            raise StoreError(f"{self.folder / LINES}, line {number}: {error}") from error
+        for episode in self.walk(LinePart(place, 1, number), self._column):
+            return episode
+        raise StoreError(f"{self.folder / LINES}, line {number}: cannot be read any more")
 
     def _parse_episode(self, line: bytes | None, scores: Scores | None) -> Episode:
         if line is None:
@@ -195,7 +185,7 @@ class EpisodeReader(Sequence[Episode]):
             if place is None:
                 return None
             locate_images(self._folder, place.images)
-            return Later(decode_rows, (self._files.read_rows(place), place))
+            return Later(decode_rows, (read_rows(self.folder, place), place))
         except (OSError, ValueError, EOFError, MemoryError) as error:
             raise StoreError(f"its tokens cannot be read: {error}") from error
 

@@ -4,9 +4,8 @@ import os
 import threading
 import uuid
 import zlib
-from collections import OrderedDict
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -19,7 +18,6 @@ from .layout import MAX_FILE, TOKENS
 
 TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])  # a row
 MAX_TOKENS = 2**28  # bytes of the rows of an episode: 20 million tokens
-MAX_OPEN = 16  # shards that are open at once
 _Length = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS // TOKEN.itemsize)]
 
 
@@ -101,37 +99,17 @@ class TokenShard:
             self._fd, self._process = -1, 0
 
 
-class TokenFiles:
-    """Reads the rows of episodes; shards stay open until `close`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._open: OrderedDict[str, BinaryIO] = OrderedDict()
-
-    def read_rows(self, place: TokenPlace) -> np.ndarray:
-        """Return the rows that a line names, (P + C,); raise `OSError`, `ValueError` or `EOFError` if they are not
-        there."""
-        if place.rows == 0:  # such an episode needs no file
-            return np.empty(0, TOKEN)
-        name, offset, size = os.path.basename(place.file), place.offset, place.rows * TOKEN.itemsize
-        file = self._open_shard(name)
+def read_rows(folder: Path, place: TokenPlace) -> np.ndarray:
+    """Return the rows that a line names, (P + C,); raise `OSError`, `ValueError` or `EOFError` if they are not
+    there."""
+    if place.rows == 0:  # such an episode needs no file
+        return np.empty(0, TOKEN)
+    name, offset, size = os.path.basename(place.file), place.offset, place.rows * TOKEN.itemsize
+    with open_regular(folder / TOKENS / name, limit=MAX_FILE, inside=folder) as file:
         if offset + size > os.fstat(file.fileno()).st_size:  # nothing is allocated for rows that are not there
             raise ValueError(f"{name} ends before byte {offset + size:,}")
         file.seek(offset)
         content = file.read(size)
-        if zlib.crc32(content) != place.crc:
-            raise ValueError(f"{name}: the rows at byte {offset:,} are not those that were stored")
-        return np.frombuffer(content, TOKEN)
-
-    def close(self) -> None:
-        """Close every shard."""
-        while self._open:
-            self._open.popitem()[1].close()
-
-    def _open_shard(self, name: str) -> BinaryIO:
-        file = self._open.get(name)
-        if file is None:
-            if len(self._open) == MAX_OPEN:
-                self._open.popitem(last=False)[1].close()
-            file = self._open[name] = open_regular(self._folder / TOKENS / name, limit=MAX_FILE, inside=self._folder)
-        return file
+    if zlib.crc32(content) != place.crc:
+        raise ValueError(f"{name}: the rows at byte {offset:,} are not those that were stored")
+    return np.frombuffer(content, TOKEN)

@@ -168,11 +168,8 @@ class EpisodeWriter:
 
     def _remove_drafts(self) -> None:
         """Remove the files that a killed process had begun, and had not yet renamed."""
-        folders = [self.path / TOKENS, self.path / IMAGES]
-        with os.scandir(self.path / IMAGES) as entries:
-            folders += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for folder in folders:
-            for draft in folder.glob("*.tmp"):
+        for name in (TOKENS, IMAGES):
+            for draft in (self.path / name).rglob("*.tmp"):
                 draft.unlink(missing_ok=True)
 
     def _encode_images(self, episode: Episode) -> dict[Path, bytes]:

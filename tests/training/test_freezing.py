@@ -9,8 +9,7 @@ from tests.support.grpo_kit import generate_batch, make_trainer
 from viewbox.configs.schema import parse
 from viewbox.errors import ConfigError
 from viewbox.training.checks.outline import count_parameters
-from viewbox.training.freezing import find_frozen, freeze_parts
-from viewbox.training.precision import build_lora_config, build_model
+from viewbox.training.precision import build_lora_config, build_model, find_frozen, freeze_parts
 
 QWEN = {"visual.blocks", "visual.patch_embed"}
 PARTS = {  # of each family: the vision tower, and what else projects

@@ -68,7 +68,7 @@ def test_each_episode_is_read_by_its_line(folder):
     written(folder, make(7, tokens=EpisodeTokens((1,), (2,), (1,), (-0.5,))))
     index = read(folder)
     assert index.columns["line"] == [1, 2, 3, 6]
-    assert (index.skipped, list(index.unreadable)) == (1, [4])
+    assert (index.reader.skipped, list(index.reader.unreadable)) == (1, [4])
     assert index.read(2).task.id == "t1"
     assert index.read(6, tokens=True).tokens.completion_ids == (2,)
     assert index.read(4) is None

@@ -15,8 +15,7 @@ from ...core.tasks import to_sequence
 from ...engines.table import get_server_engine
 from ...errors import ConfigError
 from ...records import Task
-from ..freezing import list_untrained
-from ..precision import build_model, describe_precision
+from ..precision import build_model, describe_precision, list_untrained
 
 MAX_COMPARED = 5000  # tasks of each environment
 MAX_SECONDS = 2.0  # in which an environment's tasks are made; fewer are compared if each takes long to draw

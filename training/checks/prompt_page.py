@@ -1,8 +1,6 @@
 """Prompts as a model reads them, as pages of HTML: for `--dry-run` and for `viewbox data preview`."""
 
-import base64
 import html
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +35,6 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
 
 
 def render_parts(parts: Sequence[str | ImageRef]) -> str:
-    """Text and images as HTML."""
     return "".join(html.escape(part) if isinstance(part, str) else _embed(part) for part in parts)
 
 
@@ -48,7 +45,4 @@ def write_page(path: Path, title: str, body: str) -> None:
 
 
 def _embed(image: ImageRef) -> str:
-    buffer = io.BytesIO()
-    image.open().save(buffer, format="PNG")
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{image.width} x {image.height}" src="data:image/png;base64,{data}">'
+    return f'<img alt="{image.width} x {image.height}" src="{image.to_data_url()}">'

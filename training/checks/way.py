@@ -9,7 +9,7 @@ from PIL import Image
 
 from ...configs.schema import Config
 from ...core.base import BaseMultiTurnEnv
-from ...engines.hf import model_report
+from ...engines.hf import parity
 from ...engines.hf.architectures import Architecture, get_architecture, get_base_model
 from ...engines.hf.picture_settings import find_largest_view, set_max_pixels
 from ..precision import build_model
@@ -29,7 +29,7 @@ def describe_way(config: Config, model_config: Any) -> str:
         learns = "packed rows without a mask, in which a group shares its prompt"
     else:
         learns = f"packed rows with {several}, in which a group shares its prompt; masks grow with the square of a row"
-    return f"plays {model_report.describe_way(architecture)}; learns from {learns}"
+    return f"plays {parity.describe_way(architecture)}; learns from {learns}"
 
 
 def describe_pictures(

@@ -10,7 +10,6 @@ from operator import add
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from trl import GRPOConfig
 
 from ...engines.hf.architectures import Pixels
@@ -65,7 +64,6 @@ def collate(
 
 
 def get_image_key(image: ImageRef) -> int:
-    """Return the key of an image in a batch."""
     return int(image.hash[:KEY_DIGITS], 16)
 
 
@@ -166,33 +164,6 @@ def select(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
         name: value[rows] if isinstance(value, torch.Tensor) and value.ndim and len(value) == count else value
         for name, value in batch.items()
     }
-
-
-def accumulate_loss(
-    batch: dict[str, Any],
-    tokens: int,
-    model: object,
-    accelerator: Accelerator,
-    compute_loss: Callable[[dict[str, Any]], torch.Tensor],
-    loss_type: str,
-    share: bool = True,
-) -> torch.Tensor:
-    """Return the loss of a batch in parts of at most `tokens` tokens. All parts but the last do their backward pass
-    here.
-
-    Args:
-        model: as it was prepared; processes synchronize in the last part.
-        loss_type: see `compute_share`.
-        share: see `split_by_tokens`.
-    """
-    *parts, last = split_by_tokens(batch, tokens, accelerator.gather, share=share)
-    earlier = torch.zeros((), device=accelerator.device)
-    for part in parts:
-        with accelerator.no_sync(model):
-            loss = compute_loss(select(batch, part)) * compute_share(batch, part, loss_type)
-            accelerator.backward(loss)
-        earlier += loss.detach()
-    return compute_loss(select(batch, last)) * compute_share(batch, last, loss_type) + earlier
 
 
 def compute_share(batch: dict[str, Any], part: Sequence[int], loss_type: str) -> float:

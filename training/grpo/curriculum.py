@@ -88,11 +88,9 @@ class Curriculum:
             self.level, self.recent = level, []
 
     def state_dict(self) -> dict[str, object]:
-        """Return what a resumed run needs."""
         return {"level": self.level, "recent": self.recent}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         self.level, self.recent = min(state["level"], len(self.levels) - 1), list(state["recent"])
 
 

@@ -6,6 +6,7 @@ advantages are zero; dynamic sampling (DAPO, arXiv 2503.14476) replaces such uni
 tasks are drawn depends only on the seed that is given.
 """
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
@@ -104,12 +105,9 @@ def find_uniform_groups(rewards: Sequence[float | None], group: int) -> list[int
     >>> find_uniform_groups([0.5, 0.5, 0.0, 1.0, None, 1.0], group=2)
     [0, 2]
     """
-    uniform = []
-    for number in range(len(rewards) // group):
-        counted = [reward for reward in rewards[number * group : (number + 1) * group] if reward is not None]
-        if not counted or max(counted) - min(counted) < SAME_REWARD:
-            uniform.append(number)
-    return uniform
+    values = torch.tensor([math.nan if reward is None else reward for reward in rewards], dtype=torch.float64)
+    numbers: list[int] = _find_uniform(values.view(-1, group)).nonzero()[:, 0].tolist()
+    return numbers
 
 
 def draw_other_tasks(tasks: Sequence[int], taken: Collection[int], count: int, seed: int) -> list[int]:

@@ -41,7 +41,6 @@ class Group:
     rows: list[Segment]
 
     def count_tokens(self) -> int:
-        """Return the number of tokens in a packed row."""
         return (len(self.prompt.ids) if self.prompt else 0) + sum(len(row.ids) for row in self.rows)
 
 

@@ -17,7 +17,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,15 @@ from ...rollouts.scoring.metrics import compute_environment_metrics
 from ..checkpoints import Checkpoints
 from ..generation import Sampler
 from ..precision import use_float32_adapters
-from .batch import accumulate_loss, check_additive_loss, collate, collect_pixels, get_sampled
+from .batch import (
+    check_additive_loss,
+    collate,
+    collect_pixels,
+    compute_share,
+    get_sampled,
+    select,
+    split_by_tokens,
+)
 from .curriculum import Curriculum
 from .groups import check_whole_groups, group_advantages, summarize_rewards
 from .logprobs import BatchLogProbs, add_compute_argument
@@ -96,8 +103,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         super().__init__(*args, reward_funcs=score_nothing, **kwargs)
         self.aux_loss_enabled = False  # a mixture of experts: no loss of its routers, whose logits are not computed
         use_float32_adapters(self.model)
-        if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
-            raise ConfigError("the launcher chose FSDP or DeepSpeed; allowed: one device, or several with DDP")
         check_additive_loss(micro_batch_tokens, self.args)
         batch_size = self.args.per_device_train_batch_size * self.args.steps_per_generation
         check_whole_groups(dynamic_sampling_rounds, batch_size, self.args.num_generations)
@@ -287,9 +292,19 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         here."""
         if self.micro_batch_tokens is None:
             return self._compute_loss(model, inputs)
-        compute = partial(self._compute_loss, model)
-        share, limit = self.tokens.architecture.shares_prompts, self.micro_batch_tokens
-        return accumulate_loss(inputs, limit, model, self.accelerator, compute, self.loss_type, share)
+
+        def compute(part: Sequence[int]) -> torch.Tensor:
+            return self._compute_loss(model, select(inputs, part)) * compute_share(inputs, part, self.loss_type)
+
+        gather, share = self.accelerator.gather, self.tokens.architecture.shares_prompts
+        *parts, last = split_by_tokens(inputs, self.micro_batch_tokens, gather, share=share)
+        earlier = torch.zeros((), device=self.accelerator.device)
+        for part in parts:
+            with self.accelerator.no_sync(model):  # processes synchronize in the last part
+                loss = compute(part)
+                self.accelerator.backward(loss)
+            earlier += loss.detach()
+        return compute(last) + earlier
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         started = time.perf_counter()
@@ -306,7 +321,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return loss
 
     def add_figures(self, figures: Mapping[str, float]) -> None:
-        """Add figures to the next line of metrics."""
         self.figures.add(figures)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
+from accelerate.utils import gather_object
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -37,7 +37,6 @@ class ProgressPrinter:
         self._live: Live | None = None
 
     def print_line(self, line: str) -> None:
-        """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show_status(self, line: str) -> None:
@@ -50,7 +49,6 @@ class ProgressPrinter:
         self._live.update(Text(line), refresh=True)
 
     def close(self) -> None:
-        """Remove the status line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -249,15 +247,6 @@ class Interrupt(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        if self._is_requested_anywhere() and state.global_step < state.max_steps:
+        requested = any(gather_object([self.requested]))  # of all processes: they must stop after the same step
+        if requested and state.global_step < state.max_steps:
             self.stopped = control.should_save = control.should_training_stop = True
-
-    def _is_requested_anywhere(self) -> bool:
-        """Return whether any process was asked to stop. All must stop after the same step, or some would wait
-        forever."""
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return self.requested
-        on_gpu = torch.distributed.get_backend() == "nccl"
-        flag = torch.tensor(int(self.requested), device="cuda" if on_gpu else "cpu")
-        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
-        return bool(flag)

@@ -37,7 +37,6 @@ class Base:
 
 
 def write_card(folder: Path, config: Config, summary: Mapping[str, object]) -> None:
-    """Write README.md into a folder of weights."""
     base = Base(config.model.name, find_license(config.model))
     (folder / "README.md").write_text(build_card(folder.name, config, summary, base), encoding="utf-8")
 

@@ -206,7 +206,7 @@ def test_a_judge_elsewhere_is_not_asked(cls, place, driver, elsewhere):
 @pytest.mark.parametrize("place", ["combined", "of an episode"])
 def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
-    monkeypatch.setattr("viewbox.rollouts.scoring.data_policy.make_environment", lambda name, *_, **__: cls())
+    monkeypatch.setattr("viewbox.rollouts.scoring.reward_source.make_environment", lambda name, *_, **__: cls())
     env = cls()
     with EpisodeWriter(tmp_path / "run") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
@@ -221,7 +221,7 @@ def test_an_episode_is_not_sent_because_the_config_names_another_environment(els
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "open_house:Env"}}))
     monkeypatch.setattr(
-        "viewbox.rollouts.scoring.data_policy.make_environment",
+        "viewbox.rollouts.scoring.reward_source.make_environment",
         lambda name, *_, **__: Digits(reward=ExactMatchReward()) if name == "digits" else Free(),
     )
     assert attempt(score_run, tmp_path / "run", reward=judge(elsewhere))

@@ -12,7 +12,7 @@ from tests.support.device import CUDA, DeviceTensor, PretendedDevice, get_host
 from tests.support.families import FAMILIES
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.kv_cache import KVCache
-from viewbox.engines.hf.parity import measure_difference
+from viewbox.engines.hf.parity import compare
 from viewbox.errors import ModelError
 from viewbox.training.grpo.batch import collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
@@ -67,7 +67,7 @@ def test_engine_and_loss_compute_on_a_device_what_they_compute_on_the_cpu(family
         decoding, drawing = device.watch(generator.runner, "decode"), device.watch(generator, "_sample")
         played = [one.tokens for one in play_mixed(generator, tasks=2, group=2)]
         found = compute_loss(model, family, episodes)
-        assert measure_difference(model, family.tokens) < 1e-5
+        assert compare(model, family.tokens).difference < 1e-5
     for one, same in zip(played, episodes, strict=True):
         assert one.completion_ids == same.completion_ids
         torch.testing.assert_close(torch.tensor(one.logprobs), torch.tensor(same.logprobs), atol=1e-4, rtol=1e-4)
@@ -89,7 +89,7 @@ def test_two_byte_weights_and_autocast_leave_nothing_on_the_cpu(family, play_mix
         device.move(half)
         weights = device.move(model)
         play_mixed(build_generator(family, half, temperature=1.0), tasks=2, group=1)
-        assert measure_difference(half, family.tokens) < 0.1
+        assert compare(half, family.tokens).difference < 0.1
         with torch.autocast("cuda", dtype=torch.bfloat16):
             logps = compute_loss(model, family, on_cpu[0])
     assert (logps.detach() - on_cpu[1]).abs().mean() < 0.2
@@ -141,7 +141,7 @@ def test_a_tensor_that_is_left_on_the_cpu_is_found(kits, name, fault, monkeypatc
     monkeypatch.setattr(*PLANTED[fault])
     run = partial(compute_loss, model, family, episodes)
     if fault != "pack ids":
-        run = partial(measure_difference, model, family.tokens)
+        run = partial(compare, model, family.tokens)
     with PretendedDevice() as device:
         device.move(model)
         with pytest.raises((RuntimeError, ModelError), match="on cpu"):

@@ -10,7 +10,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from viewbox.engines.hf.architectures import Architecture
 from viewbox.engines.hf.kv_cache import KVCache, KVCacheLayer
-from viewbox.engines.hf.parity import check_parity, measure_difference
+from viewbox.engines.hf.parity import check_parity, compare
 from viewbox.errors import ModelError
 
 MODELS = (Qwen3VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration)
@@ -63,7 +63,7 @@ def test_a_model_that_the_engine_cannot_play_is_refused_with_what_it_lacks(name)
 def test_what_the_engine_computes_is_compared_with_a_plain_forward(kit, monkeypatch):
     model = kit.model()
     before = model.model.rope_deltas
-    assert measure_difference(model, kit.tokens) < 1e-5
+    assert compare(model, kit.tokens).difference < 1e-5
     assert model.model.rope_deltas is before
     ignore = lambda self, ids, images, start: (  # noqa: E731
         torch.arange(start, start + len(ids)).expand(3, -1),

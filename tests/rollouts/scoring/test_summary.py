@@ -127,7 +127,7 @@ def test_an_environment_brings_its_metrics():
 
 def test_every_episode_has_the_metrics_of_its_own_environment(monkeypatch):
     environments = {"a": Declares(), "b": type("B", (), {"metrics": {"label": MacroF1()}})()}
-    make = "viewbox.rollouts.scoring.metric_samples.make_environment"
+    make = "viewbox.rollouts.scoring.summary.make_environment"
     monkeypatch.setattr(make, lambda name, *rest, **more: environments[name])
     of_a = [replace(one, environment="a") for one in EPISODES]
     assert "metrics/label/accuracy" in summarize(of_a).figures
@@ -242,7 +242,7 @@ def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
     metrics = {"box": MeanAveragePrecision()}
     assert summarize(EPISODES, metrics, resamples=1000).fewer_draws == {}
     boxes = sum(one.answer is not None for one in EPISODES)
-    monkeypatch.setattr("viewbox.rollouts.scoring.metric_samples.MAX_NUMBERS", 12 * boxes * 300)
+    monkeypatch.setattr("viewbox.rollouts.scoring.summary.MAX_NUMBERS", 12 * boxes * 300)
     assert set(summarize(EPISODES, metrics, resamples=1000).fewer_draws.values()) == {300}
 
 
