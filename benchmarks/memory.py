@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py [NAME ...]        (a quarter of an hour; 10 GiB of memory)
 
-The models have random weights and the widths of Qwen3-VL-4B and Qwen2.5-VL-3B; the language model has 2 layers, the
+The models have random weights and the widths of Qwen3-VL-4B, Qwen2.5-VL-3B and Qwen3.5-9B; the language model has 2 layers, the
 vision tower 3, and the vocabulary is an eighth of theirs. A row is one real computation: the engine plays scripted
 episodes, or two updates run forward, backward and through AdamW. All tensors that operations make are counted, and the
 weights. The bar is a difference of 15 % at most. The last line is one JSON object.
@@ -31,6 +31,7 @@ BAR = 0.15
 VOCABULARY = 151_936 // 8
 RESULT = 150  # tokens between two replies, at most
 SIDE = 12 * PATCH  # of a picture: 36 image tokens
+HYBRID = {"text_config": {"layer_types": ["linear_attention", "full_attention"]}}  # else as transformers' own config
 FAMILIES = {"qwen3_vl": "Qwen/Qwen3-VL-4B-Instruct", "qwen2_5_vl": "Qwen/Qwen2.5-VL-3B-Instruct"}
 
 
@@ -58,6 +59,8 @@ CASES = (
     Case("LoRA, bf16, not checkpointed", checkpointing=False),
     Case("LoRA, float32 without autocast", dtype="float32", autocast=False),
     Case("LoRA, bf16, Qwen2.5-VL", family="qwen2_5_vl"),
+    Case("LoRA, bf16, checkpointed, Qwen3.5", family="qwen3_5"),
+    Case("LoRA, bf16, not checkpointed, Qwen3.5", family="qwen3_5", checkpointing=False),
     Case("every weight, checkpointed", lora=False, dtype="float32"),
     Case("every weight, not checkpointed", lora=False, dtype="float32", checkpointing=False),
     Case("generation, LoRA, bf16", phase="generation", episodes=8, completion=400),
@@ -75,7 +78,8 @@ CASES = (
 
 def build_model_config(case: Case) -> Any:
     """Return the widths of the family, few layers, and patches as the scripted episodes have them."""
-    config = AutoConfig.for_model(**read_known_models()[FAMILIES[case.family]]["config"])
+    known = read_known_models()[FAMILIES[case.family]]["config"] if case.family in FAMILIES else HYBRID
+    config = AutoConfig.for_model(**{"model_type": case.family} | known)
     text, vision = config.text_config, config.vision_config
     text.num_hidden_layers, vision.depth, text.vocab_size, vision.patch_size = 2, 3, VOCABULARY, PATCH
     if getattr(text, "layer_types", None):

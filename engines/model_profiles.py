@@ -79,13 +79,17 @@ MODELS = (
         ("gemma3",),
         r"gemma-?3(?![\dn])|medgemma",
         "format: Gemma's documentation of function calling (name and parameters as JSON, or Python calls); the chat "
-        "template has no tools and no thinking; coordinates are not documented (google/gemma-3-4b-it discussion 38)",
+        "template has no tools and no thinking; coordinates are not documented (google/gemma-3-4b-it discussion 38: "
+        "Gemini's, likely)",
         reply_format="json",
     ),
     ModelDefaults(
         ("gemma4",),
         r"gemma-?4(?!\d)",
-        "thinking: chat template; calls: chat template (call:name{…}); no documentation of coordinates was found",
+        "coordinates: gemma4.md of huggingface/blog, written with checkpoints of every size before their release (0 to "
+        "1000; its own box_2d has y first, where the prompt asks for x first); thinking: chat template; calls: chat "
+        "template (call:name{…})",
+        coordinates="per_mille",
         thinking=(("<|channel>thought", "<channel|>"), *THINK),
     ),
     ModelDefaults(
@@ -99,13 +103,15 @@ MODELS = (
     ModelDefaults(
         ("mistral3",),
         r"mistral-small-?3\.|magistral|ministral-?3",
-        "thinking: Magistral's system prompt; calls: chat template ([TOOL_CALLS]), which takes text only from a tool",
+        "thinking: Magistral's system prompt; calls: chat template ([TOOL_CALLS]), which takes text only from a tool; "
+        "boxes are documented for Mistral Large 4 only (Mistral's cookbook)",
         thinking=(("[THINK]", "[/THINK]"), *THINK),
     ),
     ModelDefaults(
         ("glm4v", "glm4v_moe", "glm46v"),
         r"glm-?4\.[156]v|glm-?4v",
-        "coordinates: zai-org/GLM-V issue 114 and the model card of GLM-4.5V (scaled by 1000); thinking: model card; "
+        "coordinates: the skill glmv-grounding of zai-org, zai-org/GLM-V issue 114 and the model card of GLM-4.5V "
+        "(scaled by 1000); thinking: model card; "
         "calls: chat template of GLM-4.5V and 4.6V (arguments as XML tags)",
         coordinates="per_mille",
         thinking=THINK,
@@ -113,7 +119,9 @@ MODELS = (
     ModelDefaults(
         ("lfm2_vl",),
         r"lfm-?2(\.5)?-?vl",
-        "calls: chat template of LFM2.5-VL (Python calls); no documentation of coordinates was found",
+        "coordinates: cookbook/visual-grounding of Liquid4All/leap-finetune (fractions, in boxes of LFM2.5-VL's own "
+        "format); calls: chat template of LFM2.5-VL (Python calls)",
+        coordinates="unit",
     ),
     ModelDefaults(
         ("smolvlm", "idefics3", "llava", "llava_next", "llava_onevision", "aya_vision"),

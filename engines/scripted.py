@@ -78,7 +78,7 @@ class ScriptedGenerator(Generator):
             return await self.model.reply(conversation)
         if not self.tokens.observe(conversation, self.max_completion_tokens):
             return Reply("", finish_reason="budget")
-        ids = self.tokens.encode_reply(text)
+        ids = self.tokens.encode_reply(text, conversation)
         conversation.record.add_sampled(ids, [0.0] * len(ids))
         return Reply(self.tokens.decode(ids), output_ids=tuple(ids), logprobs=(0.0,) * len(ids))
 

@@ -127,6 +127,7 @@ class Items:
     cut: bool
     count: int = 0  # of calls, objects and whatever else was read
     calls: list[ParsedCall] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)  # where calls stand, with their marks
     objects: list[ReplyObject] = field(default_factory=list)
     lists: list[list[Any]] = field(default_factory=list)
     partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
@@ -192,7 +193,10 @@ class _Scanner:
         self._languages = _list_languages(text)
         position = 0
         while self.items.count <= MAX_ITEMS and (match := start.search(text, position)):
+            known = len(self.items.calls)
             position = self._read_item(match)
+            if len(self.items.calls) > known:
+                self.items.spans.append((match.start(), position))
 
     def _read_item(self, start: re.Match[str]) -> int:
         """Read the item that begins at `start`; return the position after it."""
@@ -379,9 +383,26 @@ def parse_reply(
     """
     if len(text) > MAX_BYTES or len((text := replace_surrogates(text)).encode()) > MAX_BYTES:
         return Malformed(f"the reply is longer than {MAX_BYTES} bytes", "too_long")
-    parameters = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
-    items = scan(text, tuple(thinking), answer_fields, finish_reason == "length", parameters)
+    items = scan(text, tuple(thinking), answer_fields, finish_reason == "length", _get_parameters(tools))
     return decide(items, answer_fields, last)
+
+
+def _get_parameters(tools: Iterable[Mapping[str, Any]]) -> Tools:
+    return {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+
+
+def split_calls(text: str, tools: Iterable[Mapping[str, Any]]) -> tuple[str, tuple[ToolCall, ...]]:
+    """Return a reply's text without its calls, and these; all of its text, and none, if one cannot be run as written.
+
+    >>> split_calls('Closer. <tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>', ())
+    ('Closer.', (ToolCall(id='call_0', name='zoom', arguments={'factor': 2}),))
+    """
+    items = scan(text, THINKING, None, False, _get_parameters(tools))
+    if not items.calls or any(call.error is not None for call in items.calls):
+        return text, ()
+    borders = [0, *(border for span in items.spans for border in span), len(text)]
+    parts = (text[begin:end].strip() for begin, end in zip(borders[::2], borders[1::2], strict=True))
+    return "\n".join(filter(None, parts)), tuple(call.call for call in items.calls)
 
 
 def decide(items: Items, fields: AnswerFields | None, last: bool) -> ParsedReply:

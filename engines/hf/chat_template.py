@@ -100,6 +100,22 @@ class ChatTemplate:
         conversation = [USER, ASSISTANT, *self.merge_user_messages(messages)]
         return self._get_text_after_reply(self.render(conversation, prompt=True))
 
+    def write_reply(self, text: str, calls: Sequence[Sequence[object]]) -> str | None:
+        """Return a reply with calls (names and arguments) as the template writes it from where a prompt ends, perhaps
+        with what ends it. None if it is the text alone, or the template begins it in another way than a prompt ends.
+        """
+        made = [
+            {"id": f"call{place:05}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for place, (name, arguments) in enumerate(calls)
+        ]
+        reply = {"role": "assistant", "content": text} | ({"tool_calls": made} if made else {})
+        prompt = self.render([SYSTEM, USER], [TOOL], prompt=True)
+        stand_in, whole = (self._try_render([SYSTEM, USER, one], [TOOL]) for one in (reply | {"content": REPLY}, reply))
+        if not whole.startswith(prompt) or (not calls and stand_in.startswith(prompt + REPLY)):
+            return None
+        dropped = "" if REPLY in stand_in else text
+        return dropped + whole.removeprefix(prompt)
+
     def build_tool_result(self, parts: list[TemplateMessage]) -> TemplateMessage:
         """Return the content of a tool result as a message."""
         return {"role": "tool", "content": parts} if self.tool_role else self._build_user_message(parts)

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -19,16 +20,18 @@ from cachetools import LRUCache
 from PIL import Image
 from transformers import GenerationConfig, PretrainedConfig
 
-from ...core.messages import join_texts, render_tools
+from ...core.messages import break_texts, join_texts, render_tools
+from ...core.parsing.reply import split_calls
 from ...core.prompts.templates import Prompts
 from ...core.settings import ReplyFormat
 from ...errors import ConfigError, ImageError, ModelError
 from ...images.ref import ImageRef
 from ...records import Episode, EpisodeTokens, Message
+from ...utils.frozen import thaw
 from ...utils.sanitize import break_control_tokens
 from ..generator import Conversation, ReplyError, TokenRecord
 from .architectures import Architecture, Pixels, get_architecture
-from .chat_template import ChatTemplate
+from .chat_template import PICTURE, ChatTemplate
 
 
 class ChatTokens:
@@ -198,13 +201,32 @@ class ChatTokens:
         kept = [i for i in ids if i not in self.stop_ids]
         return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def encode_reply(self, text: str) -> list[int]:
+    def encode_reply(self, text: str, conversation: Conversation | None = None) -> list[int]:
         """Return the ids of a scripted reply, with the end token, as a policy might have sampled them.
 
-        Control tokens in the text are broken: a reply has one end.
+        Control tokens in the text are broken: a reply has one end. In a conversation whose tools the template lists,
+        the reply and its calls are written as the template writes them, unless its syntax cannot hold the arguments.
         """
-        text = break_control_tokens(text, self._control)
-        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_id]
+        written, calls = break_control_tokens(text, self._control), list[Any]()
+        if conversation and conversation.tools and conversation.reply_format == "native" in self.template.taught:
+            rest, calls = self._split_calls(text, conversation.tools)
+            native = self.template.write_reply(break_control_tokens(rest, self._control), calls)
+            if native and self._split_calls(native, conversation.tools)[1] == calls:
+                written = native
+        ids: list[int] = self.tokenizer(written, add_special_tokens=False)["input_ids"]
+        end = next((place for place, token in enumerate(ids) if token in self.stop_ids), None)
+        return [*ids, self._call_end if calls else self.end_id] if end is None else ids[: end + 1]
+
+    def _split_calls(self, text: str, tools: Sequence[Mapping[str, object]]) -> tuple[str, list[Any]]:
+        rest, calls = split_calls(text, tools)
+        return rest, [break_texts([call.name, thaw(call.arguments)], self._control) for call in calls]
+
+    @cached_property
+    def _call_end(self) -> int:
+        """Return the token that ends a reply with calls where the template writes none: the next message's first."""
+        text = self.template.render_after_reply([self.template.build_tool_result(PICTURE)])
+        first: int = self.tokenizer(self.template.end + text, add_special_tokens=False)["input_ids"][1]
+        return first if first in self.stop_ids else self.end_id
 
     # ------------------------------------------------------------------ pixels
     def get_pixels(self, image: ImageRef) -> Pixels:

@@ -22,6 +22,7 @@ TURNED = (
     *("size", "max_image_size", "min_patches", "max_patches", "max_soft_tokens"),
     *("min_image_tokens", "max_image_tokens", "max_tiles", "do_image_splitting"),
 )
+LIMITS = ("max_patches", "max_soft_tokens", "max_tiles", "do_image_splitting")  # of these the class may allow more
 _loaded: "WeakKeyDictionary[Any, dict[str, Any]]" = WeakKeyDictionary()  # these settings, as a folder has them
 STRIPS = {(128, 64): ((0, 0, 8, 64), (120, 0, 128, 64)), (64, 128): ((0, 0, 64, 8), (0, 120, 64, 128))}
 
@@ -59,11 +60,12 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
 
     Where it counts pixels, views of up to `max_pixels` keep their size. Where it cuts tiles or fills a budget of
     tokens, these hold at most as many pixels: at least one tile (with several, a small copy of the whole picture comes
-    on top) or the smallest budget, and never more than its folder says. A fixed square stays as it is.
+    on top) or the smallest budget, and at most what its folder or its class allows, whichever is more: a folder may
+    have been saved after smaller views. A fixed square stays as it is.
     """
     images = processor.image_processor
     if images not in _loaded:
-        _loaded[images] = {name: getattr(images, name, None) for name in TURNED} | {"frames": _count_frames(images)}
+        _loaded[images] = {name: _read_limit(images, name) for name in TURNED} | {"frames": _count_frames(images)}
     own = _loaded[images]
     if own["frames"]:
         smallest = own["frames"] * (images.patch_size * images.merge_size) ** 2
@@ -71,7 +73,8 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
     elif own["max_image_size"]:  # a grid of tiles, to which every picture is enlarged
         tile = own["max_image_size"]["longest_edge"]
         side = max(1, math.isqrt(max_pixels) // tile)
-        images.size = {"longest_edge": min(own["size"]["longest_edge"], side * tile)}
+        usual = type(images).size["longest_edge"] // type(images).max_image_size["longest_edge"]
+        images.size = {"longest_edge": min(max(own["size"]["longest_edge"], usual * tile), side * tile)}
     elif own["max_patches"] and getattr(images, "crop_to_patches", False):
         tiles = max_pixels // (get_side(images.size) or 1) ** 2
         images.max_patches = max(own["min_patches"] or 1, min(own["max_patches"], tiles))
@@ -80,12 +83,19 @@ def set_max_pixels(processor: Any, max_pixels: int) -> None:
         most = max(SOFT_TOKENS[-1], min(own["max_soft_tokens"], max_pixels // token))
         images.max_soft_tokens = next(number for number in SOFT_TOKENS if number <= most)
     elif own["max_image_tokens"]:
-        most = max(1, max_pixels // (images.encoder_patch_size * images.downsample_factor) ** 2)
-        images.max_image_tokens = min(own["max_image_tokens"], most)
+        token = images.encoder_patch_size * images.downsample_factor
+        most = max(1, max_pixels // token**2)
+        images.max_image_tokens = min(max(own["max_image_tokens"], (images.tile_size // token) ** 2), most)
         images.min_image_tokens = min(own["min_image_tokens"], most)
         tiles = min(own["max_tiles"], max_pixels // images.tile_size**2)
         images.do_image_splitting = own["do_image_splitting"] and tiles >= images.min_tiles
         images.max_tiles = max(images.min_tiles, tiles)
+
+
+def _read_limit(images: Any, name: str) -> Any:
+    """Return a setting as a folder has it; of a limit the larger of the folder's and the class's own."""
+    value, usual = getattr(images, name, None), getattr(type(images), name, None)
+    return max(value, usual) if name in LIMITS and value is not None and usual is not None else value
 
 
 def show_whole(images: Any) -> None:

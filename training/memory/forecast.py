@@ -8,6 +8,7 @@ compares both on the widths of real models.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import Pixels, get_architecture, get_base_model
+from ...engines.hf.architectures import CHUNKED, FULL, SLIDING, Pixels, get_architecture, get_base_model
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
 from ...engines.hf.quantization import list_kept
 from ...engines.hf.settings import Settings
@@ -48,6 +49,7 @@ LOGIT_BYTES = 12  # of a logit in the loss: log-probs, probabilities, and a grad
 SAMPLED_BYTES = 28  # of a logit while a token is drawn: three in float32, two in float64
 CASTS = "weights in two bytes"  # which autocast makes of those in float32, and keeps until its end
 FIRST_LAYERS = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)  # of a vision tower: the first takes one patch
+MEASURED = 2048  # tokens, at most, that a layer with a state is tried with
 PART_TOKENS = (16_384, 8192, 4096, 2048)
 
 
@@ -146,7 +148,7 @@ def predict_workload(
         slots, parts = shapes.predict_generation(_find_cache_bytes(config.rollout, device_memory, held.total()))
         phases.insert(0, Phase("generation", _sort(parts + held)))
     left_out = [] if shapes.blocks else ["what the vision tower computes"]
-    left_out += ["what layers with a state keep for their backward pass"] if shapes.has_states else []
+    left_out += ["what layers with a state keep for their backward pass"] if shapes.kept_state is None else []
     return Forecast(workload, tuple(phases), slots, device_memory, " and ".join(left_out))
 
 
@@ -194,7 +196,16 @@ class Shapes:
         own = [weight for child in layers[0].children() for weight in child.parameters(recurse=False)]
         self.norms = sum(weight.shape == (self.hidden,) for weight in own)
         self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
-        self.has_states, self.shares = architecture.has_states, architecture.shares_prompts
+        self.shares = architecture.shares_prompts
+        kinds = [kind not in (FULL, SLIDING, CHUNKED) for kind in getattr(text, "layer_types", None) or ()]
+        self.with_state = sum(kinds) / len(kinds) if architecture.has_states else 0.0  # share of the layers
+        self.kept_state: float | None = 0.0  # of a token
+        if self.with_state:
+            tokens, dtype = (
+                workload.prompt + workload.completion,
+                torch.bfloat16 if self.computed == 2 else torch.float32,
+            )
+            self.kept_state = measure_kept(layers, kinds, self.hidden, dtype, min(tokens, MEASURED))
         self.masks = 0 if not self.shares or is_causal(architecture, model) else len(architecture.layer_kinds)
         self.row = MAX_MASKED_TOKENS if self.masks else MAX_TOKENS
         lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
@@ -255,11 +266,15 @@ class Shapes:
         """
         checkpointed = self.arguments.gradient_checkpointing
         tokens, attended, logits, images, share = self._find_part()
-        one = self.count_kept(tokens, attended)
+        one = largest = self.count_kept(tokens, attended)
+        state = round(tokens * (self.kept_state or 0))
+        if self.with_state:
+            other = self.count_kept(tokens, 0) + state
+            one, largest = round(one + self.with_state * (other - one)), max(one, other)
         kept = tokens * self.held * self.hidden if checkpointed else one
         states = self.layers * kept + tokens * 4 * self.hidden
         backward = tokens * (2 * self.computed + (4 if self.computed < 4 else 0)) * self.inner  # of the widest states
-        again = round(share * ((one if checkpointed else 0) + backward))
+        again = round(share * ((largest if checkpointed else 0) + backward))
         head = 0 if self.adapted else self.model.get_output_embeddings().weight.nbytes
         output = 2 * self.computed * head // self.held  # the head as it is computed with, and its gradient
         several = self.arguments.gradient_accumulation_steps > 1 or self.config.train.micro_batch_tokens is not None
@@ -390,6 +405,31 @@ def measure_conversation(model: Any) -> tuple[int, int]:
         each, state = measure_slot(model)
         model.to(torch.float32)
         return 2 * each, 2 * state
+
+
+def measure_kept(layers: Any, kinds: Sequence[bool], hidden: int, dtype: torch.dtype, tokens: int) -> float | None:
+    """Return the bytes of a token that a layer with a state (a true kind) keeps for its backward pass, beside what every
+    layer keeps; None if that cannot be tried. What it has in place of attention is run, without numbers.
+    """
+    plain = {name for layer, kind in zip(layers, kinds, strict=True) if not kind for name, _ in layer.named_children()}
+    own = [part for name, part in layers[kinds.index(True)].named_children() if name not in plain]
+    if len(own) != 1 or not plain:
+        return None
+    mixer, saved = deepcopy(own[0]).to(dtype), dict[int, torch.UntypedStorage]()
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    weights = list(mixer.parameters())
+    states = torch.empty(1, tokens, hidden, dtype=dtype, device=weights[0].device, requires_grad=True)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            mixer(states)
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    held = {weight.untyped_storage()._cdata for weight in weights}
+    return sum(storage.nbytes() for name, storage in saved.items() if name not in held) / tokens
 
 
 def find_products(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear]]:

@@ -110,7 +110,8 @@ def tokenize_conversation(
     """Return the tokens of a conversation; messages after the last reply are left out.
 
     Args:
-        messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`.
+        messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`,
+            and with "native" as the chat template writes them.
         tools: the schemas that the prompt lists.
         reply_format, prompts: how the prompt teaches calls, as in `ChatTokens.encode_prompt`.
 
@@ -124,7 +125,6 @@ def tokenize_conversation(
         raise StoreError("begins with the assistant; allowed: a system or user message before the first reply")
     if tools and messages[0].role != "system":
         messages = [Message("system", ("",)), *messages]  # the list of tools stands in it
-    reply_format = "hermes" if reply_format == "native" else reply_format  # the prompt teaches what is written here
     conversation = Conversation(
         [], tools, seed=0, index=0, reply_format=reply_format, prompts=Prompts() if prompts is None else prompts
     )
@@ -132,7 +132,7 @@ def tokenize_conversation(
     for message in messages:
         if message.role == "assistant":
             fits = tokens.observe(conversation, max_completion_tokens)
-            ids = tokens.encode_reply(write_reply(message, reply_format)) if fits else []
+            ids = tokens.encode_reply(write_reply(message, reply_format), conversation) if fits else []
             room = tokens.get_room(record, max_completion_tokens)
             if not fits or len(record.completion_ids) + len(ids) > room:
                 raise StoreError(f"longer than {room} tokens (rollout.max_completion_tokens, the model's context)")

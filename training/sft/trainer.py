@@ -17,6 +17,7 @@ from transformers import Trainer
 
 from ...configs.train_sections import Demonstrations
 from ...core.base import BaseMultiTurnEnv
+from ...core.parsing.spelled import MARK
 from ...core.tasks import to_sequence
 from ...engines.hf import tiny_model
 from ...engines.hf.chat_tokens import ChatTokens, describe_mismatch
@@ -32,14 +33,15 @@ from ..grpo.batch import add_pixels, build_model_inputs, collate
 
 log = logging.getLogger("viewbox.train")
 SFT_BATCHES = 4  # of similar length, into which a device batch is cut
-_VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
+_VALUE = re.compile(r'[:\[,(=>]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
+_OBJECT = re.compile(rf"(?:{MARK}).*|\{{.*\}}", re.DOTALL)  # calls in any syntax, or an answer
 
 
 def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative_weight: float) -> list[float]:
     """Return a weight for each completion token: 0 on the environment's tokens, 1 on the policy's.
 
-    The tokens of a scalar value in a reply's JSON share `informative_weight`, so that a label of one token counts as
-    much as a coordinate of three; a token never has a weight below 1.
+    The tokens of a scalar value in a reply's JSON or calls share `informative_weight`, so that a label of one token
+    counts as much as a coordinate of three; a token never has a weight below 1.
     """
     weights = [float(bit) for bit in episode.mask]
     if informative_weight == 1.0:
@@ -54,8 +56,8 @@ def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informativ
             end += 1
         pieces = [tokens.tokenizer.decode([i]) for i in episode.completion_ids[start:end]]
         text, offset = "".join(pieces), 0
-        json_object = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the text around it are not values
-        spans = [match.span(1) for match in _VALUE.finditer(text, *json_object.span())] if json_object else []
+        written = _OBJECT.search(text)  # numbers in the text around it are not values
+        spans = [match.span(1) for match in _VALUE.finditer(text, *written.span())] if written else []
         tokens_of_value: dict[int, list[int]] = {}  # the index of a span -> the tokens inside it
         for k, piece in enumerate(pieces):
             begin, stop = offset + len(piece) - len(piece.lstrip()), offset + len(piece.rstrip())

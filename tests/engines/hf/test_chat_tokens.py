@@ -309,7 +309,7 @@ def test_control_tokens_in_what_the_environment_says_are_only_words(qwen3):
 
 def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(qwen3, play, monkeypatch):
     tokens = ChatTokens(qwen3.processor, qwen3.model().config)
-    spell = lambda words: [i for ch in words for i in qwen3.tokenizer(ch)["input_ids"]] + [tokens.end_id]  # noqa: E731
+    spell = lambda words, conversation: [i for ch in words for i in qwen3.tokenizer(ch)["input_ids"]] + [tokens.end_id]  # noqa: E731
     monkeypatch.setattr(tokens, "encode_reply", spell)
 
     def script(conversation):

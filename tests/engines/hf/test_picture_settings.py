@@ -68,7 +68,7 @@ COSTS = [  # family, max_pixels, size of the picture, image tokens
     ("gemma3", 4 * K * K, (2048, 1024), 256),
     ("llava", 64 * 64, (64, 32), 24 * 24),
     ("gemma4", 512 * 512, (512, 512), 8 * 8),  # a budget of 70: sqrt(70 * 48 * 48) // 48 = 8
-    ("gemma4", K * K, (K, K), 16 * 16),  # 280 fit, 560 are more than its folder says
+    ("gemma4", K * K, (K, K), 16 * 16),  # 280 fit, 560 do not
     ("internvl", 512 * 512, (512, 512), 256),
     ("internvl", 512 * 512, (1024, 256), 256),
     ("internvl", 896 * 896, (896, 896), (2 * 2 + 1) * 256),  # tiles, and a thumbnail
@@ -107,6 +107,30 @@ def test_a_picture_costs_no_more_than_max_pixels_say(name, max_pixels, size, tok
     for most in (4 * K * K, 1024, max_pixels):  # in any order: what the folder says is not forgotten
         set_max_pixels(architecture.processor, most)
     assert architecture.preprocess(Image.new("RGB", size)).tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("gemma4", (1024, 1024)),
+        ("internvl", (1344, 1792)),
+        ("aya_vision", (728, 728)),
+        ("smolvlm", (1536, 1536)),
+        ("idefics3", (728, 728)),
+        ("lfm2_vl", (1024, 1024)),
+    ],
+)
+def test_a_folder_saved_after_small_views_shows_large_ones_like_the_released_one(tmp_path, name, size):
+    architecture, released = release(name), release(name)
+    set_max_pixels(architecture.processor, 64 * 64)
+    architecture.processor.image_processor.save_pretrained(tmp_path)
+    saved = type(architecture.processor.image_processor).from_pretrained(tmp_path)
+    architecture.processor.image_processor = saved
+    small = architecture.preprocess(Image.new("RGB", size)).tokens
+    for one in (architecture, released):
+        set_max_pixels(one.processor, size[0] * size[1])
+    again = get_architecture(architecture.config, architecture.processor)
+    assert again.preprocess(Image.new("RGB", size)).tokens == released.preprocess(Image.new("RGB", size)).tokens > small
 
 
 @pytest.mark.parametrize("name", RELEASED)
