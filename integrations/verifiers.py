@@ -62,7 +62,6 @@ ENDS: Mapping[str | None, EndReason] = {
 }
 
 
-ATTEMPTS, WAIT = 3, 0.5  # of a model call; seconds before the second one, then twice as many
 RETRY_HEADER = "x-stainless-retry-count"  # by this header verifiers tells a repeated request from a new turn
 OK = vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
@@ -72,6 +71,13 @@ class OfferedTools(vf.State):
     """The tools that the environment offers in the next turn; not saved with the trace."""
 
     tools: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ViewboxHarnessConfig(vf.HarnessConfig):
+    attempts: int = Field(3, ge=1)
+    """Attempts per model call if the endpoint is overloaded or fails (status 408, 409, 429, 5xx)."""
+    wait: float = Field(0.5, ge=0)
+    """Seconds before the second attempt. The pause doubles before each further attempt."""
 
 
 class ViewboxSession(HarnessSession):
@@ -87,21 +93,21 @@ class ViewboxSession(HarnessSession):
 
     async def _run(self, messages: list[Any] | None) -> vf.ProgramResult:
         self.messages += [message_to_wire(message) for message in messages or []]
-        reply, problem = await self._ask()
+        reply, problem = await self._ask(self.harness.config)
         if reply is None:
             return vf.ProgramResult(exit_code=1, stdout="", stderr=problem)
         self.messages.append(repeat_message(reply))
         return OK
 
-    async def _ask(self) -> tuple[Mapping[str, Any] | None, str]:
+    async def _ask(self, config: Any) -> tuple[Mapping[str, Any] | None, str]:
         """Return the model's next message; None and an error message if every attempt failed."""
         check_sending(self.endpoint)
         body: dict[str, Any] = {"model": self.ctx.model, "messages": self.messages}
         if self.trace.state.tools:
             body["tools"] = self.trace.state.tools
-        for attempt in range(ATTEMPTS):
+        for attempt in range(config.attempts):
             if attempt:
-                await asyncio.sleep(WAIT * 2 ** (attempt - 1))
+                await asyncio.sleep(config.wait * 2 ** (attempt - 1))
             headers = {"Authorization": f"Bearer {self.secret}", RETRY_HEADER: str(attempt)}
             async with self.http.post(
                 f"{self.endpoint}/chat/completions", json=body, headers=headers, allow_redirects=False
@@ -130,7 +136,7 @@ def repeat_message(reply: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-class ViewboxHarness(vf.Harness[vf.HarnessConfig]):
+class ViewboxHarness(vf.Harness[ViewboxHarnessConfig]):
     """verifiers uses this harness because the published package exports it beside its taskset."""
 
     APPENDS_SYSTEM_PROMPT = True

@@ -4,7 +4,7 @@ The loop of MedRAX (Fallahpour et al. 2025): call tools, several in a reply, unt
 or a question back. The films are drawn (`radiographs.py`), or come from a block `data`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -174,7 +174,19 @@ class ChestXray(VQA):
         """The fields of the answer that are ever asked for; none is required, because a task asks for some of them."""
         if self.answer_form == "text":
             return None
-        return build_answer(self._list_asked(), asks=self._answers_questions)
+        asked = self._list_asked()
+        fields: dict[str, Any] = {}
+        if "text" in asked:
+            fields["answer"] = {"type": ["string", "number", "null"]}
+        if "findings" in asked:
+            items = {"type": "string", "maxLength": MAX_LENGTH}
+            fields["findings"] = {"type": ["array", "null"], "items": items, "maxItems": MAX_FINDINGS}
+        if "box" in asked:
+            fields["bbox"] = {"anyOf": [BOX, {"type": "null"}]}
+        if self._answers_questions:
+            said = "a question to the referring doctor, instead of an answer"
+            fields["ask"] = {"type": ["string", "null"], "description": said}
+        return FrozenDict(type="object", properties=fields)
 
     @property
     def boxes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -325,25 +337,3 @@ class ChestXray(VQA):
 
 
 MAX_FINDINGS, MAX_LENGTH = 100, 200  # of an answer; characters of a finding
-
-
-def build_answer(asked: Collection[str], *, asks: bool) -> Mapping[str, object]:
-    """Return an object whose fields are all optional, because a task asks for some of them.
-
-    `asked` is what the tasks ask for, and `asks` whether the model may ask a question back.
-
-    >>> list(build_answer({"text", "box"}, asks=True)["properties"])
-    ['answer', 'bbox', 'ask']
-    """
-    fields: dict[str, Any] = {}
-    if "text" in asked:
-        fields["answer"] = {"type": ["string", "number", "null"]}
-    if "findings" in asked:
-        items = {"type": "string", "maxLength": MAX_LENGTH}
-        fields["findings"] = {"type": ["array", "null"], "items": items, "maxItems": MAX_FINDINGS}
-    if "box" in asked:
-        fields["bbox"] = {"anyOf": [BOX, {"type": "null"}]}
-    if asks:
-        said = "a question to the referring doctor, instead of an answer"
-        fields["ask"] = {"type": ["string", "null"], "description": said}
-    return FrozenDict(type="object", properties=fields)

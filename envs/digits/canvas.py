@@ -25,13 +25,18 @@ BACKGROUND, INK = 70.0, 150.0  # gray levels: the mean of the canvas, and what f
 def load_digit_images(split: Split) -> tuple[np.ndarray, np.ndarray]:
     """Return the images of one split, (n, 8, 8) float32 in [0, 1], and their labels, (n,). No image is in both
     splits."""
-    with (files(__package__) / "digits.npz").open("rb") as file:  # it says in `license` where they come from
-        arrays = np.load(file)
-        pixels, labels = arrays["pixels"].astype(float), arrays["labels"].astype(int)
+    pixels, labels = _read_digits()
     order = np.random.default_rng(0).permutation(len(labels))
     test = int(len(order) * TEST_SHARE)
     selected = order[:test] if split == "test" else order[test:]
     return (pixels[selected].reshape(-1, 8, 8) / 16).astype(np.float32), labels[selected]
+
+
+def _read_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return pixels (n, 64) in 0-16 and labels (n,); the file says in `license` where they come from."""
+    with (files(__package__) / "digits.npz").open("rb") as file:
+        arrays = np.load(file)
+        return arrays["pixels"].astype(float), arrays["labels"].astype(int)
 
 
 @dataclass(frozen=True)
