@@ -2,10 +2,11 @@
 
     python benchmarks/memory.py [NAME ...]        (a quarter of an hour; 10 GiB of memory)
 
-The models have random weights and the widths of Qwen3-VL-4B, Qwen2.5-VL-3B and Qwen3.5-9B; the language model has 2 layers, the
-vision tower 3, and the vocabulary is an eighth of theirs. A row is one real computation: the engine plays scripted
-episodes, or two updates run forward, backward and through AdamW. All tensors that operations make are counted, and the
-weights. The bar is a difference of 15 % at most. The last line is one JSON object.
+The models have random weights and the widths of Qwen3-VL-4B, Qwen2.5-VL-3B and Qwen3.5 (as transformers' own config has
+them); the language model has 2 layers, the vision tower 3, and the vocabulary is an eighth of theirs. A row is one real
+computation: the engine plays scripted episodes, or two updates run forward, backward and through AdamW. All tensors
+that operations make are counted, and the weights. The bar is a difference of 15 % at most. The last line is one JSON
+object.
 """
 
 import json
@@ -31,7 +32,9 @@ BAR = 0.15
 VOCABULARY = 151_936 // 8
 RESULT = 150  # tokens between two replies, at most
 SIDE = 12 * PATCH  # of a picture: 36 image tokens
-HYBRID = {"text_config": {"layer_types": ["linear_attention", "full_attention"]}}  # else as transformers' own config
+HYBRID = {
+    "text_config": {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
+}  # else as transformers' own config
 FAMILIES = {"qwen3_vl": "Qwen/Qwen3-VL-4B-Instruct", "qwen2_5_vl": "Qwen/Qwen2.5-VL-3B-Instruct"}
 
 
@@ -88,6 +91,7 @@ def build_model_config(case: Case) -> Any:
         vision.deepstack_visual_indexes = [0, 1, 2]
     if getattr(vision, "fullatt_block_indexes", None):
         vision.fullatt_block_indexes = [2]
+    vision.out_hidden_size = text.hidden_size
     config.image_token_id, config.vision_start_token_id, config.vision_end_token_id, config.video_token_id = 5, 6, 7, 8
     return config
 

@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from ...configs.schema import Config
-from ...engines.hf.architectures import CHUNKED, FULL, SLIDING, Pixels, get_architecture, get_base_model
+from ...engines.hf.architectures import STATES, Pixels, get_architecture, get_base_model
 from ...engines.hf.kv_cache import CPU_SHARE, GPU_SHARE, GROWTH, measure_slot
 from ...engines.hf.quantization import list_kept
 from ...engines.hf.settings import Settings
@@ -197,15 +197,9 @@ class Shapes:
         self.norms = sum(weight.shape == (self.hidden,) for weight in own)
         self.norms_queries = any(".layers.0." in name and ".q_norm." in name for name in weights)
         self.shares = architecture.shares_prompts
-        kinds = [kind not in (FULL, SLIDING, CHUNKED) for kind in getattr(text, "layer_types", None) or ()]
-        self.with_state = sum(kinds) / len(kinds) if architecture.has_states else 0.0  # share of the layers
-        self.kept_state: float | None = 0.0  # of a token
-        if self.with_state:
-            tokens, dtype = (
-                workload.prompt + workload.completion,
-                torch.bfloat16 if self.computed == 2 else torch.float32,
-            )
-            self.kept_state = measure_kept(layers, kinds, self.hidden, dtype, min(tokens, MEASURED))
+        kinds = [kind in STATES for kind in getattr(text, "layer_types", None) or ()]
+        self.with_state = sum(kinds) / max(1, len(kinds))  # share of the layers
+        self.kept_state = measure_kept(layers, kinds, self.hidden, self.computed, workload) if any(kinds) else 0.0
         self.masks = 0 if not self.shares or is_causal(architecture, model) else len(architecture.layer_kinds)
         self.row = MAX_MASKED_TOKENS if self.masks else MAX_TOKENS
         lists = [part for part in tower.modules() if isinstance(part, torch.nn.ModuleList) and find_products(part[0])]
@@ -266,15 +260,14 @@ class Shapes:
         """
         checkpointed = self.arguments.gradient_checkpointing
         tokens, attended, logits, images, share = self._find_part()
-        one = largest = self.count_kept(tokens, attended)
-        state = round(tokens * (self.kept_state or 0))
-        if self.with_state:
-            other = self.count_kept(tokens, 0) + state
-            one, largest = round(one + self.with_state * (other - one)), max(one, other)
-        kept = tokens * self.held * self.hidden if checkpointed else one
+        one = other = self.count_kept(tokens, attended)
+        if self.with_state:  # other: of a layer with a state
+            other = self.count_kept(tokens, 0) + round(tokens * (self.kept_state or 0))
+        mean = round(one + self.with_state * (other - one))
+        kept = tokens * self.held * self.hidden if checkpointed else mean
         states = self.layers * kept + tokens * 4 * self.hidden
         backward = tokens * (2 * self.computed + (4 if self.computed < 4 else 0)) * self.inner  # of the widest states
-        again = round(share * ((largest if checkpointed else 0) + backward))
+        again = round(share * ((max(one, other) if checkpointed else 0) + backward))
         head = 0 if self.adapted else self.model.get_output_embeddings().weight.nbytes
         output = 2 * self.computed * head // self.held  # the head as it is computed with, and its gradient
         several = self.arguments.gradient_accumulation_steps > 1 or self.config.train.micro_batch_tokens is not None
@@ -407,22 +400,23 @@ def measure_conversation(model: Any) -> tuple[int, int]:
         return 2 * each, 2 * state
 
 
-def measure_kept(layers: Any, kinds: Sequence[bool], hidden: int, dtype: torch.dtype, tokens: int) -> float | None:
-    """Return the bytes of a token that a layer with a state (a true kind) keeps for its backward pass, beside what every
-    layer keeps; None if that cannot be tried. What it has in place of attention is run, without numbers.
+def measure_kept(layers: Any, kinds: Sequence[bool], hidden: int, computed: int, workload: Workload) -> float | None:
+    """Return the bytes of a token that a layer with a state keeps for its backward pass, beside what all layers keep;
+    None if it cannot be tried. What stands there in place of attention (`kinds`: true) is run, without numbers.
     """
     plain = {name for layer, kind in zip(layers, kinds, strict=True) if not kind for name, _ in layer.named_children()}
     own = [part for name, part in layers[kinds.index(True)].named_children() if name not in plain]
     if len(own) != 1 or not plain:
         return None
-    mixer, saved = deepcopy(own[0]).to(dtype), dict[int, torch.UntypedStorage]()
+    mixer = deepcopy(own[0]).to(torch.bfloat16 if computed == 2 else torch.float32)
+    weights, saved = list(mixer.parameters()), dict[int, torch.UntypedStorage]()
+    tokens = min(workload.prompt + workload.completion, MEASURED)
+    states = weights[0].new_empty(1, tokens, hidden).requires_grad_()
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         saved[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
         return tensor
 
-    weights = list(mixer.parameters())
-    states = torch.empty(1, tokens, hidden, dtype=dtype, device=weights[0].device, requires_grad=True)
     try:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             mixer(states)

@@ -183,5 +183,6 @@ def test_the_numbers_of_a_call_weigh_more_in_every_syntax(name):
     found = tokenize(tokens, build_messages("I see 4.", 1))
     weights = compute_token_weights(found, tokens, 60.0)
     heavy = [i for i, weight in zip(found.completion_ids, weights, strict=True) if weight > 1]
-    text = tokens.tokenizer.decode(heavy).replace('"zoom"', "").replace('"call00000"', "")  # values of JSON as well
-    assert sorted(text.replace(" ", "")) == sorted("20.250.5")
+    text = tokens.tokenizer.decode(heavy).replace(" ", "")  # of JSON, texts as well
+    assert "20.250.5" in text or "0.250.52" in text
+    assert "4" not in text
