@@ -77,6 +77,7 @@ class Conversation:
 
     @property
     def visible_messages(self) -> list[Message]:
+        """The messages that the model sees."""
         return self.history(self.messages)
 
 

@@ -44,6 +44,7 @@ class RolloutSession:
 
     @property
     def total(self) -> int:
+        """How many episodes the job has."""
         return len(self.job.tasks) * self.job.group
 
     def load_saved(self) -> Iterator[Episode]:

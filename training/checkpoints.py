@@ -194,6 +194,7 @@ class Checkpoints:
         self._save_checkpoint(self.model, None)  # type: ignore[attr-defined]
 
     def load_weights(self, checkpoint: Path) -> None:
+        """Load the weights of a checkpoint, and nothing else of it."""
         self._load_from_checkpoint(str(checkpoint))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

@@ -46,6 +46,7 @@ class KVCache(Cache):
 
     @property
     def num_used(self) -> int:
+        """How many slots have an owner."""
         return len(self.owners) - self.owners.count(None)
 
     def take_slot(self, sequence: Sequence) -> None:
@@ -134,6 +135,7 @@ class KVCache(Cache):
             self._grow(larger)
 
     def list_tensors(self) -> list[torch.Tensor]:
+        """Return the keys and values of all layers that hold any."""
         return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
     def list_states(self) -> list[torch.Tensor]:
@@ -141,6 +143,7 @@ class KVCache(Cache):
         return [states for layer in self._state_layers for states in layer.stored.values()]
 
     def copy_states(self, slot: int) -> list[torch.Tensor]:
+        """Return a copy of the states that a slot has now."""
         return [states[slot].clone() for states in self.list_states()]
 
     def copy_prefix(

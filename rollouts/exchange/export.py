@@ -5,7 +5,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -134,14 +133,8 @@ def _write_json(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _write_rows(
-    write: Callable[[Iterator[dict[str, Any]], str, Path], object],
-    reader: EpisodeReader,
-    out: Path,
-    options: Export,
-    report: Report,
-) -> None:
-    write(list_rows(reader, options.choice, report, _build_row), "episodes", out)
+def _list_episodes(reader: EpisodeReader, options: Export, report: Report) -> Iterator[dict[str, object]]:
+    return list_rows(reader, options.choice, report, _build_row)
 
 
 def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
@@ -226,9 +219,9 @@ def _count_lost(episode: Episode, report: Report) -> None:
         report.not_held["original images of tasks, unless a message shows them"] += 1
 
 
-FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], None]] = {
-    "hf": partial(_write_rows, write_dataset),
-    "parquet": partial(_write_rows, write_parquet),
+FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], object]] = {
+    "hf": lambda reader, out, *more: write_dataset(_list_episodes(reader, *more), "episodes", out),
+    "parquet": lambda reader, out, *more: write_parquet(_list_episodes(reader, *more), "episodes", out),
     "sft": _write_sft,
     "openai": _write_openai,
     "dpo": _write_dpo,

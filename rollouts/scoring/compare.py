@@ -115,6 +115,7 @@ class Comparison:
         return f"Reward is {abs(reward.difference.mean):.3f} {verb} in the second run.{few}"
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as JSON values, without the single tasks."""
         values = asdict(replace(self, rewards=()))
         del values["rewards"]
         return {**values, "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}

@@ -72,6 +72,7 @@ class Summary:
         }
 
     def get_counts(self) -> dict[str, int]:
+        """Return the number of episodes that each figure counts."""
         return {name: figure.count for name, figure in self.figures.items()}
 
     def to_dict(self) -> dict[str, Any]:

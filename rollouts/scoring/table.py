@@ -143,6 +143,7 @@ class Table:
         return column
 
     def get_columns(self) -> dict[str, np.ndarray]:
+        """Return every column, (rows,) float64."""
         for column in self._columns.values():
             self._pad_column(column)
         return {name: np.array(column) for name, column in self._columns.items()}
