@@ -56,12 +56,17 @@ ORDER = (
 )  # other families follow
 
 
+def name_family(tool: Tool) -> str:
+    """Return the module that defines a tool: geometry, intensity, …"""
+    return tool.function.__module__.rpartition(".")[2]
+
+
 def group_by_family() -> dict[str, list[Tool]]:
     """Return the built-in tools by family, in the order of their definition."""
     families: dict[str, list[Tool]] = {family: [] for family in ORDER}
     for tool in TOOLS.values():
         if tool.function.__module__.startswith(PACKAGE):
-            families.setdefault(tool.family, []).append(tool)
+            families.setdefault(name_family(tool), []).append(tool)
     return {family: members for family, members in families.items() if members}
 
 
@@ -191,7 +196,8 @@ def _build_cell(tool: Tool, start: View) -> Cell:
     hidden = {"images": [start.source], "mask": bright}
     _, result = apply_tools(start, [*before, (tool.name, arguments)], hidden=hidden)[-1]
     written = " ".join(f"{name}={_format_argument(value)}" for name, value in arguments.items())
-    return Cell(tool.name, written, tool.family, None if result.image is None else result.image.open(), result.text)
+    picture = None if result.image is None else result.image.open()
+    return Cell(tool.name, written, name_family(tool), picture, result.text)
 
 
 def _format_argument(value: Any) -> str:

@@ -64,11 +64,6 @@ class Tool:
         _check_declaration(new_tool)
         return new_tool
 
-    @property
-    def family(self) -> str:
-        """The module that defines the function: geometry, intensity, …"""
-        return self.function.__module__.rpartition(".")[2]
-
     def build_schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, object]:
         """Return the tool in the OpenAI function format; points and boxes in `coordinates`, the limit in the
         description."""
