@@ -78,6 +78,7 @@ def build_gemma4_config(tokenizer: Any, vision: dict[str, Any], **text: Any) -> 
         text_config={
             **TEXT,
             **get_text_ids(tokenizer),
+            "pad_token_id": 0,  # as released: vLLM takes token 0, transformers this one, where a picture has no text
             "global_head_dim": 32,  # of the full layers
             "sliding_window": 48,
             "final_logit_softcapping": 30.0,

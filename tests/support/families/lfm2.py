@@ -41,6 +41,7 @@ def build_lfm2_vl(seed: int) -> tuple[Any, Any]:
             "num_hidden_layers": 4,
             "layer_types": ["conv", "conv", "full_attention", "conv"],
             "block_auto_adjust_ff_dim": False,
+            "conv_dim": TEXT["hidden_size"],  # as in the released config.json; vLLM reads it, transformers does not
         },
         vision_config={**VISION, "num_patches": (TILE // PATCH) ** 2, "patch_size": PATCH, "vision_use_head": False},
         projector_hidden_size=128,

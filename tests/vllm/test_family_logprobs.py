@@ -1,0 +1,88 @@
+"""Each family that vLLM computes on a CPU as transformers does: log-probs, then with weights that were sent.
+
+vLLM's own `LLM` against transformers' plain forward; of viewbox only the weights and the extension that reads them.
+"""
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from transformers import AutoModelForImageTextToText
+from vllm import LLM, SamplingParams
+from vllm.config import WeightTransferConfig
+
+from tests.support.families import build_family, parts
+from tests.support.vllm_process import ENVIRONMENT
+from viewbox.engines.vllm.weights import iterate_weights
+
+TOLERANCE = 5e-5
+PICTURES = [Image.radial_gradient("L").resize(size).convert("RGB") for size in ((224, 168), (60, 90))]
+
+
+def save_wide(name, folder):
+    """Save a family with heads of 32, the smallest that vLLM's attention on a CPU has."""
+    model, processor = build_family(name)
+    text = model.config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    if "mrope_section" in rope:  # parts of half a head
+        rope["mrope_section"] = [2 * n for n in rope["mrope_section"]]
+        model = parts.build_weights(type(model), model.config, 0)
+    if name == "aya_vision":  # vLLM applies it, transformers' class does not
+        text.logit_scale = 1.0
+    for part in (model, processor):
+        part.save_pretrained(folder)
+    return processor
+
+
+@pytest.mark.parametrize("name", ["glm4v", "aya_vision"])
+def test_log_probs_are_those_of_a_plain_forward_and_follow_the_weights(name, tmp_path, monkeypatch):
+    for key, value in {**ENVIRONMENT, "VLLM_LOGGING_LEVEL": "ERROR"}.items():
+        monkeypatch.setenv(key, value)
+    for key, value in {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}.items():
+        monkeypatch.setitem(parts.TEXT, key, value)
+    processor = save_wide(name, tmp_path)
+    model = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    asked = [{"type": "image"}, {"type": "image"}, {"type": "text", "text": "What is it?"}]
+    prompt = processor.apply_chat_template([{"role": "user", "content": asked}], add_generation_prompt=True)
+    given = processor(text=[prompt], images=PICTURES, return_tensors="pt", add_special_tokens=False)
+    ids = given["input_ids"]
+    sent = {"prompt_token_ids": processor.tokenizer(prompt, add_special_tokens=False)["input_ids"]}
+    served = LLM(
+        str(tmp_path),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=1024,
+        max_num_seqs=2,
+        limit_mm_per_prompt={"image": 2, "video": 0},
+        enable_chunked_prefill=False,
+        enable_prefix_caching=False,
+        mm_processor_cache_gb=0,
+        worker_extension_cls="viewbox.engines.vllm.vllm_extension.FileWeights",
+        weight_transfer_config=WeightTransferConfig(backend="file"),
+    )
+
+    def measure():
+        sampling = SamplingParams(max_tokens=1, prompt_logprobs=0)
+        (reply,) = served.generate([{**sent, "multi_modal_data": {"image": PICTURES}}], sampling, use_tqdm=False)
+        assert list(reply.prompt_token_ids) == ids[0].tolist()
+        pairs = zip(reply.prompt_logprobs[1:], ids[0, 1:].tolist(), strict=True)
+        theirs = torch.tensor([of[token].logprob for of, token in pairs])
+        with torch.no_grad():
+            logp = torch.log_softmax(model(**given).logits[0, :-1], -1)
+        return (logp.gather(1, ids[0, 1:, None])[:, 0] - theirs).abs().max().item()
+
+    assert measure() <= TOLERANCE
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.05).add_(0.01)
+    assert measure() > 100 * TOLERANCE
+    served.init_weight_transfer_engine({"init_info": {}})
+    served.start_weight_update()
+    weights = {name: tensor.clone().contiguous() for name, tensor in iterate_weights(model)}
+    save_file(weights, tmp_path / "sent.safetensors")
+    served.update_weights({"update_info": {"path": str(tmp_path / "sent.safetensors")}})
+    served.finish_weight_update()
+    served.reset_prefix_cache()
+    served.reset_mm_cache()
+    served.llm_engine.engine_core.reset_encoder_cache()
+    assert measure() <= TOLERANCE
