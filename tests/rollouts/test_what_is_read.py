@@ -10,6 +10,7 @@ import os
 import shutil
 import unicodedata
 from contextlib import chdir, contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,7 +42,7 @@ from tests.support.said_cases import (
     write_rows,
     write_six,
 )
-from tests.support.servers import hang_up, make_response, serve
+from tests.support.servers import cut_body, hang_up, make_response, serve
 from tests.support.servers import make_completion as completion
 
 row = Table()
@@ -216,6 +217,9 @@ row("D2-more-names", {"d/a_train.parquet": labeled(["cyst", "mass"], [0, 1], ["a
     "d/b_train.parquet": labeled(["cyst", "fat", "mass"], [1, 2], ["c", "d"])}, golds(),
     either([["a", "cyst"], ["b", "mass"], ["c", "fat"], ["d", "mass"]], refused("answer")), OWN,
     "covartech/PRT#10")
+row("D2-same-names", {"d/a_train.parquet": labeled(["no", "yes"], [0, 1], ["a", "b"]),
+    "d/b_train.parquet": labeled(["no", "yes"], [1, 0], ["c", "d"])}, golds(),
+    [["a", "no"], ["b", "yes"], ["c", "yes"], ["d", "no"]], OWN)
 row("D2-names-and-texts", {"d/a_train.parquet": labeled(["no", "yes"], [0, 1], ["a", "b"]),
     "d/b_train.parquet": [q("c", "yes"), q("d", "no")]}, golds(),
     either([["a", "no"], ["b", "yes"], ["c", "yes"], ["d", "no"]], refused("answer")),
@@ -226,6 +230,11 @@ row("D2-names-and-numbers", {"d/a_train.parquet": labeled(["no", "yes"], [0, 1],
 row("D2-splits", {"d/train.parquet": labeled(["no", "yes"], [0], ["a"]),
     "d/test.parquet": labeled(["yes", "no"], [0], ["b"])}, golds(split="test"), [["b", "yes"]], OWN,
     "macabdul9/CASA-Dialogue-Act-Classifier#10")
+row("D2-lists", {"d/a_train.parquet": labeled(["no", "yes"], [[0]], ["a"]),
+    "d/b_train.parquet": labeled(["yes", "no"], [[0]], ["b"])}, golds(),
+    either([["a", "no"], ["b", "yes"]], refused("answer")), OWN, "huggingface/datasets#4277")
+row("D2-streaming", SHARDS, golds(streaming=True), either([["a", "no"], ["b", "yes"], ["c", "yes"], ["d", "no"]],
+    refused("answer")), OWN)
 
 # ---- D3: labels that are not known
 UNKNOWN = "`datasets`: ClassLabel writes -1 for a label that is not known"
@@ -247,6 +256,16 @@ row("D3-plain-minus-one", {"d.parquet": columns([q("a"), q("b")], answer=pa.arra
 row("D3-where", {"d.parquet": labeled(["lung", "heart"], [1, -1], ["a", "b"], field="organ")}, ids(where="organ=null"),
     ["b"], "null is null for a condition, too")
 
+
+def out_of_range(path):
+    """A class number of which the names say nothing, as a broken writer leaves it."""
+    labeled(["no", "yes"], [0, 1], ["a", "b"])(path)
+    table = parquet.read_table(path)
+    broken = table.set_column(table.schema.get_field_index("answer"), table.schema.field("answer"), pa.array([0, 7]))
+    parquet.write_table(broken, path)
+
+
+row("D3-out-of-range", {"d.parquet": out_of_range}, golds(), [["a", "no"]], "decided: a bad row: 7 names no class")
 
 # ---- D4: a shard that is missing
 NAMED = "the name of the file says how many there are"
@@ -384,9 +403,16 @@ BOX = "a check box is a boolean"
 row("D7-kind", checked("TRUE", "FALSE"), values("kind", columns={}), [["t0", "closed"], ["t1", "closed"]], BOX)
 row("D7-true", checked("TRUE", "FALSE"), scores("yes", "true", "no"), [1, 1, 0], BOX)
 row("D7-false", checked("TRUE", "FALSE"), scores("no", "false", "yes", number=1), [1, 1, 0], BOX)
+row("D7-pandas", checked("True", "False"), scores("yes", "no"), [1, 0], "pandas writes True", "pydantic/pydantic#1130")
+row("D7-json", checked("true", "false"), scores("no", "yes", number=1), [1, 0], "JSON writes true")
 row("D7-with-null", checked("TRUE", "", "FALSE"), ids(), ["t0", "t2"], "an empty cell is null")
 row("D7-among-others", checked("TRUE", "maybe"), scores("yes", "no"), [1, 0], "decided: cells are read one by one")
+row("D7-parquet", {"d.parquet": [q(0, True), q(1, False)]}, scores("no", "yes", number=1), [1, 0], BOX)
+row("D7-category", {"d.csv": csv("a,0.png,Q?,yes,TRUE", header="id,image,question,answer,category")},
+    values("category"),
+    [["a", "TRUE"]], "decided: a text field takes it as it was written in the file")
 row("D7-where", noted("TRUE", "FALSE", "true"), ids(where="code=true"), ["t0", "t2"], "decided: true = TRUE")
+row("D7-metadata", noted("TRUE", "False"), kept("code"), [True, False], BOX)
 row("D7-own-words", checked("ja", "nein"), scores("yes", "no", cells={"true": ["ja"], "false": ["nein"]}), [1, 0],
     "decided: `data.cells` lists further texts")
 row("D7-not-told", checked("ja", "nein"), scores("ja", "yes"), [1, 0], "a text is a text")
@@ -405,6 +431,15 @@ row("D8-gold", wide("3,5", "12,25"), golds(), either([["t0", 3.5], ["t1", 12.25]
 row("D8-score", wide("3,5", "12,25"), scores("3.5", "3,5", "35"), either([1, 0, 0], refused("decimal")), COMMA)
 row("D8-tolerance", wide("3,5", "12,25"), scores("12.5", "13", number=1, tolerance=0.05), either([1, 0],
     refused("decimal")), "12.5 is within 5% of 12.25")
+row("D8-whole", wide("3,5", "12"), golds(), either([["t0", 3.5], ["t1", 12]], refused("decimal")), COMMA)
+row("D8-points", wide("3.5", "12.25"), golds(), [["t0", 3.5], ["t1", 12.25]], "no cell has a comma",
+    "asteca/ASteCA#90")
+row("D8-both", wide("3,5", "12.25"), golds(), refused("decimal", "cells"),
+    "decided: both kinds in one file need the setting", "pandas-dev/pandas#14403")
+row("D8-told", wide("3,5", "12.25"), golds(cells={"decimal": ","}), [["t0", 3.5], ["t1", "12.25"]],
+    "decided: `data.cells.decimal`")
+row("D8-point-told", wide("3,5", "12.25"), golds(cells={"decimal": "."}), [["t0", "3,5"], ["t1", 12.25]],
+    "decided: `data.cells.decimal`")
 row("D8-thousands", wide("1.299,99", "3,5"), golds(), either([["t0", "1.299,99"], ["t1", 3.5]],
     [["t0", 1299.99], ["t1", 3.5]], refused("decimal")), "pandas: a text; where commas are decimal, 1299.99 is meant",
     "pola-rs/polars#18797")
@@ -417,6 +452,7 @@ row("D8-tab", {"d.tsv": csv("a\t0.png\tQ?\t3,5", header="\t".join(NAMES))}, gold
     [["a", 3.5]], "decided: `data.cells.decimal`", "JuliaData/DataFrames.jl#291")
 row("D8-text-with-comma", wide("left, upper", "3,5"), golds(), either([["t0", "left, upper"], ["t1", 3.5]],
     refused("decimal")), "a text is a text")
+row("D8-plus", wide("+3,5", "-0,5"), scores("+3.5", "3,5"), [1, 0], COMMA)
 row("D8-names", {"d.csv": csv("1,10;0.png;Q?;yes", "1,1;0.png;Q?;yes", header=";".join(NAMES))}, ids(),
     ["1,10", "1,1"], "a name is as it was written in the file")
 row("D8-where", {"d.csv": csv("a;0.png;Q?;yes;0,5", "b;0.png;Q?;yes;1,5", header="id;image;question;answer;level")},
@@ -440,6 +476,10 @@ row("D9-template", with_nan("size"), lambda given, folder: [task.prompt["questio
 row("D9-template-or", with_nan("size"), lambda given, folder: [task.prompt["question"] for task in opened(given, folder,
     columns={"question": {"template": "Is it {{ size or '' }} cm?"}}).tasks], ["Is it 1.5 cm?", "Is it  cm?"],
     "the template says what stands for null")
+row("D9-float32", {"d.parquet": columns([q(0)], answer=pa.array([0.1], pa.float32()))}, scores("0.1", "0.2"), [1, 0],
+    "pandas and numpy print it as 0.1")
+row("D9-float16-list", {"d.parquet": columns([q(0)], size=pa.array([[0.1]], pa.list_(pa.float16())))}, kept("size"),
+    [[0.1]], "numpy prints it as 0.1")
 row("D9-float-and-double", {"d/a_train.parquet": columns([q(0)], size=pa.array([0.1], pa.float32())),
     "d/b_train.parquet": columns([q(1)], size=pa.array([0.123456789]))}, lambda given, folder: kept("size")(given,
     folder)[1], 0.123456789, "a double keeps its digits")
@@ -449,6 +489,10 @@ row("D9-metadata", with_nan("organ"), kept("organ"), [1.5, None], NULL, "pandas-
 row("D9-where", with_nan("organ"), ids(where="organ=null"), ["t1"], "decided: null = NaN = missing",
     "pandas-dev/pandas#10468")
 row("D9-where-not", with_nan("organ"), ids(where="organ!=null"), ["t0"], "decided: null = NaN = missing")
+row("D9-date", {"d.parquet": columns([q(0), q(1)], organ=pa.array([datetime(2024, 1, 2), None]))}, lambda given,
+    folder: kept("organ")(given, folder)[1], None, "NaT is null")
+row("D9-pandas", {"d.parquet": lambda path: __import__("pandas").DataFrame([q(0, category="lung"), q(1, category=None)])
+    .to_parquet(path)}, values("category"), [["t0", "lung"], ["t1", None]], "pandas: None in a column of text")
 row("D9-choices", {"d.parquet": columns([q(0), q(1)], choices=pa.array([["yes", "no"], None]))}, values("choices",
     "prompt"), [["t0", ["yes", "no"]], ["t1", None]], "null is null")
 row("D9-text", {"d.jsonl": [q(0, category="nan"), q(1, category="None")]}, values("category"),
@@ -499,6 +543,12 @@ SHEET = "id,image,question,answer,,"
 row("D12-right", {"d.csv": csv("a,0.png,Q?,yes,,", "b,0.png,Q?,no,,", header=SHEET)}, golds(), [["a", "yes"], ["b",
     "no"]],
     "without a name and without values a column is none", "pandas-dev/pandas#40976")
+row("D12-one", {"d.csv": csv("a,0.png,Q?,yes,", header="id,image,question,answer,")}, ids(), ["a"],
+    "without a name and without values a column is none", "wireservice/csvkit#1108")
+row("D12-middle", {"d.csv": csv("a,0.png,,Q?,yes,", header="id,image,,question,answer,")}, ids(), ["a"],
+    "wherever it stands")
+row("D12-spaces", {"d.csv": csv("a,0.png,Q?,yes, ,", header="id,image,question,answer, ,")}, ids(), ["a"],
+    "spaces are no name and no value")
 row("D12-blank-rows", {"d.csv": csv("a,0.png,Q?,yes", ",,,", "b,0.png,Q?,no", ",,,", ",,,")}, ids(bad_rows="stop"),
     ["a", "b"], "decided: blank rows are no data", "pandas-dev/pandas#41167")
 row("D12-blank-rows-and-columns", {"d.csv": csv("a,0.png,Q?,yes,,", ",,,,,", header=SHEET)}, ids(bad_rows="stop"),
@@ -509,6 +559,12 @@ row("D12-with-values", {"d.csv": csv("a,0.png,Q?,yes,,5", header=SHEET)}, ids(),
 row("D12-index", {"d.csv": csv("0,a,0.png,Q?,yes", "1,b,0.png,Q?,no", header=",id,image,question,answer")}, ids(),
     either(refused("column|name|header"), ["a", "b"]), "decided: a column without a name that has values is an error",
     "cpadavis/billy#18")
+row("D12-doubled", {"d.csv": csv("a,0.png,Q?,yes,no", header="id,image,question,answer,answer")}, ids(),
+    refused("answer|two columns"), "two columns of one name stay an error")
+row("D12-semicolons", {"d.csv": csv("a;0.png;Q?;yes;;", header="id;image;question;answer;;")}, ids(), ["a"],
+    "without a name and without values a column is none")
+row("D12-tsv", {"d.tsv": csv("a\t0.png\tQ?\tyes\t\t", header="id\timage\tquestion\tanswer\t\t")}, ids(), ["a"],
+    "without a name and without values a column is none")
 row("D12-told", {"d.csv": csv("a,0.png,Q?,yes,,", ",,,,,", header=SHEET)}, command(*CHECK),
     ends(0, 1, says=["blank|empty|without a name|nameless"]), "decided: `data check` prints what was left out")
 
@@ -517,8 +573,14 @@ PLACES = "the lines of the file, from 1"
 NO_ROW = r"viewbox failed|row [12]\b"
 row("D13-csv", {"d.csv": csv("a,0.png,Q?,yes", "b,0.png,Q?,", "c,0.png,Q?")}, command(*SHOW),
     ends(1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
+row("D13-tsv", {"d.tsv": csv("a\t0.png\tQ?\tyes", "b\t0.png\tQ?\t", "c\t0.png\tQ?", header="\t".join(NAMES))},
+    command(*SHOW), ends(0, 1, says=["line 3", "line 4"], without=NO_ROW), PLACES)
 row("D13-jsonl", {"d.jsonl": [q("a"), {"id": "b", "image": "0.png", "question": "Q?"}, "{broken"]}, command(*SHOW),
     ends(0, 1, says=["line 2", "line 3"], without=r"viewbox failed|row [12]\b"), PLACES)
+row("D13-line-breaks", {"d.csv": csv('a,0.png,"Is it\ngray?",yes', "b,0.png,Q?,")}, command(*SHOW),
+    ends(0, 1, says=["line 4"], without=NO_ROW), "RFC 4180: a cell may hold line breaks; the row ends on line 4")
+row("D13-blank-lines", {"d.csv": csv("a,0.png,Q?,yes", "", "b,0.png,Q?,")}, command(*SHOW),
+    ends(0, 1, says=["line 4"], without=NO_ROW), PLACES)
 row("D13-stop", {"d.csv": csv("a,0.png,Q?,yes", "b,0.png,Q?,")}, ids(bad_rows="stop"), refused("line 3"), PLACES)
 row("D13-picture", {"d.csv": csv("a,0.png,Q?,yes", "b,lost.png,Q?,yes")}, ids(bad_rows="stop"), refused("line 3"),
     PLACES)
@@ -548,13 +610,28 @@ def settings(value, name="limit"):
 
 row("Y1-leading-zero", HUNDRED, command(*SHOW, rest="    limit: 010\n"), ends(0, 2, says=["10 tasks|limit"],
     without=r"viewbox failed|\b8 tasks"), CORE, "opensanctions/opensanctions#3845")
+row("Y1-more-zeros", HUNDRED, command(*SHOW, rest="    limit: 0012\n"), ends(0, 2, says=["12 tasks|limit"],
+    without=r"viewbox failed|\b10 tasks"), CORE, "arp242/arp242.net#3")
+row("Y1-octal", HUNDRED, command(*SHOW, rest="    limit: 0o10\n"), ends(0, 2, says=[r"\b8 tasks|limit"]),
+    f"{CORE}: 0o10 is 8")
 row("Y1-sexagesimal", HUNDRED, command(*SHOW, rest="    limit: 1:30\n"), ends(2, says=["limit"],
     without=r"viewbox failed|\b90 tasks"), f"{CORE}: 1:30 is text")
+row("Y1-underscore", HUNDRED, command(*SHOW, rest="    limit: 1_0\n"), ends(0, 2, says=[r"\b10 tasks|limit"]),
+    f"{CORE}: 1_0 is text")
 row("Y1-boolean", HUNDRED, command(*SHOW, rest="    limit: true\n"), ends(2, says=["limit"]), "true is no number")
+row("Y1-boolean-sample", HUNDRED, command(*SHOW, rest="    sample: true\n"), ends(2, says=["sample"]),
+    "true is no number")
 row("Y1-override", HUNDRED, command("data", "show", "CONFIG", "env.data.limit=010"), ends(0, 2,
     says=["10 tasks|limit"], without=r"viewbox failed|\b8 tasks"), "an override is read as YAML, too")
+row("Y1-time", HUNDRED, command(*SHOW, more=", metadata: {at: {value: 12:30:45}}"), ends(0, says=["12:30:45"]),
+    f"{CORE}: a text")
+row("Y1-norway", HUNDRED, command(*SHOW, more=", metadata: {country: {value: NO}}"), ends(0, says=[r"(?-i:\bNO\b)"]),
+    f"{CORE}: a text", "tomasz-c/nft-blackhole#4")
 row("Y1-off", HUNDRED, command(*SHOW, more=", metadata: {flash: {value: off}}"), ends(0, says=[r"\boff\b"]),
     f"{CORE}: a text", "xkbcommon/libxkbcommon#268")
+row("Y1-true", HUNDRED, command(*SHOW, rest="    restricted: true\n"), ends(0), f"{CORE}: a boolean",
+    "yaml/pyyaml#795")
+row("Y1-yes-as-boolean", HUNDRED, command(*SHOW, rest="    restricted: yes\n"), ends(0, 2), "a boolean, or refused")
 row("Y1-hash", {"d.csv": csv("a,0.png,Q?,yes,#fff", "b,0.png,Q?,yes,#000", header="id,image,question,answer,color")},
     command("data", "show", "CONFIG", "env.data.where=color=#fff"), ends(0, says=[r"\b1 tasks"]),
     "issue 43: an override keeps its #", "hydra-ecosystem/hydra#2705")
@@ -565,10 +642,16 @@ row("Y1-hash-after-space", {"d.csv": csv("a,0.png,Q?,yes,x #1", "b,0.png,Q?,yes,
 QUOTES = ends(0, 1, 2, says=["quot|it fits"], without="viewbox failed|True, False")
 row("Y2-features", HUNDRED, command(*CHECK, rest="    features: {answer: [yes, no]}\n"), QUOTES,
     f"{CORE}: yes and no are texts; or it says that they need quotes", "docker/docs#21378")
+row("Y2-upper-case", {"d.csv": csv("a,0.png,Q?,Yes", "b,0.png,Q?,No")}, command(*CHECK,
+    rest="    features: {answer: [Yes, No]}\n"), QUOTES, f"{CORE}: Yes and No are texts", "acl-org/acl-anthology#282")
+row("Y2-on", {"d.csv": csv("a,0.png,Q?,on", "b,0.png,Q?,off")}, command(*CHECK,
+    rest="    features: {answer: [on, off]}\n"), QUOTES, f"{CORE}: on and off are texts")
 row("Y2-quoted", HUNDRED, command(*CHECK, rest='    features: {answer: ["yes", "no"]}\n'), ends(0, 1, says=["it fits"]),
     "texts in quotes")
 row("Y2-check-boxes", {"d.csv": csv("a,0.png,Q?,TRUE", "b,0.png,Q?,FALSE")}, command(*CHECK,
     rest='    features: {answer: ["TRUE", "FALSE"]}\n'), ends(0, says=["it fits"]), "as it is in the file")
+row("Y2-letters", {"d.csv": csv("a,0.png,Q?,y", "b,0.png,Q?,n")}, command(*CHECK,
+    rest="    features: {answer: [y, n]}\n"), QUOTES, f"{CORE}: y and n are texts", "crdoconnor/strictyaml#186")
 row("Y2-booleans", HUNDRED, command(*CHECK, rest="    features: {answer: [true, false]}\n"),
     ends(1, 2, says=["true|text"], without="viewbox failed"), "booleans are no texts that a column may hold")
 
@@ -731,6 +814,9 @@ row("E4-status", refuse(400, UNKNOWN_MODEL), rolled(), ends(2, says=["Model m no
     "decided: nothing could be done: 2", "leggedrobotics/kleinkram#225")
 row("E4-many-slots", refuse(400, UNKNOWN_MODEL), lambda given, folder: few(roll(given, folder, concurrency=6), 12),
     [True, True, True], "however many are asked at once")
+row("E4-404", refuse(404, "The model `m` does not exist"), soon("does not exist"), SOON, "as today")
+row("E4-422", refuse(422, "tools: extra inputs are not permitted"), soon("extra inputs"), SOON, "no pause helps")
+row("E4-413", make_response(413, "Request Entity Too Large"), soon("413"), SOON, "no pause helps")
 row("E4-text", make_response(400, "no such deployment"), soon("no such deployment"), SOON, "in the server's words")
 row("E4-and-score", refuse(400, UNKNOWN_MODEL), rolled("score", "RUN"), ends(0, 1, 2,
     says=["no score|no episode|nothing"]),
@@ -751,21 +837,50 @@ QUOTA = "You exceeded your current quota, please check your plan and billing det
 row("E5-quota", refuse(429, QUOTA, "insufficient_quota"), soon("quota"), SOON, "no pause helps",
     "langchain-ai/langchainjs#1929")
 row("E5-text-only", refuse(429, QUOTA), soon("quota"), SOON, "no pause helps", "mindsdb/anton#284")
+row("E5-payment", refuse(402, "Insufficient credits. Add more to continue."), soon("credits"), SOON, "no pause helps")
+row("E5-billing", refuse(429, "Your billing hard limit has been reached"), soon("billing"), SOON, "no pause helps",
+    "OpenHands/OpenHands#998")
 row("E5-after-replies", by_request(lambda body, number: completion(GOOD) if number < 2 else refuse(429, QUOTA,
     "insufficient_quota")), seen(lambda one: [one.ended.status != 0, len(one.bodies) < 8, totals(one)[:2]]),
     [True, True, [1, 1]], "decided: it ends the run, what was played stays", "LionSR/TeXRA#3851")
 row("E5-rate", by_request(lambda body, number: completion(GOOD) if number % 3 == 2 else refuse(429,
     "Rate limit reached for requests", "rate_limit_exceeded")), seen(totals), [1] * 6, "a rate limit passes",
     "sierra-research/tau-bench#38")
+row("E5-busy", by_request(lambda body, number: completion(GOOD) if number % 2 else refuse(503, "overloaded")),
+    seen(totals), [1] * 6, "5xx passes")
+row("E5-fenic", refuse(429, "quota exhausted", "insufficient_quota"), rolled(), ends(1, 2, says=["quota exhausted"]),
+    "in the server's words", "typedef-ai/fenic#231")
 
+row("E5-overloaded", by_request(lambda body, number: completion(GOOD) if number % 2 else page(529,
+    "<html>busy</html>")),
+    seen(totals), [1] * 6, "5xx passes, also as a page")
+row("E5-slow-down", by_request(lambda body, number: completion(GOOD) if number % 2 else page(429, "<html>busy</html>")),
+    seen(totals), [1] * 6, "429 without a word of quota passes")
 
 # ---- E6: no JSON at all
 SIGN_IN = "<html><body>Please sign in</body></html>"
 row("E6-page", page(200, SIGN_IN), soon("sign in"), SOON, "the first replies are no JSON at all",
     "EleutherAI/lm-evaluation-harness#2863")
+row("E6-redirect", make_response(302, "", Location="https://login.example.org/"), soon("login.example.org"), SOON,
+    "redirects are not followed")
+row("E6-error-body", make_response(200, {"error": {"message": "No such model: m", "code": 404}}), soon("No such model"),
+    SOON, "an error in a 200, in the server's words", "openai/openai-agents-python#2850")
+row("E6-null-choices", make_response(200, {"choices": None, "error": {"message": "Provider returned error",
+    "code": 400}}),
+    soon("Provider returned error"), SOON, "an error in a 200, in the server's words", "langchain-ai/langchain#32252")
+row("E6-error-text", make_response(200, {"error": "model m is not loaded"}), soon("not loaded"), SOON,
+    "an error in a 200, in the server's words", "langchain-ai/langchainjs#11418")
+row("E6-doctype", page(200, f"<!DOCTYPE html>\n{SIGN_IN}"), soon("sign in"), SOON, "a page",
+    "openonion/connectonion#736")
+row("E6-torn", by_request(lambda body, number: completion(GOOD) if number % 2 else cut_body), seen(totals), [1] * 6,
+    "a torn body passes")
+row("E6-forbidden", page(403, SIGN_IN), soon("403"), SOON, "as today")
 row("E6-message", page(200, SIGN_IN), rolled(), ends(2, says=["html|page|JSON"]), "it says what came",
     "lorenzodifuccia/safaribooks#381")
 
+row("E6-passes", by_request(lambda body, number: completion(GOOD) if number % 2 else make_response(200, {"error": {
+    "message": "Provider returned error", "code": 429}})), seen(totals), [1] * 6, "a rate limit in a 200 passes",
+    "UKGovernmentBEIS/inspect_ai#1534")
 row("E6-stream", make_response(200, 'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n'),
     soon("data:"),
     SOON, "a stream that nobody asked for")
